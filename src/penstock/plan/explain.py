@@ -378,7 +378,7 @@ def _most_slices(slicing: Slicing, size: int, every: int) -> int:
 
 
 def _same_value(one: Aggregate, other: Aggregate) -> bool:
-    """Return whether two aggregates are of one value, so that they share registers of one kind."""
+    """Return whether two aggregates are of one value, so that they share accumulators of one kind."""
     if one.value is None or other.value is None:
         return one.value is other.value and not isinstance(one, Fold)
     return one.value.same_as(other.value)

@@ -1,6 +1,6 @@
 """The pane stage on the host's side: batches into the ring, as far as it reaches (IV-A, V-A).
 
-Everything a batch needs is queued on its copy_slot; nothing here waits for the device, except for room in the
+Everything a batch needs is queued on its copy slot; nothing here waits for the device, except for room in the
 ring and for rows further ahead than the ring reaches: these are reduced on the device too, and read back.
 """
 
@@ -133,7 +133,7 @@ class CopySlot:
 
 
 class SortedRows(NamedTuple):
-    """A batch whose rows are sorted by (slot, slice) on its copy_slot; `place` as in `place_rows`."""
+    """A batch whose rows are sorted by (slot, slice) on its copy slot; `place` as in `place_rows`."""
 
     copy_slot: CopySlot
     n_padded: int
@@ -191,7 +191,7 @@ class CudaPaneStage:
                 ring.park(self._read_back(batch))
 
     def _sort(self, rows: Rows, low: int, high: int) -> Iterator[SortedRows]:
-        """Queue the rows of slices low .. high on a copy_slot and sort them; in halves if codes too long."""
+        """Queue the rows of slices low .. high on a copy slot and sort them; halve them if codes get too long."""
         first_slot, last_slot = int(rows.slots.min()), int(rows.slots.max())
         n_padded, n_slices = power_of_two(len(rows)), high - low + 1
         bits = n_padded.bit_length()

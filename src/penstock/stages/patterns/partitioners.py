@@ -1,4 +1,4 @@
-"""Which rows go to which replica: the distribution function of replica pattern (WindFlow, 2.1 and Table 1).
+"""Which rows go to which replica: the distribution function of every pattern (WindFlow, 2.1 and Table 1).
 
 A partitioner looks at the rows only and keeps no state that an answer depends on, so every producer can have
 one of its own, and a row that is replayed goes where it went before or to a replica that does as well. Late

@@ -1,4 +1,4 @@
-"""Arrow columns as the numbers that registers keep, and back.
+"""Arrow columns as the numbers that accumulators keep, and back.
 
 Integers, bools, dates and timestamps are whole numbers; floats are floats where they are added up, and
 integers where they are compared or only carried. Times come back in the unit of the input's time column.
@@ -56,7 +56,7 @@ def encode_column(array: pa.Array, form: Form) -> Values:
 
 
 def decode_numbers(encoded: Ints, form: Form) -> npt.NDArray[Any]:
-    """Return what registers of integers encoded, as the values they were of."""
+    """Return what accumulators of integers encoded, as the values they were of."""
     if form is Form.ORDERED:
         return decode_floats(encoded)
     return encoded.view(np.float64) if form is Form.BITS else encoded
