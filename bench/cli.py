@@ -46,7 +46,7 @@ ABOUT_COMPARE = (
 
 
 class NameOrCompare(Commands):
-    """Lets `bench NAME` stand for `bench run NAME`, so that a workload needs no word before it."""
+    """Command group in which `bench NAME` stands for `bench run NAME`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Put the hidden command in front, unless a command or help was asked for."""
@@ -55,7 +55,7 @@ class NameOrCompare(Commands):
         return super().parse_args(ctx, args)
 
     def exit_code(self, error: PenstockError) -> int:
-        """Return the exit code: a wrong answer is a failed run, any other error of ours a wrong call."""
+        """Return the exit code: a wrong answer is a failed run, any other bench error a wrong call."""
         wrong_call = isinstance(error, benches.BenchError) and not isinstance(error, benches.WayFailed)
         return Code.WRONG if wrong_call else super().exit_code(error)
 
@@ -82,11 +82,11 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def listing(ctx: typer.Context) -> None:
+def show_workloads(ctx: typer.Context) -> None:
     """List the workloads when none is named."""
     if ctx.invoked_subcommand is None:
-        rows = [[name, benches.find(name, "quick").about] for name in benches.available()]
-        screen.say(benches.columns([["workload", "what is measured"], *rows]))
+        rows = [[name, benches.load_workload(name, "quick").about] for name in benches.list_workloads()]
+        screen.say(benches.align_columns([["workload", "what is measured"], *rows]))
 
 
 @app.command("run", help=ABOUT_RUN, epilog=epilog())
@@ -110,9 +110,9 @@ def run_workload(
     for path in (json, html):
         _require_folder(path)
     size: benches.Size = "quick" if quick else "full"
-    workload = benches.find(name, size)
+    workload = benches.load_workload(name, size)
     if group:
-        workload = workload.part(group)
+        workload = workload.select_groups(group)
     with screen.progress(total=1) as bar:
         result = benches.measure(
             workload,
@@ -140,17 +140,17 @@ def compare_results(
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Compare two results."""
-    comparison = benches.compare(benches.load(before), benches.load(after), floor=noise / 100)
+    comparison = benches.compare(benches.load_result(before), benches.load_result(after), floor=noise / 100)
     if json:
-        screen.say_json(_as_data(comparison))
+        screen.say_json(_to_json(comparison))
     else:
-        screen.say(benches.report_comparison(comparison))
+        screen.say(benches.format_comparison(comparison))
     if fail_on == "slower" and comparison.slower:
         raise typer.Exit(NOT_HELD)
 
 
 def _require_folder(path: Path | None) -> None:
-    """Find out before the measurement, not after it, that its result could not be written."""
+    """Raise before the measurement, not after it, if its result could not be written."""
     if path is not None and not path.parent.is_dir():
         raise typer.BadParameter(f'the folder "{path.parent}" does not exist')
     if path is not None and path.is_dir():
@@ -161,14 +161,14 @@ def _show(result: benches.Result, json: Path | None, html: Path | None) -> None:
     if json == Path("-"):
         sys.stdout.write(benches.to_json(result))
     else:
-        screen.say(benches.report(result))
-    for path, text in ((json, benches.to_json(result)), (html, benches.page(result))):
+        screen.say(benches.format_result(result))
+    for path, text in ((json, benches.to_json(result)), (html, benches.build_page(result))):
         if path is not None and path != Path("-"):
             path.write_text(text, encoding="utf-8")
             screen.note(f"wrote {path}")
 
 
-def _as_data(comparison: benches.Comparison) -> dict[str, object]:
+def _to_json(comparison: benches.Comparison) -> dict[str, object]:
     return {
         "workload": comparison.workload,
         "changes": [

@@ -17,11 +17,9 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from bench.cell import Cell
-from bench.chart import Chart
-from bench.result import Figures
-from bench.spread import Spread
-from bench.words import amount, mark
+from bench.result import Figures, Spread
+from bench.text import format_amount, format_tick
+from bench.workload import Cell, Chart
 
 WIDE = 12
 """Values that differ by more than this factor are drawn on a logarithmic axis."""
@@ -126,7 +124,7 @@ def _bars(figure: Figure, bars: Sequence[tuple[str, Spread]], measure: str) -> N
     medians = [spread.median for spread in spreads]
     whiskers = [[s.median - s.low for s in spreads], [s.high - s.median for s in spreads]]
     drawn = axes.barh(range(len(bars)), medians, xerr=whiskers, color="#b9d3ee", ecolor="#2f6fb0", capsize=3)
-    axes.bar_label(drawn, labels=[amount(median, measure) for median in medians], padding=4)
+    axes.bar_label(drawn, labels=[format_amount(median, measure) for median in medians], padding=4)
     axes.set_yticks(range(len(bars)), labels=names)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
@@ -141,6 +139,6 @@ def _measure_axis(axes: Any, name: str, measure: str, values: Sequence[float]) -
         getattr(axes, f"set_{name}scale")("log")
     else:
         getattr(axes, f"set_{name}lim")(0, max(values) * 1.12 or 1.0)
-    axis.set_major_formatter(FuncFormatter(lambda value, _: mark(value, measure)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: format_tick(value, measure)))
     label = "time" if measure == "s" else measure
     axis.set_label_text(label + (", logarithmic" if logarithmic else ""))

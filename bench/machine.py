@@ -1,6 +1,6 @@
-"""On what a benchmark ran: processor, memory, versions, commit.
+"""The machine and software that a benchmark ran on: processor, memory, versions, commit.
 
-Only facts that help to judge a figure; nothing that names the machine, its user or a folder.
+Only facts that help to interpret a figure; nothing that names the machine, its user or a folder.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PACKAGES = ("penstock", "pyarrow", "numpy", "numba", "pandas", "polars")
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine, as far as it matters to a figure; load is that of the minute before the first round."""
+    """The hardware that a figure depends on; `load` is the load average before the first round."""
 
     cpu: str
     cores: int
@@ -28,7 +28,7 @@ class Machine:
     load: float | None
 
     def same_hardware(self, other: Machine) -> bool:
-        """Return whether figures of the two may be set side by side."""
+        """Return whether figures of the two machines may be compared."""
         return (self.cpu, self.cores, self.system.split()[0]) == (
             other.cpu,
             other.cores,
@@ -43,14 +43,14 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The version of the code that ran; dirty when the tree held changes that no commit has."""
+    """The version of the code that ran; `dirty` if the working tree had uncommitted changes."""
 
     id: str
     dirty: bool
 
 
-def this_machine() -> Machine:
-    """Return the facts of the machine we run on."""
+def describe_machine() -> Machine:
+    """Return the facts of this machine."""
     return Machine(
         cpu=_cpu(),
         cores=usable_cores(),
@@ -61,29 +61,29 @@ def this_machine() -> Machine:
 
 
 def usable_cores() -> int:
-    """Return the cores this process may use, which a container can make fewer than the machine has."""
+    """Return the number of cores this process may use; a container may allow fewer than there are."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def memory_bytes() -> int:
-    """Physical memory; 0 where the system does not say."""
+    """Return the physical memory in bytes; 0 where the system does not say."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (ValueError, OSError, AttributeError):
         return 0
 
 
-def versions() -> dict[str, str]:
-    """Python and the packages that a figure depends on."""
-    found = {"python": platform.python_version()}
+def package_versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that a figure depends on."""
+    versions = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            found[package] = metadata.version(package)
+            versions[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            versions[package] = "not installed"
+    return versions
 
 
 def commit_of(folder: Path = Path(__file__).parents[1]) -> Commit | None:

@@ -11,12 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 
-from bench import words
-from bench.cell import Cell
-from bench.chart import Chart, Line
 from bench.draw import draw_case, draw_chart
-from bench.result import Figures, Result
-from bench.spread import spread
+from bench.result import Figures, Result, spread_of
+from bench.text import (
+    format_amount,
+    format_duration,
+    format_rate,
+    format_ratio,
+    format_tally,
+    format_verdict,
+    list_facts,
+)
+from bench.workload import Cell, Chart, Line
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -47,8 +53,8 @@ svg { width: 100%; height: auto; display: block; }
 """
 
 
-def page(result: Result) -> str:
-    """Return the whole page as text."""
+def build_page(result: Result) -> str:
+    """Return the whole page as HTML text."""
     title = escape(f"{result.workload} benchmark")
     sections = (_claims(result), _charts(result), _ratios(result), _plots(result))
     body = "\n".join(part for part in (*sections, _figures(result), _facts(result)) if part)
@@ -63,11 +69,11 @@ def page(result: Result) -> str:
 def _claims(result: Result) -> str:
     if not result.verdicts:
         return ""
-    told = "\n".join(
-        f'<li class="{"held" if one.held else "broken"}">{escape(words.verdict(one))}</li>'
+    items = "\n".join(
+        f'<li class="{"held" if one.held else "broken"}">{escape(format_verdict(one))}</li>'
         for one in result.verdicts
     )
-    return f'<h2>Claims</h2>\n<p class="tally">{escape(words.tally(result))}</p>\n<ul>\n{told}\n</ul>'
+    return f'<h2>Claims</h2>\n<p class="tally">{escape(format_tally(result))}</p>\n<ul>\n{items}\n</ul>'
 
 
 def _charts(result: Result) -> str:
@@ -86,7 +92,7 @@ def chart_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
     A sweep is only honest when the reader sees what else changed: work that differs between the lines of a
     place, as when a slow way gets fewer rows, stands in the line's own column.
     """
-    units = _units(chart, figures)
+    units = _units_of(chart, figures)
     if chart.form == "bars":
         one = Line(chart.up, tuple(chart.points))
         chart = replace(chart, lines=(one,), spacing="even")
@@ -94,22 +100,22 @@ def chart_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
     return head, [_table_row(chart, label, figures, units) for label in chart.places]
 
 
-def _units(chart: Chart, figures: Mapping[Cell, Figures]) -> list[str]:
-    """Units of work that the first line's cases have."""
-    shown = chart.lines if chart.form == "bars" else chart.lines[:1]
-    found = (figures[point.cell] for line in shown for point in line.points if point.cell in figures)
-    return list(dict.fromkeys(unit for one in found for unit in one.units))
+def _units_of(chart: Chart, figures: Mapping[Cell, Figures]) -> list[str]:
+    """Return the units of work that the cases of the first line have."""
+    lines = chart.lines if chart.form == "bars" else chart.lines[:1]
+    figures_shown = (figures[point.cell] for line in lines for point in line.points if point.cell in figures)
+    return list(dict.fromkeys(unit for one in figures_shown for unit in one.units))
 
 
 def _table_row(chart: Chart, label: str, figures: Mapping[Cell, Figures], units: list[str]) -> list[str]:
-    of_lines = [_at(line, label, figures) for line in chart.lines]
+    of_lines = [_figures_at(line, label, figures) for line in chart.lines]
     first = next((one for one in of_lines if one is not None), None)
     n_rows = first.units.get("rows") if first else None
     work = [f"{first.units[unit]:,}" if first and unit in first.units else "" for unit in units]
     return [label, *(_median(one, chart.up, n_rows) for one in of_lines), *work]
 
 
-def _at(line: Line, label: str, figures: Mapping[Cell, Figures]) -> Figures | None:
+def _figures_at(line: Line, label: str, figures: Mapping[Cell, Figures]) -> Figures | None:
     return next((figures.get(point.cell) for point in line.points if point.label == label), None)
 
 
@@ -118,20 +124,20 @@ def _median(one: Figures | None, measure: str, n_rows: int | None) -> str:
     if one is None or spread is None:
         return "–"
     fewer = one.units.get("rows")
-    low, median, high = (words.amount(value, measure) for value in (spread.low, spread.median, spread.high))
+    low, median, high = (format_amount(value, measure) for value in (spread.low, spread.median, spread.high))
     text = f"{median}\n{low} to {high}"
     return text if fewer in (None, n_rows) else f"{text}\n{fewer:,} rows"
 
 
-def _uncharted(result: Result) -> list[str]:
+def _cases_without_chart(result: Result) -> list[str]:
     drawn = {point.cell.case for chart in result.charts for point in chart.points}
     return [case for case in result.cases if case not in drawn]
 
 
 def _ratios(result: Result) -> str:
     rows = [
-        [case, one.cell.way, words.ratio(result.ratio(one))]
-        for case in _uncharted(result)
+        [case, one.cell.way, format_ratio(result.ratio(one))]
+        for case in _cases_without_chart(result)
         for one in result.of_case(case)[1:]
     ]
     if not rows:
@@ -142,36 +148,40 @@ def _ratios(result: Result) -> str:
 
 
 def _plots(result: Result) -> str:
-    drawn = [f"<h2>{escape(case)}</h2>\n{draw_case(result.of_case(case))}" for case in _uncharted(result)]
-    told = '<p class="about">Bar: median. Whiskers: quartiles.</p>'
-    return "\n".join([*drawn, told]) if drawn else ""
+    drawn = [
+        f"<h2>{escape(case)}</h2>\n{draw_case(result.of_case(case))}" for case in _cases_without_chart(result)
+    ]
+    legend = '<p class="about">Bar: median. Whiskers: quartiles.</p>'
+    return "\n".join([*drawn, legend]) if drawn else ""
 
 
 def _figures(result: Result) -> str:
     rows = []
     for one in result.figures:
         time = one.seconds
-        told = [words.rate(value, unit) for unit, value in one.rates().items()]
-        told += [f"{name} {words.amount(spread(noted).median, name)}" for name, noted in one.notes.items()]
+        remarks = [format_rate(value, unit) for unit, value in one.rates().items()]
+        remarks += [
+            f"{name} {format_amount(spread_of(noted).median, name)}" for name, noted in one.notes.items()
+        ]
         spans = (time.median, time.low, time.high, time.least)
-        rows.append([*one.cell, *(words.duration(span) for span in spans), ", ".join(told)])
+        rows.append([*one.cell, *(format_duration(span) for span in spans), ", ".join(remarks)])
     head = ["case", "way", "median", "lower quartile", "upper quartile", "least", "rates and notes"]
     return f"<h2>All figures</h2>\n{_table(head, rows)}"
 
 
 def _facts(result: Result) -> str:
-    rows = [[name, value] for name, value in words.facts(result)]
+    rows = [[name, value] for name, value in list_facts(result)]
     return f"<h2>Measured on</h2>\n{_table(['', ''], rows)}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], about: str = "") -> str:
     caption = f"<caption>{escape(about)}</caption>\n" if about else ""
     heading = f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in head)}</tr>\n" if any(head) else ""
-    told = "\n".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    return f"<table>\n{caption}{heading}{told}\n</table>"
+    body = "\n".join(f"<tr>{''.join(f'<td>{_cell(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table>\n{caption}{heading}{body}\n</table>"
 
 
 def _cell(text: str) -> str:
-    """Return a cell's text; what stands after a line break is smaller and below."""
+    """Return the HTML of a table cell; lines after the first are set smaller, below it."""
     first, *rest = (escape(line) for line in text.split("\n"))
     return first + "".join(f"<br><small>{line}</small>" for line in rest)

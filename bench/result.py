@@ -1,19 +1,53 @@
-"""What a measured workload is worth: every sample, and the figures that follow from them.
+"""The result of a measured workload: every sample, the figures that follow from them, and its JSON form.
 
-Ratios are taken round by round against the first way: both were run within the same moment of the
-machine's life, so slow drift (heat, neighbours) cancels out. Holds no paths, host or user names.
+Ratios are taken round by round against the first way: both ran at about the same time, so slow drift of the
+machine (heat, other users) cancels out. A result holds no paths, host or user names. Its JSON has a schema
+version and every sample; anything else is refused by `load_result`.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
-from bench.cell import Cell
-from bench.chart import Chart
 from bench.machine import Commit, Machine
-from bench.spread import Spread, spread
-from bench.workload import Claim, Size
+from bench.workload import BenchError, Cell, Chart, Claim, Line, Point, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A summary of samples: least, quartiles, median and greatest."""
+
+    least: float
+    low: float
+    median: float
+    high: float
+    greatest: float
+
+    def overlaps(self, other: Spread) -> bool:
+        """Return whether the inter-quartile ranges share a point."""
+        return self.low <= other.high and other.low <= self.high
+
+
+def spread_of(samples: Sequence[float]) -> Spread:
+    """Summarise samples; a quartile between two samples is interpolated linearly.
+
+    >>> spread([1, 2, 3, 4, 100]).median
+    3.0
+    """
+    assert samples, "a spread needs at least one sample"
+    ranked = sorted(samples)
+    return Spread(*(_quantile(ranked, share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)))
+
+
+def _quantile(ranked: Sequence[float], share: float) -> float:
+    place = share * (len(ranked) - 1)
+    below = int(place)
+    above = min(below + 1, len(ranked) - 1)
+    return float(ranked[below] + (ranked[above] - ranked[below]) * (place - below))
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,29 +63,29 @@ class Figures:
 
     @property
     def ns(self) -> Spread:
-        """Return the timed samples in nanoseconds, exact: what ratios are taken of."""
-        return spread(self.samples_ns)
+        """Return the spread of the timed samples in nanoseconds, exact for ratios."""
+        return spread_of(self.samples_ns)
 
     @property
     def seconds(self) -> Spread:
-        """Return the timed samples in seconds, to be shown."""
-        return spread([ns / 1e9 for ns in self.samples_ns])
+        """Return the spread of the timed samples in seconds, for display."""
+        return spread_of([ns / 1e9 for ns in self.samples_ns])
 
     def rates(self) -> dict[str, float]:
-        """Units of work per second at the median; empty when the clock did not move."""
+        """Return the units of work per second at the median; empty if the clock did not move."""
         median = self.seconds.median
         return {unit: n / median for unit, n in self.units.items()} if median else {}
 
     def of(self, measure: str) -> Spread | None:
-        """The samples of a measure as `Chart.up` names it; None where there are none, or no time passed."""
+        """Return the spread of a measure named as in `Chart.up`; None without samples or time."""
         if measure == "s":
             return self.seconds
         unit = measure.removesuffix("/s")
         if unit == measure:
-            return spread(self.notes[measure]) if self.notes.get(measure) else None
+            return spread_of(self.notes[measure]) if self.notes.get(measure) else None
         if unit not in self.units or not all(self.samples_ns):
             return None
-        return spread([self.units[unit] * 1e9 / ns for ns in self.samples_ns])
+        return spread_of([self.units[unit] * 1e9 / ns for ns in self.samples_ns])
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +93,7 @@ class Verdict:
     """A claim and what was measured: seconds, or times another cell.
 
     low, high  the quartiles of the same, round by round
-    work       units of work in one run of the cell, where the claim is told as a speed
+    work       units of work in one run of the cell, if the claim is about a speed
     """
 
     claim: Claim
@@ -91,7 +125,7 @@ class Result:
 
     @property
     def n_held(self) -> int:
-        """Return the number of of the claims held."""
+        """Return the number of claims that held."""
         return sum(one.held for one in self.verdicts)
 
     @property
@@ -104,44 +138,166 @@ class Result:
         return [one for one in self.figures if one.cell.case == case]
 
     def ratio(self, figures: Figures) -> Spread | None:
-        """This way's time as a multiple of the first way's, paired by round; None if that took no time."""
+        """Return the time over that of the first way, paired by round; None if the first took no time."""
         base = self.of_case(figures.cell.case)[0]
-        pairs = _together(figures.samples_ns, base.samples_ns)
+        pairs = _pair_rounds(figures.samples_ns, base.samples_ns)
         if any(below == 0 for _, below in pairs):
             return None
-        return spread([above / below for above, below in pairs])
+        return spread_of([above / below for above, below in pairs])
 
 
-def judge(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
-    """Hold a claim against the medians, or against the first quartiles where it is narrow."""
+def evaluate_claim(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
+    """Compare a claim with the medians, or with the first quartiles if the claim is narrow."""
     one = figures[claim.cell]
-    mine = _samples(one, claim)
+    samples = _samples_of(one, claim)
     if claim.over is None:
-        measured, rounds = _middle(mine, claim), spread(mine)
+        measured, rounds = _typical(samples, claim), spread_of(samples)
     else:
-        theirs = _samples(figures[claim.over], claim)
-        measured = _times(_middle(mine, claim), _middle(theirs, claim))
-        rounds = spread([_times(*pair) for pair in _together(mine, theirs)])
+        base_samples = _samples_of(figures[claim.over], claim)
+        measured = _ratio_of(_typical(samples, claim), _typical(base_samples, claim))
+        rounds = spread_of([_ratio_of(*pair) for pair in _pair_rounds(samples, base_samples)])
     work = one.units.get(claim.speed, 0)
     return Verdict(claim, measured, measured <= claim.at_most, rounds.low, rounds.high, work)
 
 
-def _samples(figures: Figures, claim: Claim) -> Sequence[float]:
-    """Return what a claim compares, round by round: a note, seconds, or nanoseconds for exact ratios."""
+def _samples_of(figures: Figures, claim: Claim) -> Sequence[float]:
+    """Return what a claim compares, by round: a note, seconds, or nanoseconds for exact ratios."""
     if claim.note:
         return figures.notes[claim.note]
     return figures.samples_ns if claim.over else [ns / 1e9 for ns in figures.samples_ns]
 
 
-def _together(mine: Sequence[float], theirs: Sequence[float]) -> list[tuple[float, float]]:
-    """Return what two took in the same rounds: the first ones, since what narrow claims compare has more."""
-    return list(zip(mine, theirs, strict=False))
+def _pair_rounds(one: Sequence[float], other: Sequence[float]) -> list[tuple[float, float]]:
+    """Pair the samples of the same rounds; the further rounds of narrow claims have no partner."""
+    return list(zip(one, other, strict=False))
 
 
-def _middle(samples: Sequence[float], claim: Claim) -> float:
-    found = spread(samples)
-    return found.low if claim.narrow else found.median
+def _typical(samples: Sequence[float], claim: Claim) -> float:
+    spread = spread_of(samples)
+    return spread.low if claim.narrow else spread.median
 
 
-def _times(above: float, below: float) -> float:
+def _ratio_of(above: float, below: float) -> float:
     return above / below if below else float("inf")
+
+
+KIND = "penstock-bench"
+SCHEMA = 2
+
+
+def to_json(result: Result) -> str:
+    """Return the whole result as JSON text, one field per line."""
+    fields: dict[str, Any] = {"kind": KIND, "schema": SCHEMA, **asdict(result)}
+    fields["figures"] = [_figures_to_json(one) for one in result.figures]
+    fields["verdicts"] = [_verdict_to_json(verdict) for verdict in result.verdicts]
+    return json.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+
+
+def load_result(path: Path) -> Result:
+    """Read a result that `to_json` wrote."""
+    try:
+        fields = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BenchError(
+            f'cannot read the result "{path}"',
+            detail=error.strerror,
+            hint="write one with: python -m bench NAME --json FILE",
+        ) from error
+    except ValueError as error:
+        raise BenchError(f'"{path}" is not a JSON file', detail=str(error)) from error
+    _require_ours(path, fields)
+    try:
+        return _result_from_json(fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BenchError(
+            f'the result "{path}" is damaged',
+            detail=f"{type(error).__name__}: {error}",
+            hint="measure it again",
+        ) from error
+
+
+def _require_ours(path: Path, fields: Any) -> None:
+    if not isinstance(fields, dict) or fields.get("kind") != KIND:
+        raise BenchError(
+            f'"{path}" is not a benchmark result', hint="write one with: python -m bench NAME --json FILE"
+        )
+    if fields.get("schema") != SCHEMA:
+        raise BenchError(
+            f'"{path}" has schema version {fields.get("schema")}; this Penstock reads version {SCHEMA}',
+            hint="measure it again with this version",
+        )
+
+
+def _figures_to_json(one: Figures) -> dict[str, Any]:
+    return {
+        "case": one.cell.case,
+        "way": one.cell.way,
+        "units": dict(one.units),
+        "median_seconds": one.seconds.median,
+        "warm_up_ns": list(one.warm_up_ns),
+        "samples_ns": list(one.samples_ns),
+        "checks": one.checks,
+        "notes": {name: list(samples) for name, samples in one.notes.items()},
+    }
+
+
+def _verdict_to_json(verdict: Verdict) -> dict[str, Any]:
+    claim = verdict.claim
+    return {
+        "says": claim.says,
+        "cell": list(claim.cell),
+        "over": list(claim.over) if claim.over else None,
+        "at_most": claim.at_most,
+        "speed": claim.speed,
+        "note": claim.note,
+        "narrow": claim.narrow,
+        "measured": verdict.measured,
+        "held": verdict.held,
+        "low": verdict.low,
+        "high": verdict.high,
+        "work": verdict.work,
+    }
+
+
+def _result_from_json(fields: dict[str, Any]) -> Result:
+    plain = {name: value for name, value in fields.items() if name not in ("kind", "schema")}
+    return Result(
+        **plain
+        | {
+            "machine": Machine(**fields["machine"]),
+            "commit": Commit(**fields["commit"]) if fields["commit"] else None,
+            "figures": tuple(_figures_from_json(one) for one in fields["figures"]),
+            "verdicts": tuple(_verdict_from_json(one) for one in fields["verdicts"]),
+            "charts": tuple(_chart_from_json(one) for one in fields["charts"]),
+        }
+    )
+
+
+def _figures_from_json(one: dict[str, Any]) -> Figures:
+    return Figures(
+        cell=Cell(one["case"], one["way"]),
+        units=one["units"],
+        warm_up_ns=tuple(one["warm_up_ns"]),
+        samples_ns=tuple(one["samples_ns"]),
+        checks=one["checks"],
+        notes={name: tuple(samples) for name, samples in one["notes"].items()},
+    )
+
+
+def _verdict_from_json(one: dict[str, Any]) -> Verdict:
+    over = Cell(*one["over"]) if one["over"] else None
+    how = one["speed"], one["note"], one.get("narrow", False)
+    claim = Claim(one["says"], Cell(*one["cell"]), one["at_most"], over, *how)
+    return Verdict(claim, one["measured"], one["held"], one["low"], one["high"], one["work"])
+
+
+def _chart_from_json(one: dict[str, Any]) -> Chart:
+    lines = tuple(
+        Line(line["name"], tuple(_point_from_json(point) for point in line["points"]), line["style"])
+        for line in one["lines"]
+    )
+    return Chart(**one | {"lines": lines})
+
+
+def _point_from_json(one: dict[str, Any]) -> Point:
+    return Point(one["at"], one["label"], Cell(*one["cell"]))

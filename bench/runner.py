@@ -1,9 +1,9 @@
-"""The runner: warm-up, then interleaved rounds, each answer checked before its time is kept.
+"""The runner: warm-up, then interleaved rounds; each answer is checked before its time is recorded.
 
-Every round runs every way on every case once, in an order of its own: what is compared, ways or cases, sees
-the same moments of the machine, and nothing always runs first, or after the same other. The price is that the
-data of all cases of a group lives at once. Groups follow each other, all rounds of one before the next.
-Setup, checking, notes and clean-up happen outside the clock.
+Every round runs every way on every case once, in a random order: what is compared, ways or cases, runs at
+about the same time, and nothing always runs first, or after the same other. The price is that the data of all
+cases of a group is in memory at once. Groups follow each other, all rounds of one before the next. Setup,
+checking, notes and clean-up happen outside the clock.
 """
 
 from __future__ import annotations
@@ -17,23 +17,21 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from bench.cell import Cell
-from bench.errors import BenchError, WayFailed, WrongAnswer
-from bench.machine import commit_of, this_machine, versions
-from bench.result import Figures, Result, judge
-from bench.workload import Case, Size, Way, Workload
+from bench.machine import commit_of, describe_machine, package_versions
+from bench.result import Figures, Result, evaluate_claim
+from bench.workload import BenchError, Case, Cell, Size, Way, WayFailed, Workload, WrongAnswer
 
 Clock = Callable[[], int]
 NARROW_ROUNDS = 41
 """Timed rounds of what a narrow claim compares: the quickest quarter of them is then ten."""
-LAID_OUT = 4
+ROUNDS_PER_LAYOUT = 4
 """Rounds of those after which their data is made anew, elsewhere in memory."""
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a measurement is: `done` of `total` runs, the next one being `cell`."""
+    """The progress of a measurement: `done` of `total` runs; the next one is `cell`."""
 
     done: int
     total: int
@@ -52,23 +50,23 @@ def measure(
 ) -> Result:
     """Time every way on every case. A wrong answer, in any round, stops the whole measurement."""
     usual = workload.rounds or (5 if size == "quick" else 15)
-    told, rounds = rounds is not None, usual if rounds is None else rounds
+    chosen, rounds = rounds is not None, usual if rounds is None else rounds
     warm_up = warm_up if warm_up is not None else (1 if size == "quick" else 2)
     if rounds < 1 or warm_up < 0:
         raise BenchError(
             f"{rounds} rounds after {warm_up} warm-up rounds measure nothing",
             hint="use at least one round, such as --rounds 5",
         )
-    machine, started_at = this_machine(), datetime.now(UTC).isoformat(timespec="seconds")
-    more = 0 if told else max(NARROW_ROUNDS - rounds, 0)
+    machine, started_at = describe_machine(), datetime.now(UTC).isoformat(timespec="seconds")
+    more = 0 if chosen else max(NARROW_ROUNDS - rounds, 0)
     n_narrow = sum(len(workload.narrow_cells_of(group)) for group in workload.groups)
     n_cells = sum(len(workload.cells_of(group)) for group in workload.groups)
     counter = _Counter(on_progress, n_cells * (warm_up + rounds) + n_narrow * more)
     figures: list[Figures] = []
     for group in workload.groups:
-        planned = _rounds(workload, group, seed, warm_up + rounds, more)
-        timed = _timed(workload, planned, clock, counter)
-        figures += [_figures(cell, units, samples, warm_up) for cell, (units, samples) in timed]
+        planned = _plan_rounds(workload, group, seed, warm_up + rounds, more)
+        timed = _time_rounds(workload, planned, clock, counter)
+        figures += [_build_figures(cell, units, samples, warm_up) for cell, (units, samples) in timed]
     by_cell = {one.cell: one for one in figures}
     return Result(
         workload=workload.name,
@@ -80,16 +78,16 @@ def measure(
         collector=workload.collector,
         started_at=started_at,
         machine=machine,
-        versions=versions(),
+        versions=package_versions(),
         commit=commit_of(),
         figures=tuple(figures),
-        verdicts=tuple(judge(claim, by_cell) for claim in workload.claims),
+        verdicts=tuple(evaluate_claim(claim, by_cell) for claim in workload.claims),
         charts=workload.charts,
     )
 
 
-def order_of_round(tasks: Sequence[T], round_number: int) -> list[T]:
-    """Return the tasks in an order of the round's own, so that none has always the same one before it.
+def shuffle_tasks(tasks: Sequence[T], round_number: int) -> list[T]:
+    """Return the tasks in the random order of that round, so that no task always follows the same one.
 
     What ran before leaves its mark on caches and memory: in a fixed order it would look like a difference.
     """
@@ -98,7 +96,7 @@ def order_of_round(tasks: Sequence[T], round_number: int) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """One way on one case, with its data, the right answer and how much work it is."""
+    """One way on one case, with its data, the expected answer and the units of work."""
 
     case: Case
     way: Way
@@ -112,7 +110,7 @@ class _Task:
 
 
 class _Sample(NamedTuple):
-    """One run: its time, and what else it had to tell."""
+    """One run: its time and its notes."""
 
     ns: int
     notes: Mapping[str, float]
@@ -120,7 +118,7 @@ class _Sample(NamedTuple):
 
 @dataclass(slots=True)
 class _Counter:
-    """Counts the runs of all groups, and tells."""
+    """Counts the runs of all groups and reports the progress."""
 
     tell: Callable[[Progress], None]
     total: int
@@ -131,25 +129,25 @@ class _Counter:
         self.done += 1
 
 
-def _rounds(workload: Workload, group: str, seed: int, n_all: int, n_more: int) -> Iterator[list[_Task]]:
-    """Yield the tasks of each round: all of them, then, so many times more, those that narrow claims compare.
+def _plan_rounds(workload: Workload, group: str, seed: int, n_all: int, n_more: int) -> Iterator[list[_Task]]:
+    """Yield the tasks of each round: `n_all` rounds of all, then `n_more` of what narrow claims compare.
 
-    Where data lies in memory is luck, which stays with it from round to round and would look like a cost. So
-    the further rounds see it made anew every few rounds.
+    The position of data in memory is random and stays the same from round to round, so it would look like a
+    cost. Therefore the further rounds rebuild the data every few rounds.
     """
-    tasks = _tasks(workload, group, seed, workload.cells_of(group))
+    tasks = _build_tasks(workload, group, seed, workload.cells_of(group))
     for _ in range(n_all):
         yield tasks
     narrow = workload.narrow_cells_of(group)
     for number in range(n_more if narrow else 0):
-        if number % LAID_OUT == 0:
+        if number % ROUNDS_PER_LAYOUT == 0:
             # What there was goes only then, or its place would be taken again.
             workload.forget()
-            tasks = _tasks(workload, group, seed, narrow)
+            tasks = _build_tasks(workload, group, seed, narrow)
         yield tasks
 
 
-def _tasks(workload: Workload, group: str, seed: int, cells: Collection[Cell]) -> list[_Task]:
+def _build_tasks(workload: Workload, group: str, seed: int, cells: Collection[Cell]) -> list[_Task]:
     tasks = []
     for case in workload.cases:
         ways = [way for way in workload.ways if Cell(case.name, way.name) in cells]
@@ -166,45 +164,45 @@ def _tasks(workload: Workload, group: str, seed: int, cells: Collection[Cell]) -
     return tasks
 
 
-def _timed(
+def _time_rounds(
     workload: Workload, planned: Iterable[list[_Task]], clock: Clock, counter: _Counter
 ) -> Iterable[tuple[Cell, tuple[Mapping[str, int], list[_Sample]]]]:
-    """Time the tasks of each round; gives the work and the samples of each cell, as in the first round."""
-    found: dict[Cell, tuple[Mapping[str, int], list[_Sample]]] = {}
+    """Time the tasks of each round and return the units of work and the samples of each cell."""
+    samples: dict[Cell, tuple[Mapping[str, int], list[_Sample]]] = {}
     for round_number, tasks in enumerate(planned):
         if round_number == 0:
-            found = {task.cell: (task.units, []) for task in tasks}
-        for task in order_of_round(tasks, round_number):
+            samples = {task.cell: (task.units, []) for task in tasks}
+        for task in shuffle_tasks(tasks, round_number):
             counter.begin(task.cell)
-            found[task.cell][1].append(_once(workload, task, clock))
-    return found.items()
+            samples[task.cell][1].append(_time_task(workload, task, clock))
+    return samples.items()
 
 
-def _once(workload: Workload, task: _Task, clock: Clock) -> _Sample:
-    """Time one run and check its answer; the answer dies here, before the next way begins."""
+def _time_task(workload: Workload, task: _Task, clock: Clock) -> _Sample:
+    """Time one run and check its answer; the answer is freed here, before the next run begins."""
     way, case = task.way, task.case
     try:
         prepared = task.data if way.setup is None else way.setup(task.data)
-        with _collector(workload.collector):
-            begun = clock()
+        with _garbage_collection(workload.collector):
+            started = clock()
             answer = way.run(prepared)
-            taken = clock() - begun
+            elapsed = clock() - started
     except Exception as error:
         raise WayFailed(
             f'way "{way.name}" failed on case "{case.name}" of workload "{workload.name}"',
             detail=f"{type(error).__name__}: {error}",
         ) from error
-    wrong = workload.wrong(task.expected, answer)
+    wrong = workload.check(task.expected, answer)
     if wrong is not None:
         raise WrongAnswer(
             f'way "{way.name}" gave a wrong answer on case "{case.name}" of "{workload.name}"',
             detail=wrong,
             hint="mend the way (or the oracle); a wrong answer is never timed",
         )
-    return _Sample(taken, way.notes(answer) if way.notes else {})
+    return _Sample(elapsed, way.notes(answer) if way.notes else {})
 
 
-def _figures(cell: Cell, units: Mapping[str, int], samples: list[_Sample], warm_up: int) -> Figures:
+def _build_figures(cell: Cell, units: Mapping[str, int], samples: list[_Sample], warm_up: int) -> Figures:
     timed = samples[warm_up:]
     return Figures(
         cell=cell,
@@ -217,8 +215,8 @@ def _figures(cell: Cell, units: Mapping[str, int], samples: list[_Sample], warm_
 
 
 @contextmanager
-def _collector(stays_on: bool) -> Iterator[None]:
-    """Begin from a clean heap; unless asked otherwise, let no collection fall into somebody's time."""
+def _garbage_collection(stays_on: bool) -> Iterator[None]:
+    """Collect garbage first, then keep the collector off while timing, unless it `stays_on`."""
     was_on = gc.isenabled()
     gc.collect()
     if not stays_on:

@@ -1,25 +1,101 @@
-"""What a benchmark is: cases to try, ways to do them, what a right answer is, and what is claimed.
+"""What a benchmark is: cases to try, ways to do them, the right answer, claims about the result, and charts.
 
-A workload is data only; it does not know how it is timed. Every name a claim uses exists, or the
-workload cannot be made: a claim about nothing would always hold.
+A workload is data only; it does not know how it is timed. Every name that a claim or a chart uses exists, or
+the workload cannot be built: a claim about nothing would always hold. A chart names the cells of a sweep and
+holds no figures; the result carries it along, so that the page can be drawn again from the JSON alone.
+Workloads are found by name: every module in `bench/workloads/` that offers `workload(size)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import importlib
+import pkgutil
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from types import ModuleType
+from typing import Any, Literal, NamedTuple, Protocol
 
-from bench.cell import Cell
-from bench.chart import Chart
-from bench.errors import BenchError
-from penstock.errors import nearest_first
+from bench import workloads
+from penstock.errors import PenstockError, nearest_first
+
+
+class Cell(NamedTuple):
+    """The name of one figure: a way on a case."""
+
+    case: str
+    way: str
+
+
+Spacing = Literal["log", "linear", "even"]
+Form = Literal["lines", "bars"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A figure at a position: `at` on the axis, where the tick is labelled `label`."""
+
+    at: float
+    label: str
+    cell: Cell
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One series; lines of equal `style` look alike in all charts, by default it follows from the order."""
+
+    name: str
+    points: tuple[Point, ...]
+    style: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A sweep to be drawn: `along` names what is varied, `up` what is measured.
+
+    up       `rows/s` is a rate of that unit, `s` the time, anything else a note that the ways took
+    spacing  of the places along: a geometric sweep is `log`; `even` where a place has no number
+    form     `bars` has a bar per point, for things that have no order
+    """
+
+    title: str
+    caption: str
+    along: str
+    lines: tuple[Line, ...]
+    up: str = "rows/s"
+    spacing: Spacing = "log"
+    form: Form = "lines"
+
+    @property
+    def points(self) -> Iterator[Point]:
+        """Return the points of all lines."""
+        return (point for line in self.lines for point in line.points)
+
+    @property
+    def places(self) -> dict[str, float]:
+        """Return the position of each label from left to right; with even spacing, in order of appearance."""
+        positions = {point.label: point.at for point in self.points}
+        if self.spacing == "even":
+            return {label: float(place) for place, label in enumerate(positions)}
+        return dict(sorted(positions.items(), key=lambda one: one[1]))
+
+
+class BenchError(PenstockError):
+    """A benchmark that cannot be run, read or compared as asked."""
+
+
+class WayFailed(BenchError):
+    """A way that raised while it was timed."""
+
+
+class WrongAnswer(WayFailed):
+    """A way whose answer the oracle does not accept, so that its time means nothing."""
+
 
 Size = Literal["quick", "full"]
 
 
-def unequal(expected: Any, answer: Any) -> str | None:
-    """Return what is wrong with an answer, or None: the plain judgement, by `==`."""
+def explain_difference(expected: Any, answer: Any) -> str | None:
+    """Return how the answer differs from the expected one by `==`, or None."""
     if expected == answer:
         return None
     return f"expected {_short(expected)}, got {_short(answer)}"
@@ -43,10 +119,10 @@ class Case:
 class Way:
     """One way to do the work: `run(data)` is timed, `setup(data)` before it is not.
 
-    With a setup, `run` gets what the setup gave back; it is called anew before every run. A way that
-    answers another question than its neighbours brings an oracle of its own. `only` names the cases that
-    it is tried on, where that is not all of them. `notes(answer)` gives what else a run has to tell, by
-    name; a name that ends in `(s)` is of seconds, one in `(bytes)` of bytes.
+    With a setup, `run` gets the result of the setup, which is called before every run. A way that answers
+    another question than the others has an oracle of its own. `only` names the cases that it is tried on, if
+    not all. `notes(answer)` returns further measurements of a run by name; a name that ends in `(s)` is in
+    seconds, one in `(bytes)` in bytes.
     """
 
     name: str
@@ -56,19 +132,19 @@ class Way:
     only: tuple[str, ...] = ()
     notes: Callable[[Any], Mapping[str, float]] | None = None
 
-    def takes(self, case: str) -> bool:
-        """Return whether it is tried on that case."""
+    def is_tried_on(self, case: str) -> bool:
+        """Return whether the way is tried on that case."""
         return not self.only or case in self.only
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A statement that a result bears out or not: a median of so many seconds, or so many times another.
+    """A statement to be tested: a bound on a median in seconds, or on its ratio to another median.
 
-    With `speed`, a unit of work such as `rows`, it is told as a speed: units per second, or times as fast.
+    With `speed`, a unit of work such as `rows`, it is about a speed: units per second, or times as fast.
     With `note`, it is about what the ways note under that name, such as bytes, and not about time.
     With `narrow`, it is about two costs that hardly differ: their cases get more rounds, and first quartiles
-    are compared instead of medians, because what else a machine does only ever adds to a time.
+    are compared instead of medians, because other activity of a machine only ever adds to a time.
 
     >>> Claim("ten times the rows cost at most twelve times the time",
     ...       Cell("10,000 rows", "sort"), at_most=12, over=Cell("1,000 rows", "sort")).at_most
@@ -88,11 +164,11 @@ class Claim:
 class Workload:
     """A benchmark. The first way is the one that the others are measured against.
 
-    `oracle(data)` gives the right answer, once per case; `wrong(expected, answer)` says what is wrong
-    with an answer, or None. `counts(expected)` gives units of work that only the right answer knows, such as
+    `oracle(data)` returns the right answer, once per case; `check(expected, answer)` returns what is wrong
+    with an answer, or None. `counts(expected)` returns units of work that only the right answer knows, as
     its rows. `collector=True` leaves the garbage collector on while the clock runs. `rounds` is how many
-    timed rounds it has unless told; 0 leaves that to the runner. `forget()` lets go of what cases share, so
-    that `make` makes it anew.
+    timed rounds it has by default; 0 leaves that to the runner. `forget()` frees what cases share, so
+    that `make` builds it again.
     """
 
     name: str
@@ -100,7 +176,7 @@ class Workload:
     cases: tuple[Case, ...]
     ways: tuple[Way, ...]
     oracle: Callable[[Any], Any]
-    wrong: Callable[[Any, Any], str | None] = unequal
+    check: Callable[[Any, Any], str | None] = explain_difference
     claims: tuple[Claim, ...] = ()
     collector: bool = False
     charts: tuple[Chart, ...] = ()
@@ -127,16 +203,16 @@ class Workload:
 
     @property
     def groups(self) -> list[str]:
-        """Return the groups of its cases, in order."""
+        """Return the groups of the cases, in order."""
         return list(dict.fromkeys(case.group for case in self.cases))
 
-    def part(self, groups: Collection[str]) -> Workload:
-        """The same with the cases of some groups only, and what is claimed and drawn of those alone."""
+    def select_groups(self, groups: Collection[str]) -> Workload:
+        """Return the workload with the cases, claims and charts of some groups only."""
         for group in groups:
             _require_known(self.name, "was asked for", "group", group, self.groups)
         cases = tuple(case for case in self.cases if case.group in groups)
         names = {case.name for case in cases}
-        tried = (replace(way, only=tuple(n for n in names if way.takes(n))) for way in self.ways)
+        tried = (replace(way, only=tuple(n for n in names if way.is_tried_on(n))) for way in self.ways)
         return replace(
             self,
             cases=cases,
@@ -146,9 +222,9 @@ class Workload:
         )
 
     def cells_of(self, group: str) -> set[Cell]:
-        """Return what one round of a group runs."""
+        """Return the cells that one round of a group runs."""
         cases = [case.name for case in self.cases if case.group == group]
-        return {Cell(case, way.name) for case in cases for way in self.ways if way.takes(case)}
+        return {Cell(case, way.name) for case in cases for way in self.ways if way.is_tried_on(case)}
 
     def narrow_cells_of(self, group: str) -> set[Cell]:
         """Return the cells of that group that a narrow claim compares."""
@@ -163,7 +239,7 @@ class Workload:
     def _require_cell(self, says: str, cell: Cell) -> None:
         _require_known(self.name, says, "case", cell.case, [case.name for case in self.cases])
         _require_known(self.name, says, "way", cell.way, [way.name for way in self.ways])
-        trying = [way.name for way in self.ways if way.takes(cell.case)]
+        trying = [way.name for way in self.ways if way.is_tried_on(cell.case)]
         _require_known(self.name, f'{says} case "{cell.case}" and', "way", cell.way, trying)
 
     def _require_together(self, claim: Claim, over: Cell) -> None:
@@ -177,23 +253,23 @@ class Workload:
             )
 
 
-def _require_distinct(workload: str, what: str, names: list[str]) -> None:
+def _require_distinct(workload: str, kind: str, names: list[str]) -> None:
     if not names:
-        raise BenchError(f'workload "{workload}" has no {what}', hint=f"give it at least one {what}")
+        raise BenchError(f'workload "{workload}" has no {kind}', hint=f"give it at least one {kind}")
     for name in names:
         if names.count(name) > 1:
             raise BenchError(
-                f'workload "{workload}" has two {what}s named "{name}"', hint=f"name each {what} differently"
+                f'workload "{workload}" has two {kind}s named "{name}"', hint=f"name each {kind} differently"
             )
 
 
-def _require_known(workload: str, says: str, what: str, name: str, known: Collection[str]) -> None:
+def _require_known(workload: str, says: str, kind: str, name: str, known: Collection[str]) -> None:
     if name not in known:
         # Ranking names takes long where there are hundreds: only when one is missing.
         names = nearest_first(name, known)
         raise BenchError(
-            f'workload "{workload}" {says} {what} "{name}", which it does not have',
-            detail=f"its {what}s: {', '.join(names)}",
+            f'workload "{workload}" {says} {kind} "{name}", which it does not have',
+            detail=f"its {kind}s: {', '.join(names)}",
             hint=f'did you mean "{names[0]}"?' if names else None,
         )
 
@@ -201,3 +277,56 @@ def _require_known(workload: str, says: str, what: str, name: str, known: Collec
 def _short(value: Any, limit: int = 200) -> str:
     text = repr(value)
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def list_workloads(package: ModuleType = workloads) -> list[str]:
+    """Return the names of the workloads, in alphabetical order."""
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+def load_workload(name: str, size: Size = "full", package: ModuleType = workloads) -> Workload:
+    """Return the workload of that name, at that size."""
+    names = nearest_first(name, list_workloads(package))
+    if name not in names:
+        raise BenchError(
+            f'there is no workload "{name}"',
+            detail=f"workloads: {', '.join(names)}",
+            hint=f"try: python -m bench {names[0]} --quick" if names else None,
+        )
+    module = importlib.import_module(f"{package.__name__}.{name}")
+    workload = module.workload(size)
+    assert isinstance(workload, Workload), f"{module.__name__}.workload(size) must give a Workload"
+    return workload
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer of a run, which is read outside the clock, and its notes by name (`Way.notes`)."""
+
+    answer: Callable[[], Any]
+    notes: Mapping[str, float] = field(default_factory=dict)
+
+
+class CaseData(Protocol):
+    """The data of a case, which knows the right answer."""
+
+    def expected_answer(self) -> Any:
+        """Return the expected answer."""
+
+
+def expected_of(data: CaseData) -> Any:
+    """Return the expected answer of a case."""
+    return data.expected_answer()
+
+
+def check_outcome(expected: Any, outcome: Outcome) -> str | None:
+    """Return how the answer differs from the expected one, or None."""
+    answer = outcome.answer()
+    if answer == expected:
+        return None
+    return f"expected {_short(expected)}, got {_short(answer)}"
+
+
+def outcome_notes(outcome: Outcome) -> Mapping[str, float]:
+    """Return the notes of a run."""
+    return outcome.notes

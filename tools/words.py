@@ -1,4 +1,4 @@
-"""Check the words of the package: names, and how docstrings begin.
+"""Check the words of the package and of the benchmarks: names, and how docstrings begin.
 
     python tools/words.py
 
@@ -18,7 +18,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = Path(__file__).parent.parent / "src" / "penstock"
+ROOT = Path(__file__).parent.parent
+PACKAGES = (ROOT / "src" / "penstock", ROOT / "bench")
 
 _LISTS = {
     name: frozenset(words.split())
@@ -28,10 +29,11 @@ METAPHORS = _LISTS["metaphors"]
 FILLERS = _LISTS["fillers"]
 
 
-def faults(package: Path = PACKAGE) -> Iterator[str]:
-    """Yield every fault as `file:line: what is wrong`."""
+def faults(package: Path) -> Iterator[str]:
+    """Yield every fault of a package as `file:line: what is wrong`."""
+    root = ROOT if package.is_relative_to(ROOT) else package.parent.parent
     for file in sorted(package.rglob("*.py")):
-        path = file.relative_to(package.parent.parent)
+        path = file.relative_to(root)
         if _is_participle(file.stem) or _metaphors(file.stem):
             yield f"{path}:1: the file is named {file.stem!r}"
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -83,7 +85,7 @@ def _is_participle(name: str) -> bool:
 
 def main() -> int:
     """Print the faults; the exit code is 1 if there are any."""
-    lines = list(faults())
+    lines = [line for package in PACKAGES for line in faults(package)]
     sys.stderr.write("".join(f"{line}\n" for line in lines))
     return int(bool(lines))
 

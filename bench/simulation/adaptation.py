@@ -17,7 +17,7 @@ Load = Callable[[Machine, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What stays the same over the periods of a run."""
+    """The parameters that stay the same over the periods of a run."""
 
     cores: int
     scheduler: str = "random"
@@ -37,11 +37,11 @@ class Period:
     decisions: tuple[Decision, ...]
 
 
-def unchanged(machine: Machine, period: int) -> None:
-    """A load that stays as it is."""
+def keep_load(machine: Machine, period: int) -> None:
+    """Leave the load as it is."""
 
 
-def machine_of(topology: Topology, setting: Setting, threads: int) -> Machine:
+def build_machine(topology: Topology, setting: Setting, threads: int) -> Machine:
     """Return a machine at the start of its run, with one replica of everything."""
     random = Random(setting.seed)  # noqa: S311 (chance in a simulation, nothing secret)
     scheduler = schedulers.make_scheduler(setting.scheduler, random)
@@ -49,50 +49,50 @@ def machine_of(topology: Topology, setting: Setting, threads: int) -> Machine:
 
 
 def adapt(
-    topology: Topology, setting: Setting, periods: int, *, threads: int = 1, load: Load = unchanged
+    topology: Topology, setting: Setting, periods: int, *, threads: int = 1, load: Load = keep_load
 ) -> list[Period]:
-    """Run for so many periods, from `threads` threads and one replica of everything.
+    """Run for a number of periods, from `threads` threads and one replica of every operator.
 
     load  called at the start of every period; it may change the machine's `rate` and operators' costs
     """
-    machine = machine_of(topology, setting, threads)
+    machine = build_machine(topology, setting, threads)
     controller = ScalingPolicy(Limits(most_threads=setting.cores))
     sampler = Sampler({busy.name: busy.most for busy in topology.operators}, machine.now)
-    found = []
+    history = []
     for number in range(periods):
         load(machine, number)
-        configured, reached = machine.replicas(), machine.finished
+        configured, reached = machine.replicas(), machine.n_finished
         machine.run_until(machine.now + setting.period_ns)
-        sample = sampler.look(machine.nodes(), machine.threads, machine.now)
+        sample = sampler.look(machine.task_statistics(), machine.threads, machine.now)
         decisions = tuple(controller.decide(sample))
-        rows = (machine.finished - reached) * 1e9 / setting.period_ns
-        found.append(Period(machine.threads, configured, rows, sample.utilisation, decisions))
-        carry_out(machine, decisions)
-    return found
+        rows = (machine.n_finished - reached) * 1e9 / setting.period_ns
+        history.append(Period(machine.threads, configured, rows, sample.utilisation, decisions))
+        apply_decisions(machine, decisions)
+    return history
 
 
-def carry_out(machine: Machine, decisions: tuple[Decision, ...]) -> None:
-    """Do what the controller decided."""
+def apply_decisions(machine: Machine, decisions: tuple[Decision, ...]) -> None:
+    """Apply the controller's decisions to the machine."""
     machine.resize({d.step: d.after for d in decisions if d.step != THREADS})
     for decision in decisions:
         if decision.step == THREADS:
             machine.set_threads(decision.after)
 
 
-def fixed(
+def run_fixed(
     topology: Topology,
     setting: Setting,
     threads: int,
     replicas: Mapping[str, int],
     *,
     periods: int = 2,
-    load: Load = unchanged,
+    load: Load = keep_load,
 ) -> float:
-    """Rows per second of a configuration that does not change, after one period of warming up."""
-    machine = machine_of(topology, setting, threads)
+    """Return the rows per second of a configuration that does not change, after a warm-up period."""
+    machine = build_machine(topology, setting, threads)
     machine.resize(dict(replicas))
     load(machine, 0)
     machine.run_until(setting.period_ns)
-    reached = machine.finished
+    reached = machine.n_finished
     machine.run_until(machine.now + periods * setting.period_ns)
-    return (machine.finished - reached) * 1e9 / (periods * setting.period_ns)
+    return (machine.n_finished - reached) * 1e9 / (periods * setting.period_ns)

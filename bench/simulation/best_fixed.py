@@ -1,8 +1,8 @@
-"""The best configuration that does not change, found by search in the same simulator.
+"""The best fixed configuration, searched for in the same simulator.
 
-The search knows what no controller knows: the true costs. It tries pools of many sizes, each with replicas
-in proportion to the work of the steps (WindFlow 5.3) at several degrees of generosity, and then looks around
-the best of them.
+The search knows the true costs, which no controller knows. It tries pools of many sizes, each with replicas
+in proportion to the work of the steps (WindFlow 5.3) and with several degrees of excess, then the neighbours
+of the best.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 
-from bench.simulation.adaptation import Load, Setting, fixed, unchanged
+from bench.simulation.adaptation import Load, Setting, keep_load, run_fixed
 from bench.simulation.topology import Busy, Topology
 
 GENEROSITY = (1.0, 1.3, 2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Configuration:
     """A configuration and its throughput."""
 
     threads: int
@@ -26,28 +26,28 @@ class Found:
     rows_per_second: float
 
 
-def best_fixed(topology: Topology, setting: Setting, load: Load = unchanged) -> Found:
-    """Search pools and replicas; the best found."""
-    tried: dict[tuple[int, tuple[int, ...]], Found] = {}
+def search_best_fixed(topology: Topology, setting: Setting, load: Load = keep_load) -> Configuration:
+    """Search pool sizes and replicas, and return the configuration with the highest throughput."""
+    tried: dict[tuple[int, tuple[int, ...]], Configuration] = {}
 
-    def attempt(threads: int, replicas: dict[str, int]) -> Found:
+    def attempt(threads: int, replicas: dict[str, int]) -> Configuration:
         key = threads, tuple(replicas.values())
         if key not in tried:
-            rows = fixed(topology, setting, threads, replicas, load=load)
-            tried[key] = Found(threads, replicas, rows)
+            rows = run_fixed(topology, setting, threads, replicas, load=load)
+            tried[key] = Configuration(threads, replicas, rows)
         return tried[key]
 
-    for threads, replicas in configurations(topology, setting.cores):
+    for threads, replicas in list_configurations(topology, setting.cores):
         attempt(threads, replicas)
-    best = max(tried.values(), key=lambda found: found.rows_per_second)
+    best = max(tried.values(), key=lambda configuration: configuration.rows_per_second)
     for step in (-2, -1, 1, 2):
         if 1 <= best.threads + step <= setting.cores:
             attempt(best.threads + step, best.replicas)
-    return max(tried.values(), key=lambda found: found.rows_per_second)
+    return max(tried.values(), key=lambda configuration: configuration.rows_per_second)
 
 
-def configurations(topology: Topology, cores: int) -> Iterator[tuple[int, dict[str, int]]]:
-    """Pools and replicas to try."""
+def list_configurations(topology: Topology, cores: int) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield the pool sizes and replicas to try."""
     work = work_per_row(topology)
     whole = sum(work.values())
     for threads in sorted({max(1, ceil(cores * part / 4)) for part in (1, 2, 3, 4)} | {min(cores, 12)}):
@@ -64,7 +64,7 @@ def configurations(topology: Topology, cores: int) -> Iterator[tuple[int, dict[s
 
 
 def work_per_row(topology: Topology) -> dict[str, float]:
-    """Operator -> nanoseconds of its work for each row that a source gives out."""
+    """Return the nanoseconds of work of each operator per row that a source emits."""
     visits = dict.fromkeys(topology.sources, 1.0 / len(topology.sources))
     waiting: list[Busy] = list(topology.operators)
     while waiting:
@@ -76,8 +76,8 @@ def work_per_row(topology: Topology) -> dict[str, float]:
     return {busy.name: visits[busy.name] * busy.cost_ns for busy in topology.operators}
 
 
-def ceiling(topology: Topology, cores: int) -> float:
-    """Rows of the sources per second that no configuration can exceed.
+def throughput_limit(topology: Topology, cores: int) -> float:
+    """Return the source rows per second that no configuration can exceed.
 
     All cores are busy then, or all replicas of some operator.
     """

@@ -1,9 +1,9 @@
-"""A machine of simulated cores that runs nodes in virtual time, with a real scheduler making the choices.
+"""A machine of simulated cores that runs replicas in virtual time, scheduled by a real scheduler.
 
-A worker takes a node for a turn, works on its rows chunk by chunk, and gives it back when it blocks or when
-its quantum is over, as C-Stream does (3.2). Picking a node costs time, and only one worker picks at a time:
-that is what too many threads pay for. A share of the work may need something that only one worker can have
-at a time, and every hand-over of it costs: so the GIL, or the bandwidth of the memory, enters the picture.
+A worker takes a replica for a quantum, works on its rows chunk by chunk, and releases it when it blocks or
+when the quantum is over, as C-Stream does (3.2). Picking a replica takes time, and only one worker picks at a
+time: that is the cost of too many threads. A share of the work may need a resource that only one worker can
+hold, and every handover of it costs: that models the GIL, or memory bandwidth.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
-from bench.simulation.nodes import Node, Operator
+from bench.simulation.replicas import Operator, Replica
 from bench.simulation.topology import US, Topology
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
 from penstock.engines.local.scheduling.schedulers import Scheduler
@@ -23,13 +23,13 @@ MS = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What the machine charges, and the sizes of its run.
+    """The costs that the machine charges, and the sizes of its queues and chunks.
 
     pick_ns     how long a worker holds the lock while it picks a node
     switch_ns   what it then takes to resume the node
     chunk       rows worked on between two looks at ports and quantum
     capacity    rows that fit into a queue
-    quantum_ns  how long a turn may last while others are ready
+    quantum_ns  how long a replica may run while others are ready
     shared      share of the rows' cost that only one worker at a time can do
     handover_ns what it takes to get hold of that when another worker has it
     jitter      how far a chunk's cost strays, as a share of it
@@ -66,23 +66,23 @@ class Machine:
         self._lock_free = 0
         self._shared_free = 0
         self._random = random
-        self._events: list[tuple[int, int, int, Node | None, int]] = []
+        self._events: list[tuple[int, int, int, Replica | None, int]] = []
         self._n_events = 0
-        self._ready: list[Node] = []
+        self._ready: list[Replica] = []
         self._idle: list[int] = []
-        self._turn_began: dict[int, int] = {}
+        self._quantum_began: dict[int, int] = {}
         self.resize(dict.fromkeys(self.operators, 1))
         self.set_threads(threads)
 
-    def nodes(self) -> Iterable[TaskStatistics]:
+    def task_statistics(self) -> Iterable[TaskStatistics]:
         """Yield the statistics of all replicas but those that only finish what they hold."""
         for operator in self.operators.values():
             for node in operator.replicas:
                 yield node.statistics
 
     @property
-    def finished(self) -> int:
-        """Rows that came to the end: those that operators without targets have read."""
+    def n_finished(self) -> int:
+        """Return the number of rows that the operators without targets have read."""
         return sum(
             node.port.taken_rows
             for operator in self.operators.values()
@@ -91,19 +91,19 @@ class Machine:
         )
 
     def replicas(self) -> dict[str, int]:
-        """Operator -> how many replicas it has."""
+        """Return the number of replicas of each operator."""
         return {name: len(operator.replicas) for name, operator in self.operators.items()}
 
     def set_threads(self, n: int) -> None:
-        """Use n workers from now on; those that have to go finish their chunk."""
+        """Use n workers from now on; surplus workers finish their chunk."""
         self._idle = [worker for worker in self._idle if worker < n]
-        known = {*self._idle, *self._turn_began}
+        known = {*self._idle, *self._quantum_began}
         self.threads = n
         self._idle += [worker for worker in range(n) if worker not in known]
         self._assign()
 
     def resize(self, replicas: dict[str, int]) -> None:
-        """Give operators so many replicas from now on."""
+        """Set the number of replicas of operators."""
         for name, n in replicas.items():
             operator = self.operators[name]
             gone = operator.replicas[n:]
@@ -115,7 +115,7 @@ class Machine:
         self._assign()
 
     def run_until(self, until: int) -> None:
-        """Let virtual time pass."""
+        """Advance virtual time."""
         while self._events and self._events[0][0] <= until:
             self.now, _, worker, node, rows = heapq.heappop(self._events)
             if node is None:
@@ -123,49 +123,49 @@ class Machine:
             elif rows < 0:
                 self._go_on(worker, node)
             else:
-                node.made(rows)
+                node.produce(rows)
                 self._go_on(worker, node)
         self.now = until
 
-    def _later(self, at: int, worker: int, node: Node | None, rows: int) -> None:
+    def _later(self, at: int, worker: int, node: Replica | None, rows: int) -> None:
         self._n_events += 1
         heapq.heappush(self._events, (at, self._n_events, worker, node, rows))
 
     def _assign(self) -> None:
-        """Idle workers take ready nodes."""
+        """Assign ready replicas to idle workers."""
         while self._idle and self._ready:
             self._begin(self._idle.pop())
 
     def _begin(self, worker: int) -> None:
-        """A worker picks a node, and its turn begins when the lock and the switch are paid for."""
+        """Let a worker pick a replica; its quantum begins after the cost of the lock and of the switch."""
         node = self.scheduler.choose(self._ready, worker, self.now)
         self._ready.remove(node)
         self._lock_free = max(self.now, self._lock_free) + self.costs.pick_ns
         start = self._lock_free + self.costs.switch_ns
-        self._turn_began[worker] = start
+        self._quantum_began[worker] = start
         node.statistics.start(start)
         self._later(start, worker, node, -1)
 
-    def _go_on(self, worker: int, node: Node) -> None:
-        """Deliver what is owed, then take the next chunk, or end the turn."""
+    def _go_on(self, worker: int, node: Replica) -> None:
+        """Deliver the pending output, then take the next chunk or end the quantum."""
         full = node.deliver(self.now) if node.debts else None
         self._wake_readers(node)
         if full is not None:
             full.blocked_writers.append(node)
             self._stop(worker, node, WRITE_BLOCKED)
             return
-        over = self.now - self._turn_began[worker] >= self.costs.quantum_ns and self._ready
+        over = self.now - self._quantum_began[worker] >= self.costs.quantum_ns and self._ready
         if over or worker >= self.threads:
             self._stop(worker, node, READY)
             return
-        rows = self._allowed(self.costs.chunk) if node.operator.source else self._take(node)
+        rows = self._admit_rows(self.costs.chunk) if node.operator.source else self._take(node)
         if rows:
-            self._later(self._done(rows * node.operator.cost_ns), worker, node, rows)
+            self._later(self._completion_time(rows * node.operator.cost_ns), worker, node, rows)
         else:
             self._stop(worker, node, READ_BLOCKED)
 
-    def _done(self, cost: int) -> int:
-        """Return when a chunk that begins now will be done."""
+    def _completion_time(self, cost: int) -> int:
+        """Return when a chunk that begins now will be finished."""
         costs = self.costs
         if costs.jitter:
             cost = round(cost * (1 + costs.jitter * (2 * self._random.random() - 1)))
@@ -177,15 +177,15 @@ class Machine:
         self._shared_free = begins + shared
         return begins + cost
 
-    def _take(self, node: Node) -> int:
+    def _take(self, node: Replica) -> int:
         rows = node.take(self.costs.chunk, self.now)
         if node.blocked_writers and not node.full:
             self._wake_writers(node)
         return rows
 
-    def _stop(self, worker: int, node: Node, state: str) -> None:
+    def _stop(self, worker: int, node: Replica, state: str) -> None:
         node.statistics.stop(self.now, state)
-        del self._turn_began[worker]
+        del self._quantum_began[worker]
         if state == READY:
             self._ready.append(node)
         elif state == READ_BLOCKED and node.operator.source:
@@ -194,7 +194,7 @@ class Machine:
             self._idle.append(worker)
         self._assign()
 
-    def _wake_readers(self, node: Node) -> None:
+    def _wake_readers(self, node: Replica) -> None:
         for target in node.operator.targets:
             for reader in target.replicas:
                 if reader.queue and reader.statistics.state == READ_BLOCKED:
@@ -202,7 +202,7 @@ class Machine:
         if self._idle:
             self._assign()
 
-    def _wake_writers(self, node: Node) -> None:
+    def _wake_writers(self, node: Replica) -> None:
         writers, node.blocked_writers = node.blocked_writers, []
         for writer in writers:
             if writer.statistics.state == WRITE_BLOCKED:
@@ -216,12 +216,12 @@ class Machine:
                         self._wake(node)
         self._assign()
 
-    def _wake(self, node: Node) -> None:
+    def _wake(self, node: Replica) -> None:
         node.statistics.wake(self.now)
         self._ready.append(node)
 
-    def _allowed(self, most: int) -> int:
-        """Rows that a source may give out now, by the offered rate."""
+    def _admit_rows(self, most: int) -> int:
+        """Return the number of rows that a source may emit now, by the offered rate."""
         if self.rate is None:
             return most
         self._allowance += (self.now - self._allowed_from) * self.rate / 1e9

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 import penstock as ps
-from bench.cell import Cell
-from bench.workload import Case, Claim, Size, Way, Workload
+from bench.workload import Case, Cell, Claim, Size, Way, Workload
 
 ROWS = [{"key": 1, "value": 1}]
 SMALL, LARGE = 1_000, 10_000
@@ -21,8 +20,8 @@ SMALL, LARGE = 1_000, 10_000
 Shape = tuple[str, Callable[[int], ps.PipeGraph]]
 
 
-def straight(n: int) -> ps.PipeGraph:
-    """Return one pipe of n operators, source and sink included."""
+def build_straight(n: int) -> ps.PipeGraph:
+    """Build one pipe of n operators, source and sink included."""
     graph = ps.PipeGraph("straight")
     pipe = graph.source(ps.read.rows(ROWS), name="op-0")
     for at in range(1, n - 1):
@@ -36,8 +35,8 @@ def straight(n: int) -> ps.PipeGraph:
     return graph
 
 
-def braided(n: int) -> ps.PipeGraph:
-    """Put n operators in diamonds: a split, a map on either branch, and a map where they meet again."""
+def build_braided(n: int) -> ps.PipeGraph:
+    """Build n operators as diamonds: a split, a map on each branch, and a map after the merge."""
     graph = ps.PipeGraph("braided")
     pipe = graph.source(ps.read.rows(ROWS), name="op-0")
     at = 1
@@ -59,23 +58,23 @@ def count_up(row: ps.Row, state: list[object]) -> dict[str, object]:
     return {"key": row.key, "value": len(state)}
 
 
-def n_operators(seen: object) -> int:
-    """Return the number of operators a graph, a plan or an explanation holds."""
-    if isinstance(seen, str):
-        return len(set(re.findall(r"\bop-\d+\b", seen)))
-    steps = seen.steps if isinstance(seen, ps.PipeGraph) else getattr(seen, "steps", ())
+def count_operators(holder: object) -> int:
+    """Return the number of operators that a graph, a plan or an explanation holds."""
+    if isinstance(holder, str):
+        return len(set(re.findall(r"\bop-\d+\b", holder)))
+    steps = holder.steps if isinstance(holder, ps.PipeGraph) else getattr(holder, "steps", ())
     return sum(step.name.startswith("op-") for step in steps)
 
 
-def lost_some(expected: int, answer: object) -> str | None:
-    """Return what is wrong with an answer: every operator that was written must be in it."""
-    found = n_operators(answer)
-    return None if found == expected else f"{expected} operators went in, {found} came out"
+def check_operators(expected: int, answer: object) -> str | None:
+    """Return an error unless every operator that was written is in the answer."""
+    n_found = count_operators(answer)
+    return None if n_found == expected else f"{expected} operators went in, {n_found} came out"
 
 
 def workload(size: Size) -> Workload:
-    """Both sizes measure the same graphs, since the claims are about them; quick leaves the parts out."""
-    shapes: tuple[Shape, ...] = (("straight", straight), ("braided", braided))
+    """Build the workload; both sizes measure the same graphs, quick leaves out the separate phases."""
+    shapes: tuple[Shape, ...] = (("straight", build_straight), ("braided", build_braided))
     whole = Way("all three", lambda build: build().explain())
     parts = (
         Way("build", lambda build: build()),
@@ -88,7 +87,7 @@ def workload(size: Size) -> Workload:
         cases=tuple(_case(shape, build, n) for shape, build in shapes for n in (SMALL, LARGE)),
         ways=(whole,) if size == "quick" else (whole, *parts),
         oracle=lambda build: build.args[0],
-        wrong=lost_some,
+        check=check_operators,
         claims=tuple(claim for shape, _ in shapes for claim in _claims(shape)),
         collector=True,
     )

@@ -7,11 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from bench import Cell, Chart, Claim, Line, Point, Result, load, measure, page, report, to_json
+from bench import (
+    Cell,
+    Chart,
+    Claim,
+    Line,
+    Point,
+    Result,
+    build_page,
+    format_result,
+    load_result,
+    measure,
+    to_json,
+)
 from bench.draw import STYLES, draw_chart, is_wide
 from bench.page import chart_table
 from bench.result import Figures
-from bench.words import amount, mark
+from bench.text import format_amount, format_tick
 from tests.bench.sorting import ScriptedClock, sorting
 
 
@@ -46,14 +58,14 @@ def test_a_result_with_charts_and_notes_survives_json(tmp_path: Path) -> None:
     result = replace(result, figures=(noted, *result.figures[1:]))
     file = tmp_path / "result.json"
     file.write_text(to_json(result))
-    assert load(file) == result
+    assert load_result(file) == result
 
 
 def test_a_page_drawn_from_the_json_is_the_page_drawn_at_once(tmp_path: Path) -> None:
     result = measure_sweep()
     file = tmp_path / "result.json"
     file.write_text(to_json(result))
-    assert page(load(file)) == page(result)
+    assert build_page(load_result(file)) == build_page(result)
 
 
 def test_every_line_has_its_name_and_every_place_its_label() -> None:
@@ -116,7 +128,7 @@ def test_bars_have_a_table_of_one_column() -> None:
 
 @pytest.mark.parametrize("form", ["lines", "bars"])
 def test_the_page_has_each_chart_with_its_title_caption_and_table_and_all_figures(form: str) -> None:
-    text = page(measure_sweep(replace(SWEEP, form="bars") if form == "bars" else SWEEP))
+    text = build_page(measure_sweep(replace(SWEEP, form="bars") if form == "bars" else SWEEP))
     assert "<h2>Sorting &lt;ever&gt; more</h2>" in text
     assert "<figcaption>Figure 1.</figcaption>" in text
     assert "rows/s: medians, quartiles beneath" in text
@@ -132,7 +144,7 @@ def test_claims_told_as_speeds_turn_times_around() -> None:
         Claim("twice as fast", many, 1 / 2, Cell("many", "insertion"), "rows"),
         Claim("no slower than itself", Cell("many", "insertion"), 1, many),
     )
-    text = report(measure(replace(sorting(clock), claims=claims), rounds=3, clock=clock))
+    text = format_result(measure(replace(sorting(clock), claims=claims), rounds=3, clock=clock))
     assert "HELD: 100 M rows/s (measured 100 M rows/s, quartiles 100 M rows/s to 100 M rows/s; " in text
     assert "wanted at least 100 M rows/s)" in text
     assert "HELD: twice as fast (measured 3.00x, quartiles 3.00x to 3.00x; wanted at least 2.00x)" in text
@@ -150,6 +162,17 @@ def test_an_axis_is_logarithmic_only_when_values_span_too_much() -> None:
 
 
 def test_amounts_are_short_and_marks_shorter() -> None:
-    assert (amount(0, "rows/s"), amount(2.5e9, "rows/s"), amount(12.0, "slices")) == ("0", "2.50 G", "12.0")
-    assert (amount(0.002, "median per batch (s)"), amount(2_048, "held (bytes)")) == ("2.00 ms", "2.05 k")
-    assert (mark(1e6, "rows/s"), mark(0.5, "s"), mark(1_000, "x")) == ("1 M", "500 ms", "1 k")
+    assert (format_amount(0, "rows/s"), format_amount(2.5e9, "rows/s"), format_amount(12.0, "slices")) == (
+        "0",
+        "2.50 G",
+        "12.0",
+    )
+    assert (format_amount(0.002, "median per batch (s)"), format_amount(2_048, "held (bytes)")) == (
+        "2.00 ms",
+        "2.05 k",
+    )
+    assert (format_tick(1e6, "rows/s"), format_tick(0.5, "s"), format_tick(1_000, "x")) == (
+        "1 M",
+        "500 ms",
+        "1 k",
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import catalogue
+from bench import workload as catalogue
 from tests.support.command_line import bench
 
 TINY = """
@@ -40,8 +40,8 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
         for name in [name for name in sys.modules if name.startswith("cli_workloads")]:
             monkeypatch.delitem(sys.modules, name)
         package = importlib.import_module("cli_workloads")
-        monkeypatch.setattr(catalogue.find, "__defaults__", ("full", package))
-        monkeypatch.setattr(catalogue.available, "__defaults__", (package,))
+        monkeypatch.setattr(catalogue.load_workload, "__defaults__", ("full", package))
+        monkeypatch.setattr(catalogue.list_workloads, "__defaults__", (package,))
 
     monkeypatch.syspath_prepend(str(tmp_path))
     write()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench import BenchError, Cell, Result, compare, report_comparison
+from bench import BenchError, Cell, Result, compare, format_comparison
 from tests.bench.sorting import measured
 
 STEADY = (100, 101, 102, 103, 104)
@@ -80,6 +80,6 @@ def test_another_machine_another_python_a_busy_machine_and_few_rounds_are_warned
 
 
 def test_the_report_of_a_comparison_says_how_noise_is_judged() -> None:
-    text = report_comparison(compare(measured(), measured(insertion=(600,) * 5)))
+    text = format_comparison(compare(measured(), measured(insertion=(600,) * 5)))
     assert "2.00x   0.300 us  0.600 us  slower" in text
     assert "medians less than 5% apart, or overlapping inter-quartile ranges" in text

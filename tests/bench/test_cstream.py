@@ -7,20 +7,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bench import find
-from bench.workloads.cstream import adapting, real, virtual
-from bench.workloads.cstream.busy import PRIME, Busy, bytes_per_us
-from bench.workloads.cstream.experiments import _right, _wrong
-from bench.workloads.cstream.real import Task
-from bench.workloads.cstream.shapes import SHAPES
-from bench.workloads.cstream.virtual import Judged, Settled
+from bench import load_workload
+from bench.workloads.cstream import elastic, schedulers, virtual_time
+from bench.workloads.cstream.experiments import _check, _expected_answer
+from bench.workloads.cstream.schedulers import Task
+from bench.workloads.cstream.topologies import PRIME, SHAPES, Busy, bytes_per_us
+from bench.workloads.cstream.virtual_time import SimulatedCase, SteadyState
 
 IDLE = Busy(0)
 
 
 @pytest.mark.parametrize("size", ["quick", "full"])
 def test_the_workload_can_be_made_in_both_sizes(size: str) -> None:
-    made = find("cstream", "quick" if size == "quick" else "full")
+    made = load_workload("cstream", "quick" if size == "quick" else "full")
     assert all(made.cells_of(group) for group in made.groups)
     assert {chart.title for chart in made.charts} >= {f"{shape}: threads and schedulers" for shape in SHAPES}
 
@@ -35,8 +34,8 @@ def test_the_graphs_have_as_many_busy_operators_as_in_the_paper(shape: str) -> N
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_row_comes_to_the_end(shape: str) -> None:
     task = Task(shape, 64, IDLE)
-    found = real.run(task, scheduler="min-latency", threads=2)
-    assert found == real.n_finished(task) == 64
+    found = schedulers.run(task, scheduler="min-latency", threads=2)
+    assert found == schedulers.count_finished(task) == 64
 
 
 def test_a_busy_operator_lets_its_share_of_the_rows_pass() -> None:
@@ -47,11 +46,13 @@ def test_a_busy_operator_lets_its_share_of_the_rows_pass() -> None:
 
 def test_operators_of_a_chain_let_different_rows_pass() -> None:
     task = Task("chain", 1_000, Busy(0, selectivity=0.5), n_busy=3)
-    assert 75 < real.n_finished(task) < 175
-    assert real.run(task, scheduler="random", threads=1) == real.n_finished(task)
+    assert 75 < schedulers.count_finished(task) < 175
+    assert schedulers.run(task, scheduler="random", threads=1) == schedulers.count_finished(task)
 
 
-@pytest.mark.parametrize("sweep", [real.costs, real.sizes, real.selectivities])
+@pytest.mark.parametrize(
+    "sweep", [schedulers.sweep_costs, schedulers.sweep_sizes, schedulers.sweep_selectivities]
+)
 def test_a_sweep_has_a_case_for_every_place_of_its_chart(sweep: Any) -> None:
     cases, chart = sweep(32, 2, ["random"])
     assert {case.name for case in cases} == {point.cell.case for point in chart.points}
@@ -65,40 +66,40 @@ def test_work_is_measured_in_bytes_hashed() -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (Settled(0.96, 4, 14, 4), None),
-        (Settled(0.94, 4, 14, 0), "after 10 periods it does 0.940 of the best, less than 0.95"),
-        (Settled(0.99, 4, 14, 5), "it still changed something in 5 of the 6 periods after 10"),
+        (SteadyState(0.96, 4, 14, 4), None),
+        (SteadyState(0.94, 4, 14, 0), "after 10 periods it does 0.940 of the best, less than 0.95"),
+        (SteadyState(0.99, 4, 14, 5), "it still changed something in 5 of the 6 periods after 10"),
     ],
 )
-def test_a_run_that_does_not_settle_is_a_wrong_answer(answer: Settled, says: str | None) -> None:
-    assert _wrong(None, answer) == says
+def test_a_run_that_does_not_settle_is_a_wrong_answer(answer: SteadyState, says: str | None) -> None:
+    assert _check(None, answer) == says
 
 
 def test_rows_that_do_not_arrive_are_a_wrong_answer() -> None:
-    assert _right(Task("chain", 8, IDLE)) == 8
-    assert _wrong(8, 8) is None
-    assert _wrong(8, 7) == "8 rows should come to the end, and 7 did"
+    assert _expected_answer(Task("chain", 8, IDLE)) == 8
+    assert _check(8, 8) is None
+    assert _check(8, 7) == "8 rows should come to the end, and 7 did"
 
 
 def test_the_best_is_searched_for_where_the_ceiling_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(virtual, "ceiling", lambda topology, cores: 123.0)
-    found = virtual.judged("chain", 4, 1)
-    assert isinstance(found, Judged)
+    monkeypatch.setattr(virtual_time, "throughput_limit", lambda topology, cores: 123.0)
+    found = virtual_time.build_simulation("chain", 4, 1)
+    assert isinstance(found, SimulatedCase)
     assert found.best == 123.0
 
 
 def test_the_periods_of_a_run_are_told_one_by_one() -> None:
-    way, chart = virtual.series(2)
+    way, chart = virtual_time.build_series(2)
     assert way.notes is not None
-    notes = [way.notes(way.run(virtual.series_case(number).make(1))) for number in range(2)]
+    notes = [way.notes(way.run(virtual_time.build_period_case(number).make(1))) for number in range(2)]
     assert [note["threads"] for note in notes] == [1, 12]
     assert len(chart.lines[0].points) == 2
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 2), (1, 4)])
 def test_a_run_that_adapts_itself_brings_every_row_to_the_end(least: int, most: int) -> None:
-    task = adapting.InARow(2, 512)
-    told = adapting.run(task, least=least, most=most)
-    assert _wrong(_right(task), told) is None
-    assert told.notes[adapting.REPLICAS] >= 2 * least
-    assert _wrong(511, told) == "511 rows should come to the end, and 512 did"
+    task = elastic.BusyChain(2, 512)
+    told = elastic.run(task, least=least, most=most)
+    assert _check(_expected_answer(task), told) is None
+    assert told.notes[elastic.REPLICAS] >= 2 * least
+    assert _check(511, told) == "511 rows should come to the end, and 512 did"

@@ -19,12 +19,12 @@ from bench import (
     Way,
     Workload,
     WrongAnswer,
-    load,
+    load_result,
     measure,
     to_json,
-    words,
 )
-from bench.runner import order_of_round
+from bench.runner import shuffle_tasks
+from bench.text import format_verdict, list_facts
 from tests.bench.sorting import ScriptedClock, sorting
 
 
@@ -90,7 +90,7 @@ def test_order_of_round_keeps_every_way_exactly_once_and_follows_each_with_any_o
     ways = [Way(name, len) for name in "abcd"]
     pairs = set()
     for round_number in range(30):
-        order = [way.name for way in order_of_round(ways, round_number)]
+        order = [way.name for way in shuffle_tasks(ways, round_number)]
         assert sorted(order) == list("abcd")
         pairs |= set(pairwise(order))
     assert len(pairs) == 12
@@ -306,11 +306,11 @@ def test_a_narrow_claim_has_more_rounds_and_is_held_against_the_first_quartiles(
     assert result.rounds == 5
     (verdict,) = result.verdicts
     assert (verdict.measured, verdict.held) == (1.1, True)
-    assert "measured 1.10x at the first quartile" in words.verdict(verdict)
+    assert "measured 1.10x at the first quartile" in format_verdict(verdict)
     assert (
         "method",
         "1 warm-up and 5 timed rounds, ways interleaved; 41 rounds of what narrow claims compare",
-    ) in (words.facts(result))
+    ) in (list_facts(result))
 
 
 def test_what_no_narrow_claim_compares_has_no_more_rounds() -> None:
@@ -366,4 +366,4 @@ def test_a_narrow_claim_that_was_stored_is_still_narrow(tmp_path: Path) -> None:
     clock = ScriptedClock()
     result = measure(narrow(clock, [11] * 3), rounds=3, warm_up=0, clock=clock)
     (tmp_path / "told.json").write_text(to_json(result))
-    assert load(tmp_path / "told.json").verdicts == result.verdicts
+    assert load_result(tmp_path / "told.json").verdicts == result.verdicts

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import BenchError, Case, Result, Way, Workload, available, find, measure
-from bench.workloads.windows import ours, peers, watched
-from bench.workloads.windows.answer import Answer, right, wrong
-from bench.workloads.windows.experiment import fitted
-from bench.workloads.windows.experiments import n_results
-from bench.workloads.windows.functions import FUNCTIONS
-from bench.workloads.windows.shape import BEGIN, Flow, Shape, by_key, flow
-from bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, all_ways
+from bench import BenchError, Case, Result, Way, Workload, list_workloads, load_workload, measure
+from bench.workloads.windows import peers, stage
+from bench.workloads.windows.answer import Answer, check_answer, compute_answer
+from bench.workloads.windows.experiment import BUCKETS, OURS, PANDAS, POLARS, build_ways, fit_shape
+from bench.workloads.windows.experiments import count_results
+from bench.workloads.windows.shape import BEGIN, FUNCTIONS, Flow, Shape, build_flow, partition_by_key
 
 # 2,000 rows, 50 to a slice of 10 ms, windows of 100 ms: small enough to go through by hand.
 SMALL = Shape(2_000, size=100_000, every=10_000, per_slice=50, batch=300)
@@ -58,8 +56,8 @@ def _rows(made: Flow) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize("name", ["plain", "steady", "keys", "skewed", "delayed", "delayed and steady"])
 def test_the_oracle_of_sums_is_what_comes_of_putting_each_row_into_its_windows(name: str) -> None:
-    made = flow(SHAPES[name], seed=3)
-    windows, answer = by_hand(made), right(made)
+    made = build_flow(SHAPES[name], seed=3)
+    windows, answer = by_hand(made), compute_answer(made)
     assert list(zip(answer.starts.tolist(), answer.keys.tolist(), strict=True)) == list(windows)
     assert answer.values[:, 0].tolist() == [sum(values) for values in windows.values()]
 
@@ -78,63 +76,63 @@ def test_the_oracle_of_each_function_is_that_function_of_a_window_s_values(name:
         "population std": lambda v: [v.std()],
         "fold": lambda v: [(v.max() - v.min()) / len(v)],
     }
-    made = flow(SHAPES[name], seed=3)
+    made = build_flow(SHAPES[name], seed=3)
     expected = [plain[name](np.array(values)) for values in by_hand(made).values()]
-    np.testing.assert_allclose(right(made).values, expected, rtol=1e-9)
+    np.testing.assert_allclose(compute_answer(made).values, expected, rtol=1e-9)
 
 
 def test_the_oracle_of_count_windows_is_the_mean_of_neighbouring_rows() -> None:
-    made = flow(SHAPES["counted"], seed=3)
+    made = build_flow(SHAPES["counted"], seed=3)
     values = made.values.tolist()
     expected = [sum(values[at : at + 64]) / 64 for at in range(0, 2_000 - 63, 8)]
-    assert right(made).values[:, 0].tolist() == expected
+    assert compute_answer(made).values[:, 0].tolist() == expected
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
 def test_the_stage_answers_as_the_oracle(name: str) -> None:
-    made = flow(SHAPES[name], seed=5)
-    assert wrong(right(made), ours.through_stage(ours.fed_stage(made))) is None
+    made = build_flow(SHAPES[name], seed=5)
+    assert check_answer(compute_answer(made), stage.run_stage(stage.prime_stage(made))) is None
 
 
 @pytest.mark.parametrize("way", [None, "sweep", "subtract", "tree"])
 @pytest.mark.parametrize("name", ["steady", "skewed", "delayed and steady", "keys"])
 def test_a_store_with_its_choice_forced_answers_as_the_oracle(name: str, way: Any) -> None:
-    made = flow(SHAPES[name], seed=5)
+    made = build_flow(SHAPES[name], seed=5)
     for most in (1, 3, 1 << 20):
-        assert wrong(right(made), ours.through_store(ours.fed_store(made, way, most))) is None
+        assert check_answer(compute_answer(made), stage.run_store(stage.prime_store(made, way, most))) is None
 
 
 @pytest.mark.parametrize("name", ["plain", "keys", "delayed", "tumbling", "counted", "count", "one tumbling"])
 def test_buckets_pandas_and_polars_answer_as_the_oracle(name: str) -> None:
-    made = flow(SHAPES[name], seed=5)
-    expected = right(made)
-    assert wrong(expected, peers.bucket_per_window(made)) is None
-    assert wrong(expected, peers.by_pandas(peers.pandas_frame(made))) is None
-    assert wrong(expected, peers.by_polars(peers.polars_frame(made))) is None
+    made = build_flow(SHAPES[name], seed=5)
+    expected = compute_answer(made)
+    assert check_answer(expected, peers.fill_buckets(made)) is None
+    assert check_answer(expected, peers.run_pandas(peers.build_pandas_frame(made))) is None
+    assert check_answer(expected, peers.run_polars(peers.build_polars_frame(made))) is None
 
 
 @pytest.mark.parametrize("name", ["plain", "keys", "skewed"])
 def test_parts_of_the_stage_lose_no_row_key_or_window(name: str) -> None:
-    made = flow(SHAPES[name], seed=5)
-    parts = [way for way in find("windows", "full").ways if way.name.startswith("part: ")]
+    made = build_flow(SHAPES[name], seed=5)
+    parts = [way for way in load_workload("windows", "full").ways if way.name.startswith("part: ")]
     assert len(parts) == 5
     for way in parts:
         assert way.oracle is not None
-        assert wrong(way.oracle(made), way.run(way.setup(made) if way.setup else made)) is None
+        assert check_answer(way.oracle(made), way.run(way.setup(made) if way.setup else made)) is None
 
 
 def test_reading_reads_every_column_that_a_case_has() -> None:
-    made = flow(SHAPES["keys"], seed=5)
+    made = build_flow(SHAPES["keys"], seed=5)
     assert peers.read_columns(made) == [float(each.sum()) for each in (made.times, made.keys, made.values)]
-    assert wrong(peers.sums_of_columns(made), peers.read_columns(made)) is None
-    assert len(peers.read_columns(flow(SMALL, seed=5))) == 2
+    assert check_answer(peers.sum_columns_by_parts(made), peers.read_columns(made)) is None
+    assert len(peers.read_columns(build_flow(SMALL, seed=5))) == 2
 
 
 def test_a_wrong_answer_is_noticed_and_named() -> None:
-    expected = right(flow(SMALL, seed=5))
+    expected = compute_answer(build_flow(SMALL, seed=5))
 
     def instead(**changes: Any) -> str | None:
-        return wrong(expected, partial(replace, expected, **changes))
+        return check_answer(expected, partial(replace, expected, **changes))
 
     values = expected.values.copy()
     values[4] += 1
@@ -146,36 +144,36 @@ def test_a_wrong_answer_is_noticed_and_named() -> None:
     assert instead(starts=expected.starts + 1) == "the starts of windows differ"
     assert instead(keys=expected.keys + 1) == "the keys of windows differ"
     fewer = Answer(expected.starts[1:], expected.keys[1:], expected.values[1:])
-    assert wrong(expected, lambda: fewer) == "expected 49 windows, got 48"
-    assert wrong([2.0], [3.0]) == "expected [2.0], got [3.0]"
+    assert check_answer(expected, lambda: fewer) == "expected 49 windows, got 48"
+    assert check_answer([2.0], [3.0]) == "expected [2.0], got [3.0]"
 
 
 def test_a_delay_scatters_rows_and_the_watermark_waits_for_them() -> None:
-    made = flow(replace(SMALL, mean_delay=30_000), seed=5)
+    made = build_flow(replace(SMALL, mean_delay=30_000), seed=5)
     assert (np.diff(made.times) < 0).mean() > 0.3
-    assert np.array_equal(np.sort(made.times), flow(SMALL, seed=5).times)
+    assert np.array_equal(np.sort(made.times), build_flow(SMALL, seed=5).times)
     for batch, watermark in zip(made.batches[1:], made.watermarks, strict=False):
         assert batch.times.min() >= watermark
 
 
 def test_skewed_keys_fall_off_as_their_rank() -> None:
-    counts = np.bincount(flow(Shape(100_000, n_keys=500, skew=0.9), seed=5).keys, minlength=500)
+    counts = np.bincount(build_flow(Shape(100_000, n_keys=500, skew=0.9), seed=5).keys, minlength=500)
     assert counts[0] / counts[9] == pytest.approx(10**0.9, rel=0.1)
 
 
 def test_equal_seeds_make_equal_rows() -> None:
     shape = replace(SMALL, n_keys=7, mean_delay=30_000)
-    one, same, other = (flow(shape, seed) for seed in (1, 1, 2))
+    one, same, other = (build_flow(shape, seed) for seed in (1, 1, 2))
     assert all(np.array_equal(a, b) for a, b in zip(_rows(one), _rows(same), strict=True))
     assert not np.array_equal(one.values, other.values)
 
 
 @pytest.mark.parametrize("size", ["quick", "full"])
 def test_both_sizes_claim_the_same_and_every_case_has_whole_slides_from_the_first_row(size: Any) -> None:
-    assert "windows" in available()
-    workload = find("windows", size)
+    assert "windows" in list_workloads()
+    workload = load_workload("windows", size)
     assert [claim.says for claim in workload.claims] == [
-        claim.says for claim in find("windows", "quick").claims
+        claim.says for claim in load_workload("windows", "quick").claims
     ]
     shapes = [_shape(case) for case in workload.cases]
     assert all(shape.size % shape.every == 0 for shape in shapes)
@@ -190,18 +188,18 @@ def _shape(case: Any) -> Shape:
 
 @pytest.mark.parametrize(("group", "kept"), [("slide: ", {1_000}), ("keys, equal slices: ", {100})])
 def test_sweeps_that_say_so_keep_their_rows_per_slice_and_key(group: str, kept: set[int]) -> None:
-    cases = [case for case in find("windows", "full").cases if case.name.startswith(group)]
+    cases = [case for case in load_workload("windows", "full").cases if case.name.startswith(group)]
     assert {case.units["rows per slice and key"] for case in cases} == kept
 
 
 @pytest.mark.parametrize("n_keys", [0, 3])
 def test_a_steady_case_lets_one_window_per_slice_and_key_leave(n_keys: int) -> None:
     shape = replace(SMALL, n_rows=150, n_keys=n_keys, steady=True)
-    assert n_results(right(flow(shape, 1))) == {"results": 2 * max(n_keys, 1)}
+    assert count_results(compute_answer(build_flow(shape, 1))) == {"results": 2 * max(n_keys, 1)}
 
 
 def test_keys_are_claimed_about_at_equal_rows_per_slice_and_key_and_tried_on_one_stream_too() -> None:
-    workload = find("windows", "quick")
+    workload = load_workload("windows", "quick")
     says = [claim.says for claim in workload.claims if claim.says.startswith("500 keys")]
     assert says == ["500 keys for 1, equal rows per slice and key, costs at most 1.5x"]
     assert {"keys, one rate: 1", "keys, one rate: 500"} <= {case.name for case in workload.cases}
@@ -209,7 +207,7 @@ def test_keys_are_claimed_about_at_equal_rows_per_slice_and_key_and_tried_on_one
 
 @pytest.mark.parametrize("size", ["quick", "full"])
 def test_every_case_is_drawn_in_some_chart(size: Any) -> None:
-    workload = find("windows", size)
+    workload = load_workload("windows", size)
     drawn = {point.cell.case for chart in workload.charts for point in chart.points}
     assert {case.name for case in workload.cases} == drawn
     assert all(chart.caption and chart.along for chart in workload.charts)
@@ -217,52 +215,54 @@ def test_every_case_is_drawn_in_some_chart(size: Any) -> None:
 
 def test_a_peer_that_is_not_installed_is_named_with_how_to_get_it() -> None:
     with pytest.raises(BenchError, match="no_such_peer is not installed") as caught:
-        peers.need("no_such_peer")
+        peers.import_peer("no_such_peer")
     assert caught.value.hint == "make setup"
 
 
 def test_a_row_that_the_stage_calls_late_stops_the_measurement() -> None:
-    made = flow(replace(SMALL, mean_delay=30_000), seed=5)
+    made = build_flow(replace(SMALL, mean_delay=30_000), seed=5)
     hasty = replace(made, watermarks=tuple(mark + 500_000 for mark in made.watermarks))
     with pytest.raises(AssertionError, match=r"rows went to \.late"):
-        ours.through_stage(ours.fed_stage(hasty))
+        stage.run_stage(stage.prime_stage(hasty))
 
 
 @pytest.mark.parametrize("name", ["steady", "skewed", "delayed and steady"])
 def test_every_way_that_can_take_a_steady_case_answers_as_the_oracle(name: str) -> None:
     batch_peers = (BUCKETS, PANDAS, POLARS)
-    ways = tuple(replace(way, only=()) for way in all_ways() if way.name not in batch_peers)
+    ways = tuple(replace(way, only=()) for way in build_ways() if way.name not in batch_peers)
     _measured(SHAPES[name], ways)
 
 
 def test_every_way_answers_as_the_oracle_when_the_rows_end() -> None:
-    result = _measured(SMALL, all_ways())
+    result = _measured(SMALL, build_ways())
     assert len(result.figures) == 21
     assert result.figures[0].units == {"results": 49}
 
 
 def _measured(shape: Shape, ways: Iterable[Way]) -> Result:
-    case = Case("small", partial(flow, shape))
-    small = Workload("small", "all ways", (case,), tuple(ways), right, wrong, counts=n_results)
+    case = Case("small", partial(build_flow, shape))
+    small = Workload(
+        "small", "all ways", (case,), tuple(ways), compute_answer, check_answer, counts=count_results
+    )
     return measure(small, size="quick", rounds=1, warm_up=0)
 
 
 def test_parts_by_key_share_no_key_and_lose_no_row() -> None:
-    made = flow(SHAPES["skewed"], seed=5)
-    parts = by_key(made, 4)
+    made = build_flow(SHAPES["skewed"], seed=5)
+    parts = partition_by_key(made, 4)
     assert [sorted(set(part.keys.tolist())) for part in parts] == [[0, 4], [1, 5], [2, 6], [3]]
     assert sum(part.shape.n_rows for part in parts) == 2_000
     assert {part.watermarks[-1] for part in parts} == {made.watermarks[-1]}
 
 
 def test_a_watched_stage_tells_how_long_batches_took_and_what_was_held() -> None:
-    made = flow(SHAPES["steady"], seed=5)
-    seen = watched.through_stage_watched(ours.fed_stage(made))
+    made = build_flow(SHAPES["steady"], seed=5)
+    seen = stage.trace_stage(stage.prime_stage(made))
     assert (len(seen.batch_ns), len(seen.held_bytes)) == (7, 7)
-    given = watched.notes_of(replace(seen, batch_ns=(4_000_000,) * 7, held_bytes=(5, 9, 5, 5, 5, 5, 5)))
+    given = stage.trace_notes(replace(seen, batch_ns=(4_000_000,) * 7, held_bytes=(5, 9, 5, 5, 5, 5, 5)))
     # 300 rows a batch at 50 rows per 10 ms take 60 ms to fill.
-    assert given[watched.WAITED] == pytest.approx(0.030 + 0.004)
-    assert (given[watched.PER_BATCH], given[watched.HELD]) == (0.004, 9)
+    assert given[stage.ARRIVAL_TO_RESULT] == pytest.approx(0.030 + 0.004)
+    assert (given[stage.PER_BATCH], given[stage.HELD]) == (0.004, 9)
 
 
 def test_slices_are_pending_from_their_first_row_until_the_watermark_passes_their_end() -> None:
@@ -270,14 +270,14 @@ def test_slices_are_pending_from_their_first_row_until_the_watermark_passes_thei
     #  |a   |b   |c   |d       watermarks 15 (b is left) and 35 (d is left)
     times = np.array([5_000, 15_000, 25_000, 35_000])
     shape = Shape(4, size=100_000, every=10_000, per_slice=1, batch=2)
-    made = replace(flow(shape, seed=1), times=times, watermarks=(15_000, 35_000))
-    assert watched.pending_slices(made) == 1
-    assert watched.pending_slices(replace(made, watermarks=(0, 15_000))) == 2.5
+    made = replace(build_flow(shape, seed=1), times=times, watermarks=(15_000, 35_000))
+    assert stage.count_pending_slices(made) == 1
+    assert stage.count_pending_slices(replace(made, watermarks=(0, 15_000))) == 2.5
 
 
 @pytest.mark.parametrize(
     ("way", "n_rows"), [(OURS, 1 << 22), (BUCKETS, 83_886), (PANDAS, 1 << 21), (POLARS, 335_544)]
 )
 def test_ways_that_copy_rows_get_as_many_as_they_can_copy(way: str, n_rows: int) -> None:
-    made = fitted(way, Shape(1 << 22, steady=True))
+    made = fit_shape(way, Shape(1 << 22, steady=True))
     assert (made.n_rows, made.steady) == (n_rows, way == OURS)

@@ -20,8 +20,8 @@ from bench import (
     Point,
     Way,
     Workload,
-    available,
-    find,
+    list_workloads,
+    load_workload,
 )
 
 CASE = Case("few", lambda seed: [seed])
@@ -108,16 +108,16 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_workloads_are_listed_by_file_name(package: ModuleType) -> None:
-    assert available(package) == ["lengths", "widths"]
+    assert list_workloads(package) == ["lengths", "widths"]
 
 
 def test_a_workload_is_found_by_name_and_made_at_the_size_asked_for(package: ModuleType) -> None:
-    assert find("widths", "quick", package).cases[0].name == "quick"
+    assert load_workload("widths", "quick", package).cases[0].name == "quick"
 
 
 def test_an_unknown_workload_lists_the_known_ones_nearest_first(package: ModuleType) -> None:
     with pytest.raises(BenchError) as caught:
-        find("width", "quick", package)
+        load_workload("width", "quick", package)
     assert caught.value.fact == 'there is no workload "width"'
     assert caught.value.detail == "workloads: widths, lengths"
     assert caught.value.hint == "try: python -m bench widths --quick"
@@ -129,25 +129,28 @@ def test_a_part_of_a_workload_has_the_cases_claims_and_charts_of_its_groups() ->
     claims = (Claim("quick", Cell("few", "length"), 1), Claim("too", Cell("many", "sum"), 1))
     charts = (Chart("c", "t", "n", (Line("l", (Point(1, "1", Cell("many", "sum")),)),)),)
     whole = Workload("w", "about", cases, ways, oracle=len, claims=claims, charts=charts)
-    part = whole.part(["a"])
+    part = whole.select_groups(["a"])
     assert [case.name for case in part.cases] == ["few"]
     assert [way.name for way in part.ways] == ["length"]
     assert (part.claims, part.charts) == (claims[:1], ())
-    assert whole.part(["a", "b"]).claims == claims
+    assert whole.select_groups(["a", "b"]).claims == claims
 
 
 def test_a_group_that_a_workload_does_not_have_is_refused() -> None:
     whole = Workload("w", "about", (Case("few", lambda seed: [seed], group="sorting"),), (WAY,), oracle=len)
     with pytest.raises(BenchError, match='was asked for group "sortign", which it does not have') as caught:
-        whole.part(["sortign"])
+        whole.select_groups(["sortign"])
     assert caught.value.hint == 'did you mean "sorting"?'
 
 
 @pytest.mark.parametrize("size", ["quick", "full"])
 def test_the_experiments_on_spark_fit_together(size: Any) -> None:
-    workload = find("spark", size)
+    workload = load_workload("spark", size)
     tried = {
-        (case.name, way.name) for case in workload.cases for way in workload.ways if way.takes(case.name)
+        (case.name, way.name)
+        for case in workload.cases
+        for way in workload.ways
+        if way.is_tried_on(case.name)
     }
     assert {(claim.cell.case, claim.cell.way) for claim in workload.claims} <= tried
     assert {claim.over for claim in workload.claims if claim.over} <= {Cell(*each) for each in tried}

@@ -1,36 +1,45 @@
-"""The whole workload: the experiments in both sizes, what is claimed, and the charts."""
+"""The whole workload: the experiments of each size, the claims, and the charts."""
 
 from __future__ import annotations
 
-from bench.cell import Cell
-from bench.chart import Chart, Line, Point
-from bench.workload import Case, Claim, Size, Way, Workload
-from bench.workloads.runtime import by_row, campaigns, chain, first_result, latency, slow_sink
-from bench.workloads.runtime.told import right, wrong
+from bench.workload import (
+    Case,
+    Cell,
+    Chart,
+    Claim,
+    Line,
+    Point,
+    Size,
+    Way,
+    Workload,
+    check_outcome,
+    expected_of,
+)
+from bench.workloads.runtime import backpressure, latency, row_at_a_time, startup, step_cost, ysb
 
 MOST_GROWTH = 32 << 20
 """Bytes by which the second half of a run may hold more than the first: what an allocator may keep."""
 
 
 def workload(size: Size) -> Workload:
-    """Return what the in-process engine costs: per step, per row, from the first import, and in memory."""
+    """Build the workload: costs per step and per row, startup, latency and memory of the local engine."""
     quick = size == "quick"
     n_rows = (8_000_000, 4_000_000) if quick else (16_000_000, 8_000_000)
     cases = [
-        chain.case(2_000 if quick else 10_000),
-        *campaigns.cases(*n_rows),
-        by_row.case(20_000 if quick else 100_000),
-        latency.case(1 if quick else 10),
-        *first_result.cases(),
-        slow_sink.case(*((3, 3) if quick else (600, 10))),
+        step_cost.build_case(2_000 if quick else 10_000),
+        *ysb.build_cases(*n_rows),
+        row_at_a_time.build_case(20_000 if quick else 100_000),
+        latency.build_case(1 if quick else 10),
+        *startup.build_cases(),
+        backpressure.build_case(*((3, 3) if quick else (600, 10))),
     ]
     return Workload(
         name="runtime",
         about=_about(),
         cases=tuple(cases),
         ways=tuple(_ways()),
-        oracle=right,
-        wrong=wrong,
+        oracle=expected_of,
+        check=check_outcome,
         claims=tuple(_claims(cases)),
         charts=tuple(_charts()),
         rounds=5,
@@ -40,12 +49,18 @@ def workload(size: Size) -> Workload:
 def _about() -> str:
     about = "the in-process engine: steps, YSB, a row at a time, latency, the first result, flat memory"
     missing = "; Bytewax is not installed, so it is left out: pip install bytewax==0.21.1"
-    return about if by_row.has_bytewax() else about + missing
+    return about if row_at_a_time.has_bytewax() else about + missing
 
 
 def _ways() -> list[Way]:
-    found = [chain.ways(), campaigns.ways(), by_row.ways(), latency.ways(), first_result.ways()]
-    return [way for ways in (*found, slow_sink.ways()) for way in ways]
+    experiments = [
+        step_cost.build_ways(),
+        ysb.build_ways(),
+        row_at_a_time.build_ways(),
+        latency.build_ways(),
+        startup.build_ways(),
+    ]
+    return [way for ways in (*experiments, backpressure.build_ways()) for way in ways]
 
 
 def _claims(cases: list[Case]) -> list[Claim]:
@@ -54,26 +69,34 @@ def _claims(cases: list[Case]) -> list[Claim]:
     claims = [
         Claim(
             "a chained step costs less than 1 us per batch",
-            Cell(chain.CASE, chain.CHAINED),
+            Cell(step_cost.CASE, step_cost.CHAINED),
             1e-6,
-            note=chain.PER_STEP,
+            note=step_cost.PER_STEP,
         ),
         *(
             Claim(
                 at_least.format(name, rate),
-                Cell(name, campaigns.POOL),
+                Cell(name, ysb.POOL),
                 units[name]["rows"] / rate / 1e6,
                 speed="rows",
             )
-            for name, rate in ((campaigns.INTEGERS, 50), (campaigns.UUIDS, 20))
+            for name, rate in ((ysb.INTEGERS, 50), (ysb.UUIDS, 20))
         ),
         *_latency_claims(),
-        _first("100 rows from import to result in under 0.4 s", first_result.SMALL, 0.4),
-        _first("compiled kernels from import to result in under 1 s", first_result.COMPILED, 1),
-        Claim("memory stays flat", Cell(slow_sink.CASE, slow_sink.WAY), MOST_GROWTH, note=slow_sink.GROWTH),
+        _startup_claim("100 rows from import to result in under 0.4 s", startup.SMALL, 0.4),
+        _startup_claim("compiled kernels from import to result in under 1 s", startup.COMPILED, 1),
+        Claim(
+            "memory stays flat",
+            Cell(backpressure.CASE, backpressure.WAY),
+            MOST_GROWTH,
+            note=backpressure.GROWTH,
+        ),
     ]
-    if by_row.has_bytewax():
-        ours, theirs = Cell(by_row.CASE, by_row.OURS), Cell(by_row.CASE, by_row.BYTEWAX)
+    if row_at_a_time.has_bytewax():
+        ours, theirs = (
+            Cell(row_at_a_time.CASE, row_at_a_time.OURS),
+            Cell(row_at_a_time.CASE, row_at_a_time.BYTEWAX),
+        )
         claims.append(
             Claim("a row at a time, batches of 1: at least 3x Bytewax", ours, 1 / 3, theirs, "rows")
         )
@@ -88,50 +111,50 @@ def _latency_claims() -> list[Claim]:
     ]
 
 
-def _first(says: str, case: str, at_most: float) -> Claim:
-    return Claim(says, Cell(case, first_result.WAY), at_most, note=first_result.TAKEN)
+def _startup_claim(says: str, case: str, at_most: float) -> Claim:
+    return Claim(says, Cell(case, startup.WAY), at_most, note=startup.IMPORT_TO_RESULT)
 
 
 def _charts() -> list[Chart]:
-    """Bars: none of these is a sweep."""
-    theirs = [by_row.BYTEWAX, by_row.BYTEWAX_LARGER] if by_row.has_bytewax() else []
-    rows = [by_row.OURS, by_row.LARGER, *theirs]
+    """Build the charts; all are bars, since none is a sweep."""
+    theirs = [row_at_a_time.BYTEWAX, row_at_a_time.BYTEWAX_LARGER] if row_at_a_time.has_bytewax() else []
+    rows = [row_at_a_time.OURS, row_at_a_time.LARGER, *theirs]
     delays = (latency.P50, latency.P99, latency.USER, latency.SYSTEM)
     return [
-        _bars(
-            "YSB", "rows/s", [Cell(case, way) for case in _YSB for way in (campaigns.POOL, campaigns.ALONE)]
-        ),
-        _bars("A row at a time", "rows/s", [Cell(by_row.CASE, way) for way in rows]),
-        _bars(
+        _bar_chart("YSB", "rows/s", [Cell(case, way) for case in _YSB for way in (ysb.POOL, ysb.ALONE)]),
+        _bar_chart("A row at a time", "rows/s", [Cell(row_at_a_time.CASE, way) for way in rows]),
+        _bar_chart(
             "What a step costs",
-            chain.PER_STEP,
-            [Cell(chain.CASE, way) for way in (chain.CHAINED, chain.APART)],
+            step_cost.PER_STEP,
+            [Cell(step_cost.CASE, way) for way in (step_cost.CHAINED, step_cost.APART)],
         ),
         *(
-            _bars(
+            _bar_chart(
                 f"Latency: {name}",
                 name,
                 [Cell(latency.CASE, way) for way in (latency.CHAINED, latency.APART)],
             )
             for name in delays
         ),
-        _bars("From import to result", first_result.TAKEN, [Cell(case, first_result.WAY) for case in _FIRST]),
+        _bar_chart(
+            "From import to result", startup.IMPORT_TO_RESULT, [Cell(case, startup.WAY) for case in _FIRST]
+        ),
     ]
 
 
-_YSB = (campaigns.INTEGERS, campaigns.UUIDS)
-_FIRST = (first_result.SMALL, first_result.COMPILED, first_result.PANDAS)
+_YSB = (ysb.INTEGERS, ysb.UUIDS)
+_FIRST = (startup.SMALL, startup.COMPILED, startup.PANDAS)
 
 
-def _bars(title: str, up: str, cells: list[Cell]) -> Chart:
+def _bar_chart(title: str, up: str, cells: list[Cell]) -> Chart:
     points = tuple(Point(at, _label(cell, cells), cell) for at, cell in enumerate(cells))
     return Chart(title, _CAPTIONS[title.partition(":")[0]], "", (Line(title, points),), up, "even", "bars")
 
 
 def _label(cell: Cell, cells: list[Cell]) -> str:
-    """Return what tells a cell from the others."""
-    parts = [cell.case] if len({each.case for each in cells}) > 1 else []
-    parts += [cell.way] if len({each.way for each in cells}) > 1 else []
+    """Return the part of a cell's name that differs among the cells."""
+    parts = [cell.case] if len({other.case for other in cells}) > 1 else []
+    parts += [cell.way] if len({other.way for other in cells}) > 1 else []
     return ", ".join(parts)
 
 

@@ -6,12 +6,10 @@ window get fewer rows the more windows a row is in, or a round would take hours.
 
 from __future__ import annotations
 
-from bench.cell import Cell
-from bench.chart import Chart, Line, Point
-from bench.workload import Case, Claim, Size, Way, Workload
+from bench.workload import Case, Cell, Chart, Claim, Line, Point, Size, Way, Workload
 from bench.workloads.spark import ours, peers
 from bench.workloads.spark.ours import BYTES, PER_BATCH
-from bench.workloads.spark.rows import Rows, Shape, right, wrong
+from bench.workloads.spark.rows import Rows, Shape, check_answer, compute_answer
 
 OURS, WINDOWS, PANES, SUMS = "penstock", "Spark's window()", "groupBy(pane, key)", "groupBy(key)"
 LIVE, LIVE_PANES = "penstock, a batch at a time", "groupBy(pane, key), a batch at a time"
@@ -30,19 +28,21 @@ Shapes = dict[str, tuple[str, Shape]]
 
 
 def workload(size: Size) -> Workload:
-    """Return the same cases in both sizes; quick has a half or a quarter of the rows, and fewer rounds."""
+    """Build the workload; quick has a half or a quarter of the rows of each case, and fewer rounds."""
     quick = size == "quick"
-    shapes = _plain(2_000_000 if quick else 4_000_000)
-    shapes |= _others(500_000 if quick else 2_000_000) | _overlaps(250_000 if quick else 1_000_000)
-    shapes |= _grid(100_000 if quick else 400_000)
+    shapes = _plain_shapes(2_000_000 if quick else 4_000_000)
+    shapes |= _other_shapes(500_000 if quick else 2_000_000) | _overlap_shapes(
+        250_000 if quick else 1_000_000
+    )
+    shapes |= _grid_shapes(100_000 if quick else 400_000)
     ways = _ways(shapes)
     return Workload(
         name="spark",
         about="sliding windows on Structured Streaming, files to files, against Spark written by hand",
         cases=tuple(_case(name, group, shape) for name, (group, shape) in shapes.items()),
         ways=ways,
-        oracle=right,
-        wrong=wrong,
+        oracle=compute_answer,
+        check=check_answer,
         claims=_claims(shapes),
         collector=True,
         charts=_charts(shapes),
@@ -50,7 +50,7 @@ def workload(size: Size) -> Workload:
     )
 
 
-def _plain(batch: int) -> Shapes:
+def _plain_shapes(batch: int) -> Shapes:
     size, every = 10 * SECOND, SECOND // 10
     return {
         PLAIN: ("windows", Shape(2, batch, n_keys=100, size=size, every=every)),
@@ -58,17 +58,17 @@ def _plain(batch: int) -> Shapes:
     }
 
 
-def _others(batch: int) -> Shapes:
+def _other_shapes(batch: int) -> Shapes:
     return {
         TUMBLING: ("tumbling", Shape(2, batch, n_keys=100, size=SECOND, every=SECOND)),
         FOLDED: ("fold", Shape(2, batch, n_keys=100, size=SECOND, every=SECOND)),
     }
 
 
-def _overlaps(batch: int) -> Shapes:
-    """1 to 1,000 windows a row at 10 rows per slice and key: 100 keys, 1,000 rows a slice."""
+def _overlap_shapes(batch: int) -> Shapes:
+    """Return 1 to 1,000 windows a row, with 100 keys, 1,000 rows a slice, 10 per slice and key."""
     return {
-        _overlap(n): (
+        _overlap_name(n): (
             "overlap",
             Shape(2, batch, n_keys=100, size=10 * SECOND, every=every, rate=1_000 * SECOND // every),
         )
@@ -76,25 +76,25 @@ def _overlaps(batch: int) -> Shapes:
     }
 
 
-def _overlap(n: int) -> str:
+def _overlap_name(n: int) -> str:
     return f"{n:,} windows a row"
 
 
-def _grid(batch: int) -> Shapes:
-    """Keys times windows a row, for the claim that Spark's own windows are nowhere faster.
+def _grid_shapes(batch: int) -> Shapes:
+    """Return keys times windows a row, for the claim that Spark's own windows are nowhere faster.
 
-    All rows lie within 25 seconds, so that about half of the windows leave.
+    All rows are within 25 seconds, so that about half of the windows close.
     """
-    found: Shapes = {}
+    shapes: Shapes = {}
     for keys in (1, 1_000, 1_000_000):
         for n, every in OVERLAPS.items():
             rows = max(batch // n, 500)
             shape = Shape(2, rows, n_keys=keys, size=10 * SECOND, every=every, rate=2 * rows // 25)
-            found[_at(keys, n)] = (f"grid, {n:,}", shape)
-    return found
+            shapes[_grid_name(keys, n)] = (f"grid, {n:,}", shape)
+    return shapes
 
 
-def _at(keys: int, n: int) -> str:
+def _grid_name(keys: int, n: int) -> str:
     return f"grid: {keys:,} keys, {n:,} windows a row"
 
 
@@ -104,31 +104,37 @@ def _ways(shapes: Shapes) -> tuple[Way, ...]:
 
     grid = tuple(name for name, (group, _) in shapes.items() if group.startswith("grid"))
     ways = (
-        Way(OURS, ours.run, only=(*of("windows", "tumbling", "overlap"), *grid), notes=ours.notes),
-        Way(WINDOWS, peers.windows, only=(*of("windows", "tumbling"), *grid), notes=ours.notes),
-        Way(PANES, peers.panes, oracle=peers.n_panes, only=of("windows")),
-        Way(SUMS, peers.sums, oracle=peers.n_keys, only=of("windows")),
-        Way(LIVE, ours.live, only=of("small"), notes=ours.notes),
-        Way(LIVE_PANES, peers.live_panes, oracle=peers.n_panes, only=of("small"), notes=peers.notes),
-        Way(FOLD, ours.fold, oracle=ours.n_rows, only=of("fold")),
-        Way(IDENTITY, peers.identity, oracle=ours.n_rows, only=of("fold")),
+        Way(OURS, ours.run, only=(*of("windows", "tumbling", "overlap"), *grid), notes=ours.run_notes),
+        Way(WINDOWS, peers.run_windows, only=(*of("windows", "tumbling"), *grid), notes=ours.run_notes),
+        Way(PANES, peers.run_panes, oracle=peers.count_panes, only=of("windows")),
+        Way(SUMS, peers.run_sums, oracle=peers.count_keys, only=of("windows")),
+        Way(LIVE, ours.run_live, only=of("small"), notes=ours.run_notes),
+        Way(
+            LIVE_PANES,
+            peers.run_live_panes,
+            oracle=peers.count_panes,
+            only=of("small"),
+            notes=peers.batch_notes,
+        ),
+        Way(FOLD, ours.run_fold, oracle=ours.count_rows, only=of("fold")),
+        Way(IDENTITY, peers.run_identity, oracle=ours.count_rows, only=of("fold")),
     )
     return tuple(way for way in ways if way.only)
 
 
 def _case(name: str, group: str, shape: Shape) -> Case:
     def make(seed: int) -> Rows:
-        peers.session()  # before anybody's clock runs
-        return Rows.written(shape, seed)
+        peers.open_spark()  # before anybody's clock runs
+        return Rows.write(shape, seed)
 
     return Case(name, make=make, units={"rows": shape.n_rows}, group=group)
 
 
 def _claims(shapes: Shapes) -> tuple[Claim, ...]:
     claims = [
-        _faster("at least 40 times Spark's own windows", PLAIN, OURS, WINDOWS, 40),
-        _faster("at least 0.8 of a group-by of panes", PLAIN, OURS, PANES, 0.8),
-        _faster("at least 0.35 of a group-by of keys", PLAIN, OURS, SUMS, 0.35),
+        _speed_claim("at least 40 times Spark's own windows", PLAIN, OURS, WINDOWS, 40),
+        _speed_claim("at least 0.8 of a group-by of panes", PLAIN, OURS, PANES, 0.8),
+        _speed_claim("at least 0.35 of a group-by of keys", PLAIN, OURS, SUMS, 0.35),
         Claim(
             "checkpoints take no more bytes a batch than Spark's own windows",
             Cell(PLAIN, OURS),
@@ -143,16 +149,16 @@ def _claims(shapes: Shapes) -> tuple[Claim, ...]:
             Cell(SMALL, LIVE_PANES),
             note=PER_BATCH,
         ),
-        _faster("tumbling windows: at least 1.2 times Spark's own", TUMBLING, OURS, WINDOWS, 1.2),
-        _faster("a fold: at least 0.7 of an identity mapInArrow", FOLDED, FOLD, IDENTITY, 0.7),
+        _speed_claim("tumbling windows: at least 1.2 times Spark's own", TUMBLING, OURS, WINDOWS, 1.2),
+        _speed_claim("a fold: at least 0.7 of an identity mapInArrow", FOLDED, FOLD, IDENTITY, 0.7),
         Claim(
             "1,000 windows a row for 1, equal rows per slice and key, cost at most 1.5x",
-            Cell(_overlap(1_000), OURS),
+            Cell(_overlap_name(1_000), OURS),
             1.5,
-            Cell(_overlap(1), OURS),
+            Cell(_overlap_name(1), OURS),
         ),
         *(
-            _faster(f"{name}: not slower than Spark's own windows", name, OURS, WINDOWS, 1)
+            _speed_claim(f"{name}: not slower than Spark's own windows", name, OURS, WINDOWS, 1)
             for name, (group, _) in shapes.items()
             if group.startswith("grid")
         ),
@@ -160,21 +166,23 @@ def _claims(shapes: Shapes) -> tuple[Claim, ...]:
     return tuple(claim for claim in claims if claim.cell.case in shapes)
 
 
-def _faster(says: str, case: str, way: str, than: str, times: float) -> Claim:
+def _speed_claim(says: str, case: str, way: str, than: str, times: float) -> Claim:
     return Claim(says, Cell(case, way), 1 / times, Cell(case, than), speed="rows")
 
 
 def _charts(shapes: Shapes) -> tuple[Chart, ...]:
     caption = (
         "Sum and count, out of order, parquet files to parquet files, one file a batch, the windows that the "
-        "last watermark lets go. The two group-bys have no windows."
+        "last watermark closes. The two group-bys have no windows."
     )
     bars = tuple(Line(way, (Point(0, way, Cell(PLAIN, way)),)) for way in (OURS, WINDOWS, PANES, SUMS))
     charts = [Chart("Windows of 10 s every 100 ms on Spark", caption, "way", bars, form="bars")]
-    if _overlap(1) in shapes:
-        points = tuple(Point(n, f"{n:,}", Cell(_overlap(n), OURS)) for n in OVERLAPS)
-        told = (
+    if _overlap_name(1) in shapes:
+        points = tuple(Point(n, f"{n:,}", Cell(_overlap_name(n), OURS)) for n in OVERLAPS)
+        overlap_caption = (
             "Windows of 10 s, 100 keys, 10 rows per slice and key whatever the slide: equally many results."
         )
-        charts.append(Chart("1 to 1,000 windows a row", told, "windows a row", (Line(OURS, points),)))
+        charts.append(
+            Chart("1 to 1,000 windows a row", overlap_caption, "windows a row", (Line(OURS, points),))
+        )
     return tuple(charts)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import penstock as ps
-from bench.workloads.spark.rows import Answer, Rows, Shape, read_back
+from bench.workloads.spark.rows import Answer, Rows, Shape, read_answer
 from penstock.events import BatchDone, Event
 
 BYTES, PER_BATCH = "checkpoint per batch (bytes)", "per batch (s)"
@@ -24,8 +24,8 @@ FIRST = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Where a run wrote its windows and its checkpoint, and how long each batch took in seconds."""
+class SparkRun:
+    """The output and the checkpoint of a run, and the seconds of each batch."""
 
     out: Path
     start: str
@@ -33,22 +33,22 @@ class Told:
     batches: list[float] = field(default_factory=list)
 
     def __call__(self) -> Answer:
-        """Return the windows."""
-        return read_back(self.out / "windows", self.start)
+        """Return the windows that the run wrote."""
+        return read_answer(self.out / "windows", self.start)
 
 
-def run(rows: Rows) -> Told:
-    """Return the whole run, from the first file to the last manifest; windows that are open stay so."""
+def run(rows: Rows) -> SparkRun:
+    """Run from the first file to the last manifest; open windows stay open."""
     out = rows.new_folder()
     graph = ps.PipeGraph("bench")
     source = graph.source(ps.read.parquet(rows.path), time="ts", delay="2 s")
-    _windows(source, rows.shape).sink(ps.write.parquet(out / "windows"), name="out")
+    _aggregate_windows(source, rows.shape).sink(ps.write.parquet(out / "windows"), name="out")
     graph.run(engine="spark", checkpoint=str(out / "checkpoint"), drain=False)
-    return Told(out, "window_start", rows.shape.n_files)
+    return SparkRun(out, "window_start", rows.shape.n_files)
 
 
-def live(rows: Rows) -> Told:
-    """Return the same from a source that never ends, so that nothing is read ahead: a batch at a time."""
+def run_live(rows: Rows) -> SparkRun:
+    """Run from a source that never ends, so that nothing is read ahead: a batch at a time."""
     out, done = rows.new_folder(), list[float]()
 
     def files() -> Iterator[pa.RecordBatch]:
@@ -62,21 +62,21 @@ def live(rows: Rows) -> Told:
     graph = ps.PipeGraph("bench")
     reader = ps.read.generator(files, schema=SCHEMA, bounded=False)
     source = graph.source(reader, time="ts", delay="2 s")
-    _windows(source, rows.shape).sink(ps.write.parquet(out / "windows"), name="out")
+    _aggregate_windows(source, rows.shape).sink(ps.write.parquet(out / "windows"), name="out")
     n = rows.shape.n_files
     graph.run(engine="spark", checkpoint=str(out / "checkpoint"), drain=False, until=n, events=tell)
     # From one batch's end to the next one's: with all that Spark does between them.
-    return Told(out, "window_start", n, [after - before for before, after in pairwise(done)])
+    return SparkRun(out, "window_start", n, [after - before for before, after in pairwise(done)])
 
 
-def _windows(source: ps.MultiPipe, shape: Shape) -> ps.MultiPipe:
+def _aggregate_windows(source: ps.MultiPipe, shape: Shape) -> ps.MultiPipe:
     sliding = ps.sliding(f"{shape.size} us", every=f"{shape.every} us")
     windows = source.key_by("key").window(sliding, name="windows")
     return windows.aggregate(total=ps.sum("value"), n=ps.count())
 
 
-def fold(rows: Rows) -> int:
-    """Windows with a function that the user wrote: how many rows are in them."""
+def run_fold(rows: Rows) -> int:
+    """Run windows with a function of the user's, and return the number of rows in them."""
     out, shape = rows.new_folder(), rows.shape
     graph = ps.PipeGraph("bench")
     least_most_n = ps.fold(lift, combine, (1e300, -1e300, 0.0), lower, columns="value", type="float64")
@@ -92,27 +92,27 @@ def fold(rows: Rows) -> int:
 
 
 def lift(row: Any) -> tuple[float, float, float]:
-    """Return a row as (least, most, how many)."""
+    """Return the partial of a row: least, greatest, count."""
     return row.value, row.value, 1.0
 
 
 def combine(a: tuple[float, float, float], b: tuple[float, float, float]) -> tuple[float, float, float]:
-    """Return two of them together."""
+    """Return the partial of two partials."""
     return min(a[0], b[0]), max(a[1], b[1]), a[2] + b[2]
 
 
 def lower(part: tuple[float, float, float]) -> float:
-    """Return the number of rows."""
+    """Return the count of a partial."""
     return part[2]
 
 
-def n_rows(rows: Rows) -> int:
-    """Return the number of there should be."""
+def count_rows(rows: Rows) -> int:
+    """Return the number of rows of the case."""
     return rows.shape.n_rows
 
 
-def notes(told: Told) -> Mapping[str, float]:
-    """Return the bytes of the checkpoint by batches, and the time of a batch where that is known."""
-    kept = sum(path.stat().st_size for path in (told.out / "checkpoint").rglob("*") if path.is_file())
-    noted: dict[str, float] = {BYTES: kept / told.n_batches}
-    return noted | ({PER_BATCH: median(told.batches[FIRST:])} if told.batches else {})
+def run_notes(run: SparkRun) -> Mapping[str, float]:
+    """Return the checkpoint bytes per batch, and the median time of a batch where it is known."""
+    n_bytes = sum(path.stat().st_size for path in (run.out / "checkpoint").rglob("*") if path.is_file())
+    noted: dict[str, float] = {BYTES: n_bytes / run.n_batches}
+    return noted | ({PER_BATCH: median(run.batches[FIRST:])} if run.batches else {})

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.workloads.spark.ours import FIRST, PER_BATCH, Told
+from bench.workloads.spark.ours import FIRST, PER_BATCH, SparkRun
 from bench.workloads.spark.rows import Rows
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 SCHEMA = "ts timestamp, key long, value double"
 
 
-def windows(rows: Rows) -> Told:
-    """`groupBy(window(...))` in append mode."""
+def run_windows(rows: Rows) -> SparkRun:
+    """Run `groupBy(window(...))` in append mode."""
     from pyspark.sql import functions as F
 
     out, shape = rows.new_folder(), rows.shape
     grouped = (
-        _stream(rows)
+        _read_stream(rows)
         .withWatermark("ts", "2 seconds")
         .groupBy(F.window("ts", f"{shape.size} microseconds", f"{shape.every} microseconds"), "key")
         .agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
@@ -40,16 +40,16 @@ def windows(rows: Rows) -> Told:
     writer.option("checkpointLocation", str(out / "checkpoint")).trigger(
         availableNow=True
     ).start().awaitTermination()
-    return Told(out, "start", shape.n_files)
+    return SparkRun(out, "start", shape.n_files)
 
 
-def panes(rows: Rows) -> int:
-    """Return a stateful group-by of (pane, key): how many groups there are in the end."""
-    return _distinct(_updates(_panes(rows), rows)[0], "pane", "key")
+def run_panes(rows: Rows) -> int:
+    """Run a stateful group-by of (pane, key), and return the number of groups."""
+    return _count_distinct(_run_updates(_group_panes(rows), rows)[0], "pane", "key")
 
 
-class Timed(NamedTuple):
-    """An answer, and how long each batch took in seconds."""
+class TimedAnswer(NamedTuple):
+    """An answer, and the seconds of each batch."""
 
     answer: int
     batches: list[float]
@@ -61,19 +61,19 @@ class Timed(NamedTuple):
         return hash(self.answer)
 
 
-def live_panes(rows: Rows) -> Timed:
-    """Return the same with the time of each batch, as Spark tells it."""
-    out, took = _updates(_panes(rows), rows)
-    return Timed(_distinct(out, "pane", "key"), took)
+def run_live_panes(rows: Rows) -> TimedAnswer:
+    """Run the same group-by and return the times of its batches as Spark reports them."""
+    out, took = _run_updates(_group_panes(rows), rows)
+    return TimedAnswer(_count_distinct(out, "pane", "key"), took)
 
 
-def notes(timed: Timed) -> Mapping[str, float]:
-    """Return the time of a batch."""
+def batch_notes(timed: TimedAnswer) -> Mapping[str, float]:
+    """Return the median time of a batch."""
     return {PER_BATCH: median(timed.batches[FIRST:])}
 
 
-def identity(rows: Rows) -> int:
-    """Return every row to a Python worker and back, and nothing done with it: how many came back."""
+def run_identity(rows: Rows) -> int:
+    """Pass every row to a Python worker and back unchanged, and return the number of rows."""
     from pyspark.sql import functions as F
 
     out = rows.new_folder()
@@ -82,62 +82,64 @@ def identity(rows: Rows) -> int:
     def write(frame: Any, number: int) -> None:
         counts.append(frame.agg(F.count("value")).first()[0])
 
-    query = _stream(rows).mapInArrow(_same, SCHEMA).writeStream.foreachBatch(write)
+    query = _read_stream(rows).mapInArrow(_pass_on, SCHEMA).writeStream.foreachBatch(write)
     query = query.option("checkpointLocation", str(out / "checkpoint")).trigger(availableNow=True)
     query.start().awaitTermination()
     return sum(counts)
 
 
-def _same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _panes(rows: Rows) -> Any:
+def _group_panes(rows: Rows) -> Any:
     from pyspark.sql import functions as F
 
-    stream = _stream(rows)  # first: Columns need a session
+    stream = _read_stream(rows)  # first: Columns need a session
     micros = F.unix_micros("ts")
     pane = (micros - F.pmod(micros, F.lit(rows.shape.every))).alias("pane")
     return stream.groupBy(pane, "key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
 
 
-def _distinct(table: pa.Table, *names: str) -> int:
+def _count_distinct(table: pa.Table, *names: str) -> int:
     return len(set(zip(*(table.column(name).to_pylist() for name in names), strict=True)))
 
 
-def n_panes(rows: Rows) -> int:
-    """Return the number of there should be."""
+def count_panes(rows: Rows) -> int:
+    """Return the number of (pane, key) groups of the case."""
     return len(np.unique(rows.times // rows.shape.every * rows.shape.n_keys + rows.keys))
 
 
-def sums(rows: Rows) -> int:
-    """Return a stateful group-by of the key alone: how many groups there are in the end."""
+def run_sums(rows: Rows) -> int:
+    """Run a stateful group-by of the key alone, and return the number of groups."""
     from pyspark.sql import functions as F
 
-    grouped = _stream(rows).groupBy("key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
-    return _distinct(_updates(grouped, rows)[0], "key")
+    grouped = (
+        _read_stream(rows).groupBy("key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))
+    )
+    return _count_distinct(_run_updates(grouped, rows)[0], "key")
 
 
-def n_keys(rows: Rows) -> int:
-    """Return the number of there should be."""
+def count_keys(rows: Rows) -> int:
+    """Return the number of keys of the case."""
     return len(np.unique(rows.keys))
 
 
-def session() -> SparkSession:
-    """The session that all ways have, with memory for the state of Spark's own windows of a million keys."""
+def open_spark() -> SparkSession:
+    """Return the session that all ways share, with memory for the state of a million keys."""
     from penstock.engines.spark.session.session import open_session
     from penstock.options import SparkOptions
 
     return open_session(SparkOptions(conf={"spark.driver.memory": "4g"})).spark
 
 
-def _stream(rows: Rows) -> Any:
-    reader = session().readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+def _read_stream(rows: Rows) -> Any:
+    reader = open_spark().readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(rows.path))
 
 
-def _updates(grouped: Any, rows: Rows) -> tuple[pa.Table, list[float]]:
-    """Run a query in update mode; everything it wrote, and how long its batches took in seconds."""
+def _run_updates(grouped: Any, rows: Rows) -> tuple[pa.Table, list[float]]:
+    """Run a query in update mode, and return the rows it wrote and the seconds of its batches."""
     out: Path = rows.new_folder()
 
     def write(frame: Any, number: int) -> None:

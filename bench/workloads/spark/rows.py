@@ -25,9 +25,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A case: files of `batch` rows, and the windows asked of them, in microseconds.
+    """The parameters of a case: files of `batch` rows, and windows in microseconds.
 
-    rate  rows a second by their own times, of all keys; so that some windows leave before the end
+    rate  rows a second by their own times, of all keys; so that some windows close before the end
     """
 
     n_files: int
@@ -39,7 +39,7 @@ class Shape:
 
     @property
     def n_rows(self) -> int:
-        """Return all rows."""
+        """Return the number of rows of all files."""
         return self.n_files * self.batch
 
 
@@ -54,8 +54,8 @@ class Rows:
     values: npt.NDArray[np.float64]
 
     @classmethod
-    def written(cls, shape: Shape, seed: int) -> Rows:
-        """Make the rows and write the files."""
+    def write(cls, shape: Shape, seed: int) -> Rows:
+        """Draw the rows and write the files."""
         rng = np.random.default_rng(seed)
         n = shape.n_rows
         arrival = BEGIN + np.arange(n, dtype=np.int64) * SECOND // shape.rate
@@ -84,10 +84,10 @@ class Rows:
 Answer = dict[tuple[int, int], tuple[float, int]]
 
 
-def right(rows: Rows) -> Answer:
-    """(window start, key) -> (sum, count) of the windows that the last watermark lets go."""
+def compute_answer(rows: Rows) -> Answer:
+    """Return (window start, key) -> (sum, count) of the windows that the last watermark closes."""
     shape, watermark = rows.shape, int(rows.times.max()) - DELAY
-    found: Answer = {}
+    windows: Answer = {}
     names, places = np.unique(rows.keys, return_inverse=True)
     panes = rows.times // shape.every
     low, n_keys = int(panes.min()), len(names)
@@ -106,23 +106,23 @@ def right(rows: Rows) -> Answer:
         rows_in = up_counts[window + per_window] - up_counts[window]
         there = np.flatnonzero(rows_in)
         answers = zip(total[there].tolist(), rows_in[there].astype(int).tolist(), strict=True)
-        found |= {(start, key): answer for key, answer in zip(names[there].tolist(), answers, strict=True)}
-    return found
+        windows |= {(start, key): answer for key, answer in zip(names[there].tolist(), answers, strict=True)}
+    return windows
 
 
-def wrong(expected: Any, answer: Any) -> str | None:
-    """Return what is wrong with an answer, or None."""
+def check_answer(expected: Any, answer: Any) -> str | None:
+    """Return how the windows differ from the expected ones, or None."""
     if not isinstance(expected, dict):
         return None if expected == answer else f"expected {expected}, got {answer}"
-    given = answer()
-    if given.keys() != expected.keys():
-        return f"expected {len(expected):,} windows, got {len(given):,}, not the same"
-    off = [key for key, value in expected.items() if given[key] != value]
+    windows = answer()
+    if windows.keys() != expected.keys():
+        return f"expected {len(expected):,} windows, got {len(windows):,}, not the same"
+    off = [key for key, value in expected.items() if windows[key] != value]
     return f"{len(off):,} windows differ, the first is {off[0]}" if off else None
 
 
-def read_back(folder: Path, start: str) -> Answer:
-    """Return the windows that a run wrote; `start` names the column of their starts."""
+def read_answer(folder: Path, start: str) -> Answer:
+    """Read the windows that a run wrote; `start` names the column of their starts."""
     table = pq.read_table(folder)
     starts = table.column(start).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
     keys = table.column("key").to_numpy()

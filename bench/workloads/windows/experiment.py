@@ -1,20 +1,72 @@
-"""How an experiment is put together: places along an axis, lines through them, cases that follow.
+"""The building blocks of an experiment: ways by name, places along an axis, lines through them, their cases.
 
-A sweep varies one thing. Ways that could not do all rows of a case in bearable time, and those that only
-work on rows that begin and end, get a case of their own with fewer rows; its name says how many, and rates
-are per row. No way gets another window, key or delay than its neighbours.
+A sweep varies one thing. Ways that could not process all rows of a case in reasonable time, and those that
+only work on bounded input, get a case of their own with fewer rows; its name says how many, and rates are per
+row. No way gets another window, key or delay than the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
-from bench.cell import Cell
-from bench.chart import Chart, Line, Point
+from bench.workload import Cell, Chart, Line, Point, Way
+from bench.workloads.windows import breakdown, peers, stage
 from bench.workloads.windows.shape import Shape
-from bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, READING, STYLES
+
+OURS, TRACED = "penstock", "penstock, watched"
+READING, BUCKETS, PANDAS, POLARS = "reading", "bucket per window", "pandas", "Polars"
+CHOICE, NO_TREE, TREE = "store, own choice", "store, no tree", "store, tree"
+N_W = (1, 10, 100, 1_000)
+STYLES = {OURS: 0, READING: 4, BUCKETS: 5, PANDAS: 6, POLARS: 7}
+"""The looks of lines that come back in many charts."""
+PARTS = (
+    "part: slots",
+    "part: values",
+    "part: rows into counts",
+    "part: rows into sums",
+    "part: leaving",
+)
+
+
+def tree_way_name(n_w: int) -> str:
+    """Return the name of the way that always uses the tree, at most n_w windows per pass."""
+    return f"store, tree, n_w {n_w:,}"
+
+
+def build_ways() -> list[Way]:
+    """Return every way; the first is the one that the others are measured against."""
+    return [
+        Way(OURS, stage.run_stage, stage.prime_stage),
+        Way(TRACED, stage.trace_stage, stage.prime_stage, notes=stage.trace_notes),
+        Way(READING, peers.read_columns, oracle=peers.sum_columns_by_parts),
+        Way(BUCKETS, peers.fill_buckets),
+        Way(PANDAS, peers.run_pandas, peers.build_pandas_frame),
+        Way(POLARS, peers.run_polars, peers.build_polars_frame),
+        *_build_part_ways(),
+        Way(CHOICE, stage.run_store, stage.prime_store),
+        Way(NO_TREE, stage.run_store, partial(stage.prime_store, way="sweep")),
+        Way(TREE, stage.run_store, partial(stage.prime_store, way="tree")),
+        *(
+            Way(tree_way_name(n_w), stage.run_store, partial(stage.prime_store, way="tree", most=n_w))
+            for n_w in N_W
+        ),
+        *stage.build_threads_ways(),
+    ]
+
+
+def _build_part_ways() -> list[Way]:
+    slots, values, counts, sums, leaving = PARTS
+    return [
+        Way(slots, breakdown.assign_slots, oracle=breakdown.count_rows_and_keys),
+        Way(values, breakdown.evaluate_expressions, breakdown.build_expressions, breakdown.count_rows),
+        Way(counts, breakdown.add_to_slices, breakdown.build_count_slices, breakdown.count_rows),
+        Way(sums, breakdown.add_to_slices, breakdown.build_sum_slices, breakdown.count_rows),
+        Way(leaving, breakdown.close_windows, breakdown.fill_store, breakdown.count_windows),
+    ]
+
 
 MOST_COPIES = {BUCKETS: 1 << 23, POLARS: 1 << 25}
 """Copies of rows that a way which makes one per window is given to make; at least one slice of rows."""
@@ -22,7 +74,7 @@ MOST_ROWS = {PANDAS: 1 << 21}
 
 
 class Place(NamedTuple):
-    """A place along the axis and the case that belongs there."""
+    """A position on the axis, and the shape of the case there."""
 
     at: float
     shape: Shape
@@ -32,8 +84,8 @@ Places = Mapping[str, Place]
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
-    """One way on some cases, and the line that they make."""
+class Trial:
+    """One way on some cases, and the line they form."""
 
     way: str
     shapes: Mapping[str, Shape]
@@ -42,46 +94,46 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """Cases that are measured together, the ways tried on each, and the charts of them."""
+    """Cases that are measured together, the ways tried on each, and their charts."""
 
     group: str
-    tried: tuple[Tried, ...]
+    trials: tuple[Trial, ...]
     charts: tuple[Chart, ...]
 
 
-def tried(
+def try_way(
     group: str, way: str, places: Places, *, name: str = "", variant: str = "", style: int | None = None
-) -> Tried:
-    """Return a way on all places; cases are named by group, variant and place."""
+) -> Trial:
+    """Return the trial of a way at all places; cases are named by group, variant and place."""
     shapes, points = {}, []
     for label, (at, shape) in places.items():
-        fitting = fitted(way, shape)
+        fitting = fit_shape(way, shape)
         case = f"{group}: {f'{variant}, ' if variant else ''}{label}"
         if fitting != shape:
             case += f", {fitting.n_rows:,} rows drained"
         shapes[case] = fitting
         points.append(Point(at, label, Cell(case, way)))
     look = STYLES.get(way) if style is None else style
-    return Tried(way, shapes, Line(name or way, tuple(points), look))
+    return Trial(way, shapes, Line(name or way, tuple(points), look))
 
 
-def fitted(way: str, shape: Shape) -> Shape:
-    """Return the case as a way can have it."""
+def fit_shape(way: str, shape: Shape) -> Shape:
+    """Return the shape with no more rows than the way can process in reasonable time."""
     if way not in MOST_COPIES and way not in MOST_ROWS:
         return shape
     least = min(shape.per_slice, shape.n_rows)
     if shape.counted:
         least = min(2 * shape.size, shape.n_rows)
     by_copies = MOST_COPIES.get(way, shape.n_rows * shape.per_window) // shape.per_window
-    return shape.drained(max(min(by_copies, MOST_ROWS.get(way, shape.n_rows)), least))
+    return shape.limit_rows(max(min(by_copies, MOST_ROWS.get(way, shape.n_rows)), least))
 
 
-def against_peers(group: str, places: Places, *, variant: str = "") -> tuple[Tried, ...]:
-    """Ours, reading, a bucket per window, pandas and Polars on all places."""
+def try_with_peers(group: str, places: Places, *, variant: str = "") -> tuple[Trial, ...]:
+    """Return the trials of ours, reading, a bucket per window, pandas and Polars."""
     ways = (OURS, READING, BUCKETS, PANDAS, POLARS)
-    return tuple(tried(group, way, places, variant=variant) for way in ways)
+    return tuple(try_way(group, way, places, variant=variant) for way in ways)
 
 
-def lines_of(given: Sequence[Tried]) -> tuple[Line, ...]:
-    """Return the lines of what was tried."""
-    return tuple(one.line for one in given)
+def lines_of(trials: Sequence[Trial]) -> tuple[Line, ...]:
+    """Return the lines of trials."""
+    return tuple(one.line for one in trials)

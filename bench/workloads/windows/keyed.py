@@ -1,24 +1,26 @@
-"""SPRINGALD's figures 13 and 14, and further: keys uniform and skewed, up to a million, threads, "
-"campaigns.
-"""
+"""SPRINGALD's figures 13 and 14, and more: keys uniform and skewed, up to a million, threads, campaigns."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.chart import Chart, Line, Point
-from bench.workloads.windows import threads
+from bench.workload import Chart, Line, Point
+from bench.workloads.windows import stage
 from bench.workloads.windows.experiment import (
+    BUCKETS,
+    OURS,
+    PANDAS,
+    POLARS,
+    READING,
     Experiment,
     Place,
     Places,
-    Tried,
-    against_peers,
+    Trial,
     lines_of,
-    tried,
+    try_way,
+    try_with_peers,
 )
 from bench.workloads.windows.shape import Shape
-from bench.workloads.windows.ways import BUCKETS, OURS, PANDAS, POLARS, READING
 
 KEYS = (1, 10, 100, 500)
 ONE_RATE, PER_CELL = "keys, one rate", "keys, equal slices"
@@ -26,8 +28,8 @@ ZIPF = "Zipf 0.9"
 SECOND = 1_000_000
 
 
-def keys(n_rows: int, which: tuple[int, ...] = KEYS, *, peers: bool = True) -> Experiment:
-    """Figure 14 in both readings: the same stream with more keys, or equal rows per slice and key."""
+def sweep_keys(n_rows: int, which: tuple[int, ...] = KEYS, *, peers: bool = True) -> Experiment:
+    """Vary the keys: the same stream with more keys, and equal rows per slice and key (figure 14)."""
     one_rate = Chart(
         "Keys, the same stream",
         "SPRINGALD, figure 14. Sum over windows of 1 s every 10 ms, a million rows a second whatever "
@@ -44,74 +46,76 @@ def keys(n_rows: int, which: tuple[int, ...] = KEYS, *, peers: bool = True) -> E
         "keys",
         (),
     )
-    found: list[Tried] = []
+    trials: list[Trial] = []
     charts = []
     for group, chart, per_key in ((ONE_RATE, one_rate, 0), (PER_CELL, per_cell, 100)):
         places = {
             f"{n:,}": Place(n, Shape(n_rows, n_keys=n, per_slice=n * per_key or 10_000, steady=True))
             for n in which
         }
-        of_group = _by_skew(group, places, peers=peers)
-        found += of_group
+        of_group = _try_skews(group, places, peers=peers)
+        trials += of_group
         charts.append(replace(chart, lines=lines_of(of_group)))
-    return Experiment("keys", tuple(found), tuple(charts))
+    return Experiment("keys", tuple(trials), tuple(charts))
 
 
-def _by_skew(group: str, places: Places, *, peers: bool) -> tuple[Tried, ...]:
+def _try_skews(group: str, places: Places, *, peers: bool) -> tuple[Trial, ...]:
     skewed = {
         label: Place(at, replace(shape, skew=0.9) if shape.n_keys > 1 else shape)
         for label, (at, shape) in places.items()
     }
-    of_ours = tried(group, OURS, places, name="penstock, uniform")
-    zipf = tried(group, OURS, skewed, name=f"penstock, {ZIPF}", variant=ZIPF, style=1)
-    others = [tried(group, way, places) for way in (READING, BUCKETS, PANDAS, POLARS)] if peers else []
-    return (of_ours, zipf, *others)
+    of_ours = try_way(group, OURS, places, name="penstock, uniform")
+    zipf = try_way(group, OURS, skewed, name=f"penstock, {ZIPF}", variant=ZIPF, style=1)
+    of_peers = [try_way(group, way, places) for way in (READING, BUCKETS, PANDAS, POLARS)] if peers else []
+    return (of_ours, zipf, *of_peers)
 
 
-def many_keys(n_rows: int) -> Experiment:
-    """Far more keys than the paper's 500: tumbling windows of 1 s with a quarter of the rows each."""
+def sweep_many_keys(n_rows: int) -> Experiment:
+    """Vary the keys up to a million, in tumbling windows of 1 s with a quarter of the rows each."""
     places = {
         f"{n:,}": Place(n, Shape(n_rows, every=SECOND, per_slice=n_rows // 4, n_keys=n))
         for n in (1, 100, 10_000, 100_000, 1_000_000)
     }
-    found = against_peers("many keys", places)
+    trials = try_with_peers("many keys", places)
     caption = (
         "Beyond the paper. Tumbling windows of 1 s, uniform keys, four windows in all: results rise "
         "with the keys "
         "(see the table). A bucket per window is here a plain group-by with dense numbers for keys."
     )
-    return Experiment("many keys", found, (Chart("Up to a million keys", caption, "keys", lines_of(found)),))
+    return Experiment(
+        "many keys", trials, (Chart("Up to a million keys", caption, "keys", lines_of(trials)),)
+    )
 
 
-def by_threads(n_rows: int) -> Experiment:
-    """Figure 13: several stages over disjoint keys, on so many threads."""
-    found: list[Tried] = []
+def sweep_threads(n_rows: int) -> Experiment:
+    """Vary the threads that run several stages over disjoint keys (figure 13)."""
+    trials: list[Trial] = []
     drawn = []
     for at, batch in enumerate((1 << 13, 1 << 15, 1 << 17)):
         label = f"batches of {batch:,}"
         shape = Shape(n_rows, n_keys=500, per_slice=50_000, steady=True, batch=batch)
         points = []
-        for n in threads.THREADS:
-            one = tried("threads", threads.named(n), {label: Place(n, shape)})
+        for n in stage.THREADS:
+            one = try_way("threads", stage.threads_way_name(n), {label: Place(n, shape)})
             points.append(Point(n, str(n), one.line.points[0].cell))
-            found.append(one)
+            trials.append(one)
         drawn.append(Line(label, tuple(points), at))
     caption = (
         "After SPRINGALD, figure 13 (there the threads feed the device, here they run the stages). "
-        f"{threads.N_STAGES} stages over disjoint keys, 500 keys in all, 100 rows per slice and key, 1 s "
+        f"{stage.N_STAGES} stages over disjoint keys, 500 keys in all, 100 rows per slice and key, 1 s "
         "every "
-        "10 ms; rows are dealt out beforehand. More threads than cores gain nothing."
+        "10 ms; rows are partitioned beforehand. More threads than cores gain nothing."
     )
     chart = Chart("Stages over disjoint keys, on threads", caption, "threads", tuple(drawn))
-    return Experiment("threads", tuple(found), (chart,))
+    return Experiment("threads", tuple(trials), (chart,))
 
 
-def campaigns(n_rows: int) -> Experiment:
-    """Return the window of the Yahoo benchmark as the paper has it: counts of 1,000 keys, 1 s every 10 ms."""
+def build_campaigns(n_rows: int) -> Experiment:
+    """Build the window of the Yahoo benchmark: counts of 1,000 keys, 1 s every 10 ms."""
     shape = Shape(n_rows, n_keys=1_000, function="count")
-    found = tuple(
+    trials = tuple(
         replace(one, line=replace(one.line, points=(replace(one.line.points[0], label=one.way),)))
-        for one in against_peers("campaigns", {"1,000 keys, count": Place(0, shape)})
+        for one in try_with_peers("campaigns", {"1,000 keys, count": Place(0, shape)})
     )
     caption = (
         "SPRINGALD, figures 20 and 21 (right): the window of the Yahoo Streaming Benchmark, counts of "
@@ -120,5 +124,5 @@ def campaigns(n_rows: int) -> Experiment:
         "not timed. "
         "Slower ways have fewer rows (see all figures)."
     )
-    chart = Chart("Yahoo Streaming Benchmark, the window", caption, "way", lines_of(found), form="bars")
-    return Experiment("campaigns", found, (chart,))
+    chart = Chart("Yahoo Streaming Benchmark, the window", caption, "way", lines_of(trials), form="bars")
+    return Experiment("campaigns", trials, (chart,))

@@ -1,42 +1,110 @@
-"""What a case is, and its rows: made once from the seed, held as Arrow columns cut into batches.
+"""What a case is, its rows, and the functions that are aggregated.
 
-Values are whole sixteenths between 0 and 1,000, so that sums, also of squares, are exact in any order and
-answers can be compared; none is 0, so that a sum of 0 has no rows. Times are microseconds, evenly spread;
-with a mean delay d rows arrive up to 2 d late, in the order of their arrival, and the watermark waits for
-that.
+The rows are drawn once from the seed and held as Arrow columns, split into batches. Values are whole
+sixteenths between 0 and 1,000, so that sums, also of squares, are exact in any order and answers can be
+compared; none is 0, so that a sum of 0 has no rows. Times are microseconds, evenly spaced; with a mean delay
+d rows arrive up to 2 d late, in the order of their arrival, and the watermark waits for that.
+
+The functions are the nine of SPRINGALD's figure 15, and one that a user might write. Each has its twin in
+NumPy, computed from the statistics of a window.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 import penstock as ps
-from bench.workloads.windows.functions import FUNCTIONS
+from penstock.operators.aggregates import Aggregate
 from penstock.operators.stream import Stream
 from penstock.operators.windows import KeyedWindows, Windows
 from penstock.stages.rows.batch import Batch
 from penstock.timing.column import TimeType
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Partial = tuple[float, float, float]
+
+
+class WindowStatistics(NamedTuple):
+    """The statistics of each window; the extremes are empty unless the function needs them."""
+
+    n: Floats
+    total: Floats
+    squares: Floats
+    least: Floats
+    n_least: Floats
+    most: Floats
+    n_most: Floats
+
+
+def lift(row: Any) -> Partial:
+    """Return the partial of a row: least, greatest, count."""
+    return row.value, row.value, 1.0
+
+
+def combine(one: Partial, other: Partial) -> Partial:
+    """Return the partial of two partials."""
+    return min(one[0], other[0]), max(one[1], other[1]), one[2] + other[2]
+
+
+def lower(part: Partial) -> float:
+    """Return the range of the values, per row."""
+    return (part[1] - part[0]) / part[2]
+
+
+FUNCTIONS: dict[str, Aggregate] = {
+    "sum": ps.sum("value"),
+    "count": ps.count(),
+    "max": ps.max("value"),
+    "min": ps.min("value"),
+    "mean": ps.mean("value"),
+    "max_count": ps.max_count("value"),
+    "min_count": ps.min_count("value"),
+    "sample std": ps.std("value"),
+    "population std": ps.std("value", population=True),
+    "fold": ps.fold(lift, combine, (math.inf, -math.inf, 0.0), lower, columns="value"),
+}
+NINE = tuple(FUNCTIONS)[:9]
+NEEDS_EXTREMES = {"max", "min", "max_count", "min_count", "fold"}
+
+TWINS: dict[str, Callable[[WindowStatistics], list[Floats]]] = {
+    "sum": lambda of: [of.total],
+    "count": lambda of: [of.n],
+    "max": lambda of: [of.most],
+    "min": lambda of: [of.least],
+    "mean": lambda of: [of.total / of.n],
+    "max_count": lambda of: [of.most, of.n_most],
+    "min_count": lambda of: [of.least, of.n_least],
+    "sample std": lambda of: [np.sqrt(_squared_deviations(of) / (of.n - 1))],
+    "population std": lambda of: [np.sqrt(_squared_deviations(of) / of.n)],
+    "fold": lambda of: [(of.most - of.least) / of.n],
+}
+
+
+def _squared_deviations(of: WindowStatistics) -> Floats:
+    """Return the sum of squared distances from the mean."""
+    return of.squares - of.total * of.total / of.n
+
+
+Ints = npt.NDArray[np.int64]
 
 BEGIN = 3_600_000_000
 """The time of the first row: a multiple of every slide used here."""
 BATCH = 1 << 18
 WARM = 1 << 15
-"""At least so many rows fill the windows before the first row."""
+"""The least number of rows that fill the windows before the first row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A case: rows, and the windows asked of them.
+    """The parameters of a case: rows, and the windows over them.
 
     size, every  the window in microseconds; in rows when `counted`
     per_slice    rows in `every` microseconds, of all keys together
@@ -44,8 +112,8 @@ class Shape:
     skew         the exponent of a Zipf distribution of keys; 0 for a uniform one
     mean_delay   microseconds; delays are uniform between 0 and twice that
     steady       windows before the first row are filled beforehand, some rows per slice and key, and the
-                 last ones stay open: every row is then in equally many windows, and each slice lets one
-                 window per key leave. Else the stream ends and everything leaves
+                 last ones stay open: every row is then in equally many windows, and each slice closes one
+                 window per key. Otherwise the stream ends and every window closes
     """
 
     n_rows: int
@@ -62,21 +130,21 @@ class Shape:
 
     @property
     def per_window(self) -> int:
-        """Slices of a window, which is also the windows of a row."""
+        """Return the slices of a window, which is also the number of windows of a row."""
         return self.size // self.every
 
     @property
     def n_slices(self) -> int:
-        """Slices that the rows fill."""
+        """Return the number of slices that the rows fill."""
         return -(-self.n_rows // self.per_slice)
 
     @property
     def per_cell(self) -> float:
-        """Rows per slice and key, on average."""
+        """Return the rows per slice and key, on average."""
         return self.per_slice / max(self.n_keys, 1)
 
-    def drained(self, n_rows: int) -> Shape:
-        """The same windows over at most so many rows, begun empty and ended: what batch peers can do."""
+    def limit_rows(self, n_rows: int) -> Shape:
+        """Return the same windows over at most that many rows, drained at the end, as batch peers need."""
         return replace(self, n_rows=min(self.n_rows, n_rows), steady=False)
 
     @property
@@ -114,75 +182,76 @@ class Flow:
 
     @property
     def columns(self) -> list[npt.NDArray[Any]]:
-        """Return the columns as they lie in memory."""
+        """Return the columns as they are in memory."""
         return [self.times, *([self.keys] if self.shape.n_keys else []), self.values]
 
     @property
     def lead_batch(self) -> Batch:
-        """Return the rows beforehand as a batch."""
-        return _batch(self.shape, *self.lead, 0)
+        """Return the lead rows as a batch."""
+        return _build_batch(self.shape, *self.lead, 0)
 
 
-def flow(shape: Shape, seed: int) -> Flow:
-    """Return the rows of a case."""
+def build_flow(shape: Shape, seed: int) -> Flow:
+    """Draw the rows of a case."""
     shared = math.gcd(shape.every, shape.per_slice)
     pace = (shape.every // shared, shape.per_slice // shared)
-    times = _times(shape.n_rows, pace, shape.mean_delay, seed)
-    keys, values = _keys(shape.n_rows, shape.n_keys, shape.skew, seed), _values(shape.n_rows, seed)
-    marks = _marks(times, shape.batch, shape.mean_delay)
+    times = _draw_times(shape.n_rows, pace, shape.mean_delay, seed)
+    keys, values = _draw_keys(shape.n_rows, shape.n_keys, shape.skew, seed), _draw_values(shape.n_rows, seed)
+    marks = _watermarks(times, shape.batch, shape.mean_delay)
     begin = BEGIN - 2 * shape.mean_delay if shape.steady else None
-    return _cut(Flow(shape, times, values, keys, (), marks, _lead(shape), begin))
+    return _split_into_batches(Flow(shape, times, values, keys, (), marks, _build_lead(shape), begin))
 
 
 def forget_columns() -> None:
-    """Let go of the columns that cases share: flows made from now on have their own."""
-    for shared in (_times, _values, _keys):
+    """Clear the columns that cases share, so that later flows get new ones."""
+    for shared in (_draw_times, _draw_values, _draw_keys):
         shared.cache_clear()
 
 
-def by_key(whole: Flow, n_parts: int) -> list[Flow]:
-    """The rows in parts that share no key, each a flow of its own that ends with the same watermark."""
-    found = []
-    for part in range(n_parts):
-        mine = whole.keys % n_parts == part
-        shape = replace(whole.shape, n_rows=int(mine.sum()))
+def partition_by_key(whole: Flow, n_partitions: int) -> list[Flow]:
+    """Split the rows into flows that share no key and end with the same watermark."""
+    partitions = []
+    for part in range(n_partitions):
+        is_own = whole.keys % n_partitions == part
+        shape = replace(whole.shape, n_rows=int(is_own.sum()))
         if not shape.n_rows:
             continue
-        times = whole.times[mine]
-        marks = _marks(times, shape.batch, shape.mean_delay)
+        times = whole.times[is_own]
+        marks = _watermarks(times, shape.batch, shape.mean_delay)
         lead_times, lead_keys, lead_values = whole.lead
-        of_lead = lead_keys % n_parts == part
-        found.append(
+        of_lead = lead_keys % n_partitions == part
+        partitions.append(
             replace(
                 whole,
                 shape=shape,
                 times=times,
-                values=whole.values[mine],
-                keys=whole.keys[mine],
+                values=whole.values[is_own],
+                keys=whole.keys[is_own],
                 watermarks=(*marks[:-1], whole.watermarks[-1]),
                 lead=(lead_times[of_lead], lead_keys[of_lead], lead_values[of_lead]),
             )
         )
-    return [_cut(each) for each in found]
+    return [_split_into_batches(partition) for partition in partitions]
 
 
-def _marks(times: Ints, batch: int, mean_delay: int) -> tuple[int, ...]:
+def _watermarks(times: Ints, batch: int, mean_delay: int) -> tuple[int, ...]:
     """Return the watermark after each batch."""
     greatest = np.maximum.reduceat(times, np.arange(0, len(times), batch))
     return tuple((np.maximum.accumulate(greatest) - 2 * mean_delay).tolist())
 
 
-def _cut(given: Flow) -> Flow:
-    """Return the flow with its rows cut into batches."""
-    shape = given.shape
+def _split_into_batches(flow: Flow) -> Flow:
+    """Return the flow with its rows split into batches."""
+    shape = flow.shape
     parts = [slice(start, start + shape.batch) for start in range(0, shape.n_rows, shape.batch)]
     batches = [
-        _batch(shape, given.times[part], given.keys[part], given.values[part], part.start) for part in parts
+        _build_batch(shape, flow.times[part], flow.keys[part], flow.values[part], part.start)
+        for part in parts
     ]
-    return replace(given, batches=tuple(batches))
+    return replace(flow, batches=tuple(batches))
 
 
-def _batch(shape: Shape, times: Ints, keys: Ints, values: Floats, first: int) -> Batch:
+def _build_batch(shape: Shape, times: Ints, keys: Ints, values: Floats, first: int) -> Batch:
     columns = [pa.array(times), *([pa.array(keys)] if shape.n_keys else []), pa.array(values)]
     rows = pa.RecordBatch.from_arrays(columns, schema=shape.up.schema)
     # Only count windows ask for the place among rows of equal time.
@@ -190,8 +259,8 @@ def _batch(shape: Shape, times: Ints, keys: Ints, values: Floats, first: int) ->
     return Batch(rows, times, order)
 
 
-def _lead(shape: Shape) -> tuple[Ints, Ints, Floats]:
-    """Rows for every slice and key for as long as a window lasts; none unless the case is steady."""
+def _build_lead(shape: Shape) -> tuple[Ints, Ints, Floats]:
+    """Return rows for every slice and key of one window's length; none unless the case is steady."""
     n_slices, n_keys = (shape.per_window if shape.steady else 0), max(shape.n_keys, 1)
     # Enough of them that everything is compiled before the clock runs.
     n_each = -(-WARM // max(n_slices * n_keys, 1))
@@ -201,8 +270,8 @@ def _lead(shape: Shape) -> tuple[Ints, Ints, Floats]:
 
 # Cases share columns where they can: the runner keeps the data of all cases at once.
 @lru_cache(maxsize=8)
-def _times(n_rows: int, pace: tuple[int, int], mean_delay: int, seed: int) -> Ints:
-    """Times of `pace`: so many microseconds for so many rows."""
+def _draw_times(n_rows: int, pace: tuple[int, int], mean_delay: int, seed: int) -> Ints:
+    """Return the times of rows at a `pace` of (microseconds, rows)."""
     times = BEGIN + np.arange(n_rows, dtype=np.int64) * pace[0] // pace[1]
     if not mean_delay:
         return times
@@ -211,12 +280,12 @@ def _times(n_rows: int, pace: tuple[int, int], mean_delay: int, seed: int) -> In
 
 
 @lru_cache(maxsize=2)
-def _values(n_rows: int, seed: int) -> Floats:
+def _draw_values(n_rows: int, seed: int) -> Floats:
     return np.asarray(np.random.default_rng([seed, 1]).integers(1, 16_000, n_rows) / 16.0)
 
 
 @lru_cache(maxsize=4)
-def _keys(n_rows: int, n_keys: int, skew: float, seed: int) -> Ints:
+def _draw_keys(n_rows: int, n_keys: int, skew: float, seed: int) -> Ints:
     if n_keys < 2:
         return np.zeros(n_rows, np.int64)
     rng = np.random.default_rng([seed, 2])

@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import pytest
 
-from bench.simulation.adaptation import Period, Setting, adapt, fixed
-from bench.simulation.best_fixed import best_fixed, ceiling
+from bench.simulation.adaptation import Period, Setting, adapt, run_fixed
+from bench.simulation.best_fixed import search_best_fixed, throughput_limit
 from bench.simulation.machine import MS, Costs, Machine
-from bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree
+from bench.simulation.topology import TOPOLOGIES, US, build_chain, build_data_parallel, build_reverse_tree
 from penstock.engines.local.scheduling import schedulers
 
 TEN = 10  # periods to settle in
@@ -36,8 +36,8 @@ def setting(cores: int, costs: Costs = ROUGH) -> Setting:
 
 @pytest.mark.slow
 def test_a_chain_on_four_cores_settles_near_the_ceiling_and_stays() -> None:
-    periods = adapt(chain(), setting(4), TEN + AFTER)
-    assert settled(periods) >= 0.95 * ceiling(chain(), 4)
+    periods = adapt(build_chain(), setting(4), TEN + AFTER)
+    assert settled(periods) >= 0.95 * throughput_limit(build_chain(), 4)
     assert not any(period.decisions for period in periods[TEN:])
     assert periods[-1].threads == 4
 
@@ -48,16 +48,16 @@ def test_a_chain_on_four_cores_settles_near_the_ceiling_and_stays() -> None:
 def test_every_topology_settles_near_the_best_within_ten_periods_and_stays(name: str, cores: int) -> None:
     topology = TOPOLOGIES[name]()
     periods = adapt(topology, setting(cores), TEN + AFTER)
-    assert settled(periods) >= 0.95 * ceiling(topology, cores)
+    assert settled(periods) >= 0.95 * throughput_limit(topology, cores)
     assert not any(period.decisions for period in periods[TEN:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", [name for name in schedulers.names() if "-" in name])
 def test_it_settles_with_every_scheduler(scheduler: str) -> None:
-    topology, given = reverse_tree(depth=4), replace(setting(8), scheduler=scheduler)
+    topology, given = build_reverse_tree(depth=4), replace(setting(8), scheduler=scheduler)
     periods = adapt(topology, given, TEN + AFTER)
-    assert settled(periods) >= 0.95 * ceiling(topology, 8)
+    assert settled(periods) >= 0.95 * throughput_limit(topology, 8)
     assert sum(bool(period.decisions) for period in periods[TEN:]) <= 2
 
 
@@ -68,7 +68,7 @@ def test_when_something_else_than_threads_is_short_it_settles_near_the_best_too(
     given = replace(setting(16, Costs(shared=0.1, jitter=0.5)), period_ns=500 * MS)
     topology = TOPOLOGIES[name]()
     periods = adapt(topology, given, TEN + AFTER)
-    assert settled(periods) >= 0.95 * best_fixed(topology, given).rows_per_second
+    assert settled(periods) >= 0.95 * search_best_fixed(topology, given).rows_per_second
     assert sum(bool(period.decisions) for period in periods[TEN:]) <= 4  # at most two trials, each taken back
 
 
@@ -76,7 +76,7 @@ def test_too_many_threads_are_taken_away_when_rows_come_slowly() -> None:
     def load(machine: Machine, period: int) -> None:
         machine.rate = 2_000  # 1.2 ms of work each: 2.4 threads
 
-    periods = adapt(chain(), setting(16), 6, threads=16, load=load)
+    periods = adapt(build_chain(), setting(16), 6, threads=16, load=load)
     assert periods[0].threads == 16
     assert periods[-1].threads == 3
     assert periods[-1].rows_per_second == pytest.approx(2_000, rel=0.01)
@@ -90,9 +90,9 @@ def test_it_follows_a_load_that_comes_goes_and_changes_its_nature() -> None:
         if period == 36:
             machine.operators["busy-5"].cost_ns = 400 * US
 
-    periods = adapt(chain(), setting(16), 48, load=load)
+    periods = adapt(build_chain(), setting(16), 48, load=load)
     means = [sum(p.rows_per_second for p in periods[i : i + 2]) / 2 for i in (10, 22, 34, 46)]
-    free, dear = ceiling(chain(), 16), 16 * 1e9 / (1_502 * US)
+    free, dear = throughput_limit(build_chain(), 16), 16 * 1e9 / (1_502 * US)
     assert means[0] >= 0.95 * 5_000
     assert means[1] >= 0.95 * free
     assert means[2] >= 0.95 * 3_000
@@ -104,19 +104,19 @@ def test_it_follows_a_load_that_comes_goes_and_changes_its_nature() -> None:
 
 
 def test_a_step_that_cannot_be_replicated_limits_the_pool_too() -> None:
-    periods = adapt(data_parallel(n=4, merge_us=50), setting(16), 5)
+    periods = adapt(build_data_parallel(n=4, merge_us=50), setting(16), 5)
     assert periods[-1].threads < 8  # the merge does 20,000 rows/s, for which four busy threads are enough
     assert periods[-1].rows_per_second >= 0.95 * 20_000
 
 
 def test_one_seed_gives_one_run() -> None:
-    one, two = (adapt(chain(n=3), setting(4), 4) for _ in range(2))
+    one, two = (adapt(build_chain(n=3), setting(4), 4) for _ in range(2))
     assert one == two
 
 
 @pytest.mark.slow
 def test_the_best_fixed_configuration_is_near_the_ceiling_where_nothing_else_is_short() -> None:
-    topology, given = chain(n=3), setting(4, Costs())
-    found = best_fixed(topology, given)
-    assert found.rows_per_second >= 0.97 * ceiling(topology, 4)
-    assert found.rows_per_second >= fixed(topology, given, 1, {"busy-0": 1})
+    topology, given = build_chain(n=3), setting(4, Costs())
+    found = search_best_fixed(topology, given)
+    assert found.rows_per_second >= 0.97 * throughput_limit(topology, 4)
+    assert found.rows_per_second >= run_fixed(topology, given, 1, {"busy-0": 1})

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from bench.simulation.adaptation import Setting, fixed, machine_of
-from bench.simulation.best_fixed import ceiling, work_per_row
+from bench.simulation.adaptation import Setting, build_machine, run_fixed
+from bench.simulation.best_fixed import throughput_limit, work_per_row
 from bench.simulation.machine import MS, Costs, Machine
-from bench.simulation.topology import TOPOLOGIES, US, chain, data_parallel, reverse_tree, tree
+from bench.simulation.topology import (
+    TOPOLOGIES,
+    US,
+    build_chain,
+    build_data_parallel,
+    build_reverse_tree,
+    build_tree,
+)
 
 SCHEDULERS = ["random", "max-queue-length", "min-latency", "least-recently-run", "max-running-time"]
 
@@ -20,48 +27,48 @@ def in_flight(machine: Machine) -> int:
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_rows_are_neither_lost_nor_made(name: str) -> None:
-    machine = machine_of(TOPOLOGIES[name](), Setting(8), 8)
+    machine = build_machine(TOPOLOGIES[name](), Setting(8), 8)
     machine.run_until(300 * MS)
     for operator in machine.operators.values():
         for node in operator.replicas:
             if operator.targets and not operator.source:
                 made = node.statistics.rows_out + sum(rows for _, rows in node.debts)
                 assert 0 <= node.statistics.rows_in - made <= machine.costs.chunk
-    assert machine.finished > 0
-    assert in_flight(machine) <= len(list(machine.nodes())) * 2 * (32 + 8)
+    assert machine.n_finished > 0
+    assert in_flight(machine) <= len(list(machine.task_statistics())) * 2 * (32 + 8)
 
 
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
 def test_no_scheduler_gets_more_out_of_the_cores_than_there_is(scheduler: str) -> None:
-    topology = chain(n=4)
-    rows = fixed(topology, Setting(2, scheduler=scheduler, period_ns=2_000 * MS), 2, {})
-    assert 0.8 * ceiling(topology, 2) <= rows <= 1.02 * ceiling(topology, 2)
+    topology = build_chain(n=4)
+    rows = run_fixed(topology, Setting(2, scheduler=scheduler, period_ns=2_000 * MS), 2, {})
+    assert 0.8 * throughput_limit(topology, 2) <= rows <= 1.02 * throughput_limit(topology, 2)
 
 
 def test_utilisation_is_what_the_offered_rows_cost() -> None:
-    machine = machine_of(chain(n=5), Setting(4), 4)
+    machine = build_machine(build_chain(n=5), Setting(4), 4)
     machine.rate = 2_000
     machine.run_until(2_000 * MS)
-    running = sum(node.running_until(machine.now) for node in machine.nodes())
+    running = sum(node.running_until(machine.now) for node in machine.task_statistics())
     assert running == pytest.approx(2_000 * 2 * (5 * 100 + 2) * US, rel=0.02)
-    assert machine.finished == pytest.approx(4_000, rel=0.02)
+    assert machine.n_finished == pytest.approx(4_000, rel=0.02)
 
 
 def test_a_larger_pool_is_used_and_a_smaller_one_kept_to() -> None:
-    machine = machine_of(chain(), Setting(8), 1)
+    machine = build_machine(build_chain(), Setting(8), 1)
     rates = []
     for threads in (1, 8, 2):
         machine.set_threads(threads)
         machine.run_until(machine.now + 500 * MS)
-        before = sum(node.running_until(machine.now) for node in machine.nodes())
+        before = sum(node.running_until(machine.now) for node in machine.task_statistics())
         machine.run_until(machine.now + 1_000 * MS)
-        after = sum(node.running_until(machine.now) for node in machine.nodes())
+        after = sum(node.running_until(machine.now) for node in machine.task_statistics())
         rates.append((after - before) / (1_000 * MS))
     assert rates == pytest.approx([1, 8, 2], rel=0.03)
 
 
 def test_replicas_that_go_finish_what_they_hold() -> None:
-    machine = machine_of(chain(n=1, cost_us=200), Setting(8), 8)
+    machine = build_machine(build_chain(n=1, cost_us=200), Setting(8), 8)
     machine.resize({"busy-0": 4})
     machine.run_until(500 * MS)
     going = machine.operators["busy-0"].replicas[1:]
@@ -72,14 +79,14 @@ def test_replicas_that_go_finish_what_they_hold() -> None:
 
 
 def test_work_per_row_follows_the_rows_through_the_graph() -> None:
-    assert work_per_row(chain(n=2, selectivity=0.5))["busy-1"] == 50 * US
-    assert work_per_row(data_parallel(n=4))["busy-3"] == 25 * US
-    assert work_per_row(tree())["busy-5-31"] == 100 * US / 32
-    assert work_per_row(reverse_tree())["busy-0-0"] == 100 * US
+    assert work_per_row(build_chain(n=2, selectivity=0.5))["busy-1"] == 50 * US
+    assert work_per_row(build_data_parallel(n=4))["busy-3"] == 25 * US
+    assert work_per_row(build_tree())["busy-5-31"] == 100 * US / 32
+    assert work_per_row(build_reverse_tree())["busy-0-0"] == 100 * US
 
 
 def test_what_only_one_worker_can_do_limits_all_of_them() -> None:
-    rows = fixed(chain(n=4), Setting(8, costs=Costs(shared=0.5, handover_ns=0)), 8, {})
+    rows = run_fixed(build_chain(n=4), Setting(8, costs=Costs(shared=0.5, handover_ns=0)), 8, {})
     assert rows == pytest.approx(1e9 / (0.5 * 402 * US), rel=0.03)
 
 

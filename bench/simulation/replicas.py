@@ -1,7 +1,7 @@
-"""Nodes of the simulated machine: replicas of busy operators with real statistics and counted queues.
+"""Replicas of busy operators on the simulated machine, with real statistics and counted queues.
 
-A queue holds no rows, only how many came when. A node that has worked on a chunk of rows owes its targets
-the rows that it made; it cannot go on before it has delivered them, which is back-pressure.
+A queue holds no rows, only the number that arrived at each time. A replica that has processed a chunk must
+deliver its output to the targets before it can continue, which is back-pressure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bench.simulation.topology import Busy
 from penstock.engines.local.metrics.statistics import InputStatistics, OutputStatistics, TaskStatistics
 
 
-class Node:
+class Replica:
     """One replica of a busy operator."""
 
     __slots__ = ("blocked_writers", "debts", "operator", "owed", "port", "queue", "statistics")
@@ -31,7 +31,7 @@ class Node:
         self.queue: deque[tuple[int, int]] = deque()
         self.debts: deque[tuple[Operator, int]] = deque()
         self.owed = 0.0
-        self.blocked_writers: list[Node] = []
+        self.blocked_writers: list[Replica] = []
 
     @property
     def full(self) -> bool:
@@ -39,7 +39,7 @@ class Node:
         return self.port.put_rows - self.port.taken_rows >= self.operator.capacity
 
     def put(self, rows: int, now: int) -> None:
-        """Rows come into the queue; like C-Stream's (Algorithm 3) it may go over its limit by one chunk."""
+        """Add rows to the queue, which may exceed its capacity by one chunk (C-Stream, Algorithm 3)."""
         port = self.port
         if not self.queue:
             port.oldest = now
@@ -51,24 +51,24 @@ class Node:
 
     def take(self, most: int, now: int) -> int:
         """Take up to `most` rows out of the queue."""
-        taken, port = 0, self.port
-        while self.queue and taken < most:
+        n_taken, port = 0, self.port
+        while self.queue and n_taken < most:
             stamp, rows = self.queue.popleft()
-            left = taken + rows - most
+            left = n_taken + rows - most
             if left > 0:
                 self.queue.appendleft((stamp, left))
                 rows -= left
             else:
                 port.taken_batches += 1
-            taken += rows
-        port.taken_rows += taken
+            n_taken += rows
+        port.taken_rows += n_taken
         port.oldest = self.queue[0][0] if self.queue else None
         if not self.full:
             port.mark_free(now)
-        return taken
+        return n_taken
 
-    def made(self, rows: int) -> None:
-        """Rows were worked on: what comes of them is owed to the targets, split as evenly as it goes."""
+    def produce(self, rows: int) -> None:
+        """Add the output of processed rows to the pending output, split evenly among the targets."""
         out = self.owed + rows * self.operator.busy.selectivity
         whole = int(out)
         self.owed = out - whole
@@ -77,21 +77,21 @@ class Node:
             return
         share, rest = divmod(whole, len(targets))
         for i in range(len(targets)):
-            turn = (self.operator.turn + i) % len(targets)
+            target = (self.operator.next_target + i) % len(targets)
             amount = share + (1 if i < rest else 0)
             if amount:
-                self.debts.append((targets[turn], amount))
-        self.operator.turn = (self.operator.turn + rest) % len(targets)
+                self.debts.append((targets[target], amount))
+        self.operator.next_target = (self.operator.next_target + rest) % len(targets)
 
-    def deliver(self, now: int) -> Node | None:
-        """Give the targets what is owed; the replica that has no room, if one has none."""
+    def deliver(self, now: int) -> Replica | None:
+        """Deliver the pending output; return the replica whose queue is full, if there is one."""
         while self.debts:
             target, rows = self.debts[0]
             reader = target.next_replica()
             if reader.full:
                 return reader
             self.debts.popleft()
-            target.turned()
+            target.advance_reader()
             reader.put(rows, now)
             out = self.statistics.outputs[0]
             out.rows += rows
@@ -106,31 +106,31 @@ class Operator:
         self.busy, self.capacity, self.source = busy, capacity, source
         self.cost_ns = busy.cost_ns
         self.targets: list[Operator] = []
-        self.replicas: list[Node] = []
-        self.turn = 0  # whose turn it is among the targets
-        self._reader = 0  # whose turn it is among the replicas: round robin, as C-Stream splits (4.2)
+        self.replicas: list[Replica] = []
+        self.next_target = 0  # round robin among the targets
+        self._reader = 0  # round robin among the replicas, as C-Stream splits (4.2)
 
     def outputs_of_a_replica(self) -> tuple[OutputStatistics, ...]:
         """Return one port that writes to every replica of every target."""
         ports = tuple(node.port for target in self.targets for node in target.replicas)
         return (OutputStatistics(ports),) if self.targets else ()
 
-    def next_replica(self) -> Node:
-        """Return the replica whose turn it is to get rows."""
+    def next_replica(self) -> Replica:
+        """Return the replica that receives the next rows, by round robin."""
         return self.replicas[self._reader % len(self.replicas)]
 
-    def turned(self) -> None:
-        """It got them."""
+    def advance_reader(self) -> None:
+        """Advance the round robin among the replicas."""
         self._reader += 1
 
-    def resize(self, n: int, now: int) -> Sequence[Node]:
-        """Have n replicas from now on; those that have to go finish what they hold. Gives the new ones."""
-        new = [Node(self, len(self.replicas) + i, now) for i in range(n - len(self.replicas))]
+    def resize(self, n: int, now: int) -> Sequence[Replica]:
+        """Set the number of replicas and return the new ones; removed ones finish the rows they hold."""
+        new = [Replica(self, len(self.replicas) + i, now) for i in range(n - len(self.replicas))]
         self.replicas = [*self.replicas[:n], *new]
         return new
 
     def subscribe(self) -> None:
-        """Tell the replicas' statistics which ports they write to."""
+        """Update the ports that the replicas write to in their statistics."""
         for node in self.replicas:
             for out in node.statistics.outputs:
                 out.subscribers = tuple(n.port for target in self.targets for n in target.replicas)

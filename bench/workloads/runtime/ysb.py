@@ -1,8 +1,8 @@
 """YSB: views of advertisements, joined with their campaigns, counted per campaign and ten seconds.
 
-Rows are those of WindFlow's own version: advertisement, kind and event type follow from a running number; a
-hundred campaigns of ten advertisements each. All five columns lie in memory before the clock starts, as
-integers or, in the other case, with text and UUIDs for what text it is in the original.
+Rows are those of WindFlow's version: advertisement, kind and event type follow from a running number; there
+are a hundred campaigns of ten advertisements each. All five columns are in memory before the clock starts, as
+integers or, in the other case, as text and UUIDs where the original has text.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock as ps
-from bench.workload import Case, Way
-from bench.workloads.runtime.told import Told
+from bench.workload import Case, Outcome, Way
 
 INTEGERS, UUIDS = "YSB, integer ids", "YSB, UUIDs"
 POOL, ALONE = "penstock", "penstock, one thread"
@@ -28,21 +27,21 @@ RATE = 1_000_000
 """Rows a second by their own times."""
 BATCH = 1 << 18
 ROUND = 100_000
-"""The running number begins again after so many rows, as in WindFlow's generator."""
+"""The number of rows after which the running number restarts, as in WindFlow's generator."""
 
 Answer = dict[tuple[Any, int], int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ads:
-    """Rows, the table of campaigns, and what a view is."""
+    """The rows, the table of campaigns, and the event type of a view."""
 
     rows: pa.Table
     campaigns: pa.Table
     view: Any
 
-    def right(self) -> Answer:
-        """Views by (campaign, start of the window), counted by NumPy from the running number."""
+    def expected_answer(self) -> Answer:
+        """Return the views by (campaign, window start), counted by NumPy from the running number."""
         n = self.rows.num_rows
         number, times = np.arange(n) % ROUND, np.arange(n) * 1_000_000 // RATE
         viewed = number % 3 == 0
@@ -55,24 +54,24 @@ class Ads:
         }
 
 
-def cases(n_integers: int, n_uuids: int) -> list[Case]:
-    """Return the same rows with integers, and with text."""
+def build_cases(n_integers: int, n_uuids: int) -> list[Case]:
+    """Build the cases with integers and with UUIDs."""
     return [
-        Case(INTEGERS, lambda seed: with_integers(n_integers), units={"rows": n_integers}, group="YSB"),
-        Case(UUIDS, lambda seed: with_uuids(n_uuids, seed), units={"rows": n_uuids}, group="YSB, UUIDs"),
+        Case(INTEGERS, lambda seed: build_integer_ads(n_integers), units={"rows": n_integers}, group="YSB"),
+        Case(UUIDS, lambda seed: build_uuid_ads(n_uuids, seed), units={"rows": n_uuids}, group="YSB, UUIDs"),
     ]
 
 
-def ways() -> list[Way]:
-    """With as many threads as cores, and with one."""
+def build_ways() -> list[Way]:
+    """Build the ways: as many threads as cores, and one."""
     return [
-        Way(POOL, lambda ads: views(ads, None), only=(INTEGERS, UUIDS)),
-        Way(ALONE, lambda ads: views(ads, 1), only=(INTEGERS, UUIDS)),
+        Way(POOL, lambda ads: count_views(ads, None), only=(INTEGERS, UUIDS)),
+        Way(ALONE, lambda ads: count_views(ads, 1), only=(INTEGERS, UUIDS)),
     ]
 
 
-def views(ads: Ads, threads: int | None) -> Told:
-    """Return the program."""
+def count_views(ads: Ads, threads: int | None) -> Outcome:
+    """Run the program: filter, join, and a count per campaign and window."""
     graph = ps.PipeGraph("campaigns")
     counted = (
         graph.source(ps.read.table(ads.rows, batch=BATCH), time="time", time_unit="us", delay="0 s")
@@ -82,39 +81,39 @@ def views(ads: Ads, threads: int | None) -> Told:
         .window(ps.tumbling("10 s"))
         .aggregate(views=ps.count(), last=ps.event_time_max())
     )
-    found = counted.collect(engine="local", options=ps.LocalOptions(threads=threads))
-    return Told(lambda: _answer(found))
+    table = counted.collect(engine="local", options=ps.LocalOptions(threads=threads))
+    return Outcome(lambda: _answer_from_table(table))
 
 
-def _answer(table: pa.Table) -> Answer:
+def _answer_from_table(table: pa.Table) -> Answer:
     names = ("campaign", "window_start", "views")
     columns = (table.column(name).to_pylist() for name in names)
     return {(campaign, start): n for campaign, start, n in zip(*columns, strict=True)}
 
 
-def with_integers(n: int) -> Ads:
-    """Rows of five integers, 40 bytes."""
+def build_integer_ads(n: int) -> Ads:
+    """Build rows of five integers, 40 bytes each."""
     number = np.arange(n) % ROUND
-    rows = _rows(number, pa.array(number % N_ADS), pa.array(number % 3))
+    rows = _build_rows(number, pa.array(number % N_ADS), pa.array(number % 3))
     ads = np.arange(N_ADS)
     return Ads(rows, pa.table({"ad": ads, "campaign": ads // ADS_EACH}), 0)
 
 
-def with_uuids(n: int, seed: int) -> Ads:
-    """Return the same with UUIDs for advertisements and campaigns, and words for what happened."""
+def build_uuid_ads(n: int, seed: int) -> Ads:
+    """Build the same rows with UUIDs for advertisements and campaigns, and text for event types."""
     chance = random.Random(seed)  # noqa: S311 (made-up names, nothing secret)
-    ads, campaigns = _uuids(chance, N_ADS), _uuids(chance, N_CAMPAIGNS)
+    ads, campaigns = _draw_uuids(chance, N_ADS), _draw_uuids(chance, N_CAMPAIGNS)
     number = np.arange(n) % ROUND
     words = pa.array(["view", "click", "purchase"])
-    rows = _rows(number, pa.array(ads).take(pa.array(number % N_ADS)), words.take(pa.array(number % 3)))
+    rows = _build_rows(number, pa.array(ads).take(pa.array(number % N_ADS)), words.take(pa.array(number % 3)))
     named = [campaigns[ad // ADS_EACH] for ad in range(N_ADS)]
     return Ads(rows, pa.table({"ad": ads, "campaign": named}), "view")
 
 
-def _rows(number: np.ndarray[Any, Any], ads: pa.Array, kinds: pa.Array) -> pa.Table:
+def _build_rows(number: np.ndarray[Any, Any], ads: pa.Array, kinds: pa.Array) -> pa.Table:
     times = np.arange(len(number)) * 1_000_000 // RATE
     return pa.table({"user": number, "ad": ads, "ad_type": number % 5, "event_type": kinds, "time": times})
 
 
-def _uuids(chance: random.Random, n: int) -> list[str]:
+def _draw_uuids(chance: random.Random, n: int) -> list[str]:
     return [str(uuid.UUID(int=chance.getrandbits(128), version=4)) for _ in range(n)]

@@ -1,0 +1,134 @@
+"""The four topologies of C-Stream as graphs of busy operators: chain, data parallel, tree, reverse tree.
+
+A busy operator keeps a core busy for a while for every row, and passes a share of the rows. The work is a
+hash over a buffer, which releases the GIL, so that threads can work in parallel; its speed is measured once
+per process. No step is fused, so that every operator is a task of its own, as in the paper. Rows are
+numbered, and their number decides the branch. The reverse tree has a source per leaf.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import penstock as ps
+
+_BUFFER = bytes(1 << 20)
+PRIME = 1_009
+
+
+@cache
+def bytes_per_us() -> float:
+    """Return the number of bytes a core hashes in a microsecond: the best of several tries."""
+    took = []
+    for _ in range(5):
+        started = time.perf_counter_ns()
+        _hash(1 << 22)
+        took.append(time.perf_counter_ns() - started)
+    return (1 << 22) * 1_000 / min(took)
+
+
+def _hash(n_bytes: int) -> None:
+    remaining = n_bytes
+    while remaining > 0:
+        hashlib.blake2b(memoryview(_BUFFER)[:remaining])
+        remaining -= len(_BUFFER)
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The predicate of a filter over batches: `cost_us` for each row, and a share of the rows passes.
+
+    Which rows pass follows from their numbers, and from `place`, so that operators in a row do not all let
+    the same ones pass.
+    """
+
+    cost_us: float
+    selectivity: float = 1.0
+    place: int = 0
+
+    def __call__(self, rows: pa.RecordBatch) -> Any:
+        """Work for the cost of the rows and return which of them pass."""
+        _hash(int(self.cost_us * bytes_per_us() * rows.num_rows))
+        return pa.array(self.passes(rows.column("id").to_numpy()))
+
+    def passes(self, numbers: Any) -> Any:
+        """Return whether rows pass, by their numbers: an array for an array."""
+        # Multiples modulo a prime: another order of the rows for every place.
+        return numbers * (101 + 37 * self.place) % PRIME < self.selectivity * PRIME
+
+
+BATCH = 128
+"""A branch of twelve, or a leaf of thirty-two, gets a few of these rows: fewer, and what a batch costs in
+Python, which threads cannot share, is more than the work on it.
+"""
+
+
+def read_numbers(n_rows: int, first: int = 0) -> Any:
+    """Return a reader of rows with numbers, a batch at a time."""
+    return ps.read.table(pa.table({"id": np.arange(first, first + n_rows)}), batch=BATCH)
+
+
+def build_chain(n_rows: int, busy: Busy, n: int = 12) -> ps.PipeGraph:
+    """Build busy operators one after the other."""
+    graph = ps.PipeGraph("chain", chaining=False)
+    pipe = graph.source(read_numbers(n_rows), name="source")
+    for i in range(n):
+        pipe = pipe.filter(ps.batch(replace(busy, place=i)), name=f"busy-{i}")
+    pipe.sink(ps.write.memory(), name="sink")
+    return graph
+
+
+def build_data_parallel(n_rows: int, busy: Busy, n: int = 12) -> ps.PipeGraph:
+    """Build busy operators side by side, each for its share of the rows."""
+    graph = ps.PipeGraph("data parallel", chaining=False)
+    branches = graph.source(read_numbers(n_rows), name="source").split(ps.col("id") % n, n, name="split")
+    pipes = [branch.filter(ps.batch(busy), name=f"busy-{i}") for i, branch in enumerate(branches)]
+    pipes[0].merge(*pipes[1:]).filter(ps.col("id") >= 0, name="merge").sink(ps.write.memory(), name="sink")
+    return graph
+
+
+def build_tree(n_rows: int, busy: Busy, depth: int = 6) -> ps.PipeGraph:
+    """Build a tree of busy operators: every row goes to one of two children."""
+    graph = ps.PipeGraph("tree", chaining=False)
+    level = [graph.source(read_numbers(n_rows), name="source").filter(ps.batch(busy), name="busy-0-0")]
+    for down in range(1, depth):
+        bit = (ps.col("id") // 2**down) % 2
+        halves = [
+            half
+            for i, pipe in enumerate(level)
+            for half in pipe.split(left=bit == 0, right=bit == 1, name=f"split-{down}-{i}")
+        ]
+        level = [half.filter(ps.batch(busy), name=f"busy-{down}-{i}") for i, half in enumerate(halves)]
+    for i, pipe in enumerate(level):
+        pipe.sink(ps.write.memory(), name=f"sink-{i}")
+    return graph
+
+
+def build_reverse_tree(n_rows: int, busy: Busy, depth: int = 6) -> ps.PipeGraph:
+    """Build a tree of busy operators from its leaves to its root: each reads two others."""
+    graph = ps.PipeGraph("reverse tree", chaining=False)
+    leaves = 2 ** (depth - 1)
+    share = n_rows // leaves
+    level = [graph.source(read_numbers(share, i * share), name=f"source-{i}") for i in range(leaves)]
+    for up in reversed(range(depth)):
+        level = [pipe.filter(ps.batch(busy), name=f"busy-{up}-{i}") for i, pipe in enumerate(level)]
+        if up:
+            level = [one.merge(other) for one, other in zip(level[::2], level[1::2], strict=True)]
+    level[0].sink(ps.write.memory(), name="sink")
+    return graph
+
+
+SHAPES: dict[str, Callable[[int, Busy], ps.PipeGraph]] = {
+    "chain": build_chain,
+    "data parallel": build_data_parallel,
+    "tree": build_tree,
+    "reverse tree": build_reverse_tree,
+}
