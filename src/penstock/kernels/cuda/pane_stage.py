@@ -191,7 +191,7 @@ class CudaPaneStage:
                 ring.park(self._read_back(batch))
 
     def _sort(self, rows: Rows, low: int, high: int) -> Iterator[SortedRows]:
-        """Queue the rows of slices low .. high on a copy slot and sort them; halve them if codes get too long."""
+        """Queue rows of slices low .. high on a copy slot and sort them; halve them if codes are too long."""
         first_slot, last_slot = int(rows.slots.min()), int(rows.slots.max())
         n_padded, n_slices = power_of_two(len(rows)), high - low + 1
         bits = n_padded.bit_length()
