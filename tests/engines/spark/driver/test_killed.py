@@ -38,6 +38,7 @@ def program(folder: Path, *args: str) -> subprocess.Popen[str]:
     return dying.program("tests.support.crashing_program", folder, *args)
 
 
+@pytest.mark.nightly  # each point takes a Java of its own; test_crash.py tries all of them without one
 def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_path: Path) -> None:
     of_the_run = set(POINTS) - {WRITTEN, PUBLISHED}  # a writer's own points are all tried in test_crash.py
     assert {point for point, _ in CHAIN} == of_the_run
