@@ -37,7 +37,7 @@ demo: setup  ## run the campaign-views program and draw its picture
 test: check  ## formatting, lint, types and the tests that every change must pass (under twelve minutes)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not nightly"
 
-nightly: setup  ## what takes too long for every change: all crash points on Spark, a cluster, devices, a random search
+nightly: setup  ## what takes too long for every change: deaths at every crash point on Spark, a search for new examples
 	$(BIN)/pytest -n 2 --dist loadgroup -m nightly
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" --hypothesis-profile=search
 
