@@ -11,7 +11,7 @@ import pytest
 from tests.support.spark_cluster import cluster
 
 ROOT = Path(__file__).parents[3]
-FILES = ("tests/conformance", "tests/engines/spark/on_a_cluster.py")
+FILES = ("tests/conformance", "tests/support/spark_cluster_program.py")
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from penstock.kernels.compile.loops import load_cached, parse_signature
 
 CACHED = """
 import sys
-from penstock.kernels.windows.accumulate import add_ones
-add_ones.compiled
+from penstock.kernels.windows.accumulate import count_rows
+count_rows.compiled
 print("numba.cpython.unicode" in sys.modules)
 import numba
 later = numba.njit(lambda text: text.upper())  # what compiles is there as soon as it is needed

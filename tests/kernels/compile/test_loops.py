@@ -15,7 +15,7 @@ from penstock.kernels.compile.loops import Loop, loop
 from penstock.kernels.windows.accumulate import RULES, Cells, merge, merge_add, merge_max
 from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 _FEW_ROWS = """
 import sys
@@ -83,8 +83,10 @@ def test_few_rows_never_load_numba() -> None:
 
 @pytest.mark.slow
 def test_the_sources_of_the_loops_stay_inside_their_arrays_when_nothing_is_compiled() -> None:
-    files = ["cells", "registers", "rules", "windows_of_rings", "rings"]
-    tests = [f"tests/kernels/test_{file}.py" for file in files] + ["tests/stages/window/test_panes.py"]
+    files = ["slice_loop", "accumulate", "rules", "tree", "ring"]
+    tests = [f"tests/kernels/windows/test_{file}.py" for file in files] + [
+        "tests/stages/window/test_panes.py"
+    ]
     command = [
         sys.executable,
         "-m",
