@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import workload as catalogue
+from bench import list_workloads, load_workload
 from tests.support.command_line import bench
 
 TINY = """
@@ -40,8 +40,8 @@ def offer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Offer:
         for name in [name for name in sys.modules if name.startswith("cli_workloads")]:
             monkeypatch.delitem(sys.modules, name)
         package = importlib.import_module("cli_workloads")
-        monkeypatch.setattr(catalogue.load_workload, "__defaults__", ("full", package))
-        monkeypatch.setattr(catalogue.list_workloads, "__defaults__", (package,))
+        monkeypatch.setattr(load_workload, "__defaults__", ("full", package))
+        monkeypatch.setattr(list_workloads, "__defaults__", (package,))
 
     monkeypatch.syspath_prepend(str(tmp_path))
     write()
@@ -90,10 +90,10 @@ def test_json_goes_to_standard_output_alone_with_a_dash() -> None:
 
 @pytest.mark.usefixtures("offer")
 def test_json_and_html_are_written_to_files(tmp_path: Path) -> None:
-    made, page = tmp_path / "a.json", tmp_path / "a.html"
-    done = bench("tiny", "--rounds", "1", "--json", str(made), "--html", str(page))
-    assert done.err.splitlines() == [f"wrote {made}", f"wrote {page}"]
-    assert json.loads(made.read_text())["kind"] == "penstock-bench"
+    result, page = tmp_path / "a.json", tmp_path / "a.html"
+    done = bench("tiny", "--rounds", "1", "--json", str(result), "--html", str(page))
+    assert done.err.splitlines() == [f"wrote {result}", f"wrote {page}"]
+    assert json.loads(result.read_text())["kind"] == "penstock-bench"
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -120,7 +120,7 @@ def test_an_unknown_workload_is_refused_with_the_known_ones() -> None:
 
 @pytest.fixture
 def results(tmp_path: Path, offer: Offer) -> tuple[str, str]:
-    """Two results of which the second took ten times as long."""
+    """Write two results of which the second took ten times as long."""
     before, after = tmp_path / "a.json", tmp_path / "b.json"
     bench("tiny", "--rounds", "5", "--json", str(before))
     fields = json.loads(before.read_text())

@@ -89,7 +89,7 @@ def test_a_chart_of_an_unknown_cell_is_refused() -> None:
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A package of two workloads, `lengths` and `widths`."""
+    """Write a package of two workloads, `lengths` and `widths`."""
     folder = tmp_path / "tiny_workloads"
     folder.mkdir()
     (folder / "__init__.py").write_text("")
@@ -153,4 +153,4 @@ def test_the_experiments_on_spark_fit_together(size: Any) -> None:
         if way.is_tried_on(case.name)
     }
     assert {(claim.cell.case, claim.cell.way) for claim in workload.claims} <= tried
-    assert {claim.over for claim in workload.claims if claim.over} <= {Cell(*each) for each in tried}
+    assert {claim.over for claim in workload.claims if claim.over} <= {Cell(*names) for names in tried}

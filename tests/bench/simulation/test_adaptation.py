@@ -23,7 +23,7 @@ AFTER = 6  # periods to watch it stay
 ROUGH = Costs(jitter=0.5)  # costs that stray, so that nothing settles by luck
 
 
-def settled(periods: Sequence[Period]) -> float:
+def settled_rate(periods: Sequence[Period]) -> float:
     """Rows per second after the first ten periods."""
     after = [period.rows_per_second for period in periods[TEN:]]
     return sum(after) / len(after)
@@ -37,7 +37,7 @@ def setting(cores: int, costs: Costs = ROUGH) -> Setting:
 @pytest.mark.slow
 def test_a_chain_on_four_cores_settles_near_the_ceiling_and_stays() -> None:
     periods = adapt(build_chain(), setting(4), TEN + AFTER)
-    assert settled(periods) >= 0.95 * throughput_limit(build_chain(), 4)
+    assert settled_rate(periods) >= 0.95 * throughput_limit(build_chain(), 4)
     assert not any(period.decisions for period in periods[TEN:])
     assert periods[-1].threads == 4
 
@@ -48,16 +48,16 @@ def test_a_chain_on_four_cores_settles_near_the_ceiling_and_stays() -> None:
 def test_every_topology_settles_near_the_best_within_ten_periods_and_stays(name: str, cores: int) -> None:
     topology = TOPOLOGIES[name]()
     periods = adapt(topology, setting(cores), TEN + AFTER)
-    assert settled(periods) >= 0.95 * throughput_limit(topology, cores)
+    assert settled_rate(periods) >= 0.95 * throughput_limit(topology, cores)
     assert not any(period.decisions for period in periods[TEN:])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scheduler", [name for name in schedulers.names() if "-" in name])
 def test_it_settles_with_every_scheduler(scheduler: str) -> None:
-    topology, given = build_reverse_tree(depth=4), replace(setting(8), scheduler=scheduler)
-    periods = adapt(topology, given, TEN + AFTER)
-    assert settled(periods) >= 0.95 * throughput_limit(topology, 8)
+    topology, of_scheduler = build_reverse_tree(depth=4), replace(setting(8), scheduler=scheduler)
+    periods = adapt(topology, of_scheduler, TEN + AFTER)
+    assert settled_rate(periods) >= 0.95 * throughput_limit(topology, 8)
     assert sum(bool(period.decisions) for period in periods[TEN:]) <= 2
 
 
@@ -65,10 +65,10 @@ def test_it_settles_with_every_scheduler(scheduler: str) -> None:
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_when_something_else_than_threads_is_short_it_settles_near_the_best_too(name: str) -> None:
     # Waiting for what only one can have comes in bursts: what a change brought shows in a longer period.
-    given = replace(setting(16, Costs(shared=0.1, jitter=0.5)), period_ns=500 * MS)
+    contended = replace(setting(16, Costs(shared=0.1, jitter=0.5)), period_ns=500 * MS)
     topology = TOPOLOGIES[name]()
-    periods = adapt(topology, given, TEN + AFTER)
-    assert settled(periods) >= 0.95 * search_best_fixed(topology, given).rows_per_second
+    periods = adapt(topology, contended, TEN + AFTER)
+    assert settled_rate(periods) >= 0.95 * search_best_fixed(topology, contended).rows_per_second
     assert sum(bool(period.decisions) for period in periods[TEN:]) <= 4  # at most two trials, each taken back
 
 
@@ -116,7 +116,7 @@ def test_one_seed_gives_one_run() -> None:
 
 @pytest.mark.slow
 def test_the_best_fixed_configuration_is_near_the_ceiling_where_nothing_else_is_short() -> None:
-    topology, given = build_chain(n=3), setting(4, Costs())
-    found = search_best_fixed(topology, given)
-    assert found.rows_per_second >= 0.97 * throughput_limit(topology, 4)
-    assert found.rows_per_second >= run_fixed(topology, given, 1, {"busy-0": 1})
+    topology, on_four_cores = build_chain(n=3), setting(4, Costs())
+    best = search_best_fixed(topology, on_four_cores)
+    assert best.rows_per_second >= 0.97 * throughput_limit(topology, 4)
+    assert best.rows_per_second >= run_fixed(topology, on_four_cores, 1, {"busy-0": 1})

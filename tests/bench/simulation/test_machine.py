@@ -21,8 +21,8 @@ SCHEDULERS = ["random", "max-queue-length", "min-latency", "least-recently-run",
 
 def in_flight(machine: Machine) -> int:
     """Rows that wait in queues or were worked on and not delivered yet."""
-    nodes = [node for operator in machine.operators.values() for node in operator.replicas]
-    return sum(node.port.waiting_rows + sum(rows for _, rows in node.debts) for node in nodes)
+    nodes = [replica for operator in machine.operators.values() for replica in operator.replicas]
+    return sum(replica.port.waiting_rows + sum(rows for _, rows in replica.debts) for replica in nodes)
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
@@ -30,10 +30,10 @@ def test_rows_are_neither_lost_nor_made(name: str) -> None:
     machine = build_machine(TOPOLOGIES[name](), Setting(8), 8)
     machine.run_until(300 * MS)
     for operator in machine.operators.values():
-        for node in operator.replicas:
+        for replica in operator.replicas:
             if operator.targets and not operator.source:
-                made = node.statistics.rows_out + sum(rows for _, rows in node.debts)
-                assert 0 <= node.statistics.rows_in - made <= machine.costs.chunk
+                produced = replica.statistics.rows_out + sum(rows for _, rows in replica.debts)
+                assert 0 <= replica.statistics.rows_in - produced <= machine.costs.chunk
     assert machine.n_finished > 0
     assert in_flight(machine) <= len(list(machine.task_statistics())) * 2 * (32 + 8)
 
@@ -49,7 +49,7 @@ def test_utilisation_is_what_the_offered_rows_cost() -> None:
     machine = build_machine(build_chain(n=5), Setting(4), 4)
     machine.rate = 2_000
     machine.run_until(2_000 * MS)
-    running = sum(node.running_until(machine.now) for node in machine.task_statistics())
+    running = sum(replica.running_until(machine.now) for replica in machine.task_statistics())
     assert running == pytest.approx(2_000 * 2 * (5 * 100 + 2) * US, rel=0.02)
     assert machine.n_finished == pytest.approx(4_000, rel=0.02)
 
@@ -60,9 +60,9 @@ def test_a_larger_pool_is_used_and_a_smaller_one_kept_to() -> None:
     for threads in (1, 8, 2):
         machine.set_threads(threads)
         machine.run_until(machine.now + 500 * MS)
-        before = sum(node.running_until(machine.now) for node in machine.task_statistics())
+        before = sum(replica.running_until(machine.now) for replica in machine.task_statistics())
         machine.run_until(machine.now + 1_000 * MS)
-        after = sum(node.running_until(machine.now) for node in machine.task_statistics())
+        after = sum(replica.running_until(machine.now) for replica in machine.task_statistics())
         rates.append((after - before) / (1_000 * MS))
     assert rates == pytest.approx([1, 8, 2], rel=0.03)
 
@@ -74,8 +74,8 @@ def test_replicas_that_go_finish_what_they_hold() -> None:
     going = machine.operators["busy-0"].replicas[1:]
     machine.resize({"busy-0": 1})
     machine.run_until(1_500 * MS)
-    assert [node.port.waiting_rows for node in going] == [0, 0, 0]
-    assert all(not node.debts for node in going)
+    assert [replica.port.waiting_rows for replica in going] == [0, 0, 0]
+    assert all(not replica.debts for replica in going)
 
 
 def test_work_per_row_follows_the_rows_through_the_graph() -> None:

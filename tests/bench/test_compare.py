@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 
 from bench import BenchError, Cell, Result, compare, format_comparison
-from tests.bench.sorting import measured
+from tests.support.sort_workload import build_result
 
 STEADY = (100, 101, 102, 103, 104)
 
 
 def judgement_of(after: tuple[int, ...], before: tuple[int, ...] = STEADY) -> str:
-    return compare(measured(built_in=before), measured(built_in=after)).changes[0].judgement
+    return compare(build_result(built_in=before), build_result(built_in=after)).changes[0].judgement
 
 
 @pytest.mark.parametrize(
@@ -38,39 +38,42 @@ def test_with_few_rounds_the_whole_ranges_must_be_apart() -> None:
 
 
 def test_the_floor_can_be_raised() -> None:
-    after = measured(built_in=(112, 113, 114, 115, 116))
-    assert not compare(measured(built_in=STEADY), after, floor=0.2).slower
-    assert compare(measured(built_in=STEADY), after).slower
+    after = build_result(built_in=(112, 113, 114, 115, 116))
+    assert not compare(build_result(built_in=STEADY), after, floor=0.2).slower
+    assert compare(build_result(built_in=STEADY), after).slower
 
 
 def test_the_ratio_is_after_over_before() -> None:
-    change = compare(measured(built_in=(100,) * 5), measured(built_in=(50,) * 5)).changes[0]
+    change = compare(build_result(built_in=(100,) * 5), build_result(built_in=(50,) * 5)).changes[0]
     assert (change.cell, change.ratio) == (Cell("few", "built-in"), 0.5)
 
 
 @pytest.mark.parametrize(
     ("other", "fact"),
     [
-        (measured(workload="joins"), 'results of workload "sorting" and workload "joins" cannot be compared'),
-        (replace(measured(), size="quick"), 'results of size "full" and size "quick" cannot be compared'),
-        (replace(measured(), seed=2), 'results of seed "1" and seed "2" cannot be compared'),
+        (
+            build_result(workload="joins"),
+            'results of workload "sorting" and workload "joins" cannot be compared',
+        ),
+        (replace(build_result(), size="quick"), 'results of size "full" and size "quick" cannot be compared'),
+        (replace(build_result(), seed=2), 'results of seed "1" and seed "2" cannot be compared'),
     ],
 )
 def test_results_of_different_work_are_refused(other: Result, fact: str) -> None:
     with pytest.raises(BenchError) as caught:
-        compare(measured(), other)
+        compare(build_result(), other)
     assert caught.value.fact == fact
 
 
 def test_cells_of_only_one_result_are_listed_not_judged() -> None:
-    before = measured()
+    before = build_result()
     after = replace(before, figures=before.figures[:1])
     assert compare(before, after).only_before == (Cell("few", "insertion"),)
     assert compare(after, before).only_after == (Cell("few", "insertion"),)
 
 
 def test_another_machine_another_python_a_busy_machine_and_few_rounds_are_warned_about() -> None:
-    before = measured()
+    before = build_result()
     machine = replace(before.machine, cpu="Another", cores=4, load=9.0)
     after = replace(before, machine=machine, rounds=3, versions={**before.versions, "python": "3.99.0"})
     assert compare(before, before).warnings == ()
@@ -80,6 +83,6 @@ def test_another_machine_another_python_a_busy_machine_and_few_rounds_are_warned
 
 
 def test_the_report_of_a_comparison_says_how_noise_is_judged() -> None:
-    text = format_comparison(compare(measured(), measured(insertion=(600,) * 5)))
+    text = format_comparison(compare(build_result(), build_result(insertion=(600,) * 5)))
     assert "2.00x   0.300 us  0.600 us  slower" in text
     assert "medians less than 5% apart, or overlapping inter-quartile ranges" in text

@@ -35,29 +35,29 @@ SHAPES = {
 }
 
 
-def by_hand(made: Flow) -> dict[tuple[int, int], list[float]]:
-    """The values of every window, by (start, key), row by row."""
-    shape = made.shape
+def compute_windows(flow: Flow) -> dict[tuple[int, int], list[float]]:
+    """Return the values of every window, by (start, key), row by row."""
+    shape = flow.shape
     rows = [
-        zip(*(column.tolist() for column in columns), strict=True) for columns in (made.lead, _rows(made))
+        zip(*(column.tolist() for column in columns), strict=True) for columns in (flow.lead, _rows(flow))
     ]
     windows = defaultdict(list)
     for time, key, value in itertools.chain(*rows):
         last = time // shape.every * shape.every
         for start in range(last, time - shape.size, -shape.every):
             windows[start, key].append(value)
-    first, end = (made.begin, made.watermarks[-1]) if made.begin is not None else (-np.inf, np.inf)
+    first, end = (flow.begin, flow.watermarks[-1]) if flow.begin is not None else (-np.inf, np.inf)
     return {at: windows[at] for at in sorted(windows) if first < at[0] + shape.size <= end}
 
 
-def _rows(made: Flow) -> tuple[Any, Any, Any]:
-    return made.times, made.keys, made.values
+def _rows(flow: Flow) -> tuple[Any, Any, Any]:
+    return flow.times, flow.keys, flow.values
 
 
 @pytest.mark.parametrize("name", ["plain", "steady", "keys", "skewed", "delayed", "delayed and steady"])
 def test_the_oracle_of_sums_is_what_comes_of_putting_each_row_into_its_windows(name: str) -> None:
-    made = build_flow(SHAPES[name], seed=3)
-    windows, answer = by_hand(made), compute_answer(made)
+    flow = build_flow(SHAPES[name], seed=3)
+    windows, answer = compute_windows(flow), compute_answer(flow)
     assert list(zip(answer.starts.tolist(), answer.keys.tolist(), strict=True)) == list(windows)
     assert answer.values[:, 0].tolist() == [sum(values) for values in windows.values()]
 
@@ -76,55 +76,57 @@ def test_the_oracle_of_each_function_is_that_function_of_a_window_s_values(name:
         "population std": lambda v: [v.std()],
         "fold": lambda v: [(v.max() - v.min()) / len(v)],
     }
-    made = build_flow(SHAPES[name], seed=3)
-    expected = [plain[name](np.array(values)) for values in by_hand(made).values()]
-    np.testing.assert_allclose(compute_answer(made).values, expected, rtol=1e-9)
+    flow = build_flow(SHAPES[name], seed=3)
+    expected = [plain[name](np.array(values)) for values in compute_windows(flow).values()]
+    np.testing.assert_allclose(compute_answer(flow).values, expected, rtol=1e-9)
 
 
 def test_the_oracle_of_count_windows_is_the_mean_of_neighbouring_rows() -> None:
-    made = build_flow(SHAPES["counted"], seed=3)
-    values = made.values.tolist()
+    flow = build_flow(SHAPES["counted"], seed=3)
+    values = flow.values.tolist()
     expected = [sum(values[at : at + 64]) / 64 for at in range(0, 2_000 - 63, 8)]
-    assert compute_answer(made).values[:, 0].tolist() == expected
+    assert compute_answer(flow).values[:, 0].tolist() == expected
 
 
 @pytest.mark.parametrize("name", sorted(SHAPES))
 def test_the_stage_answers_as_the_oracle(name: str) -> None:
-    made = build_flow(SHAPES[name], seed=5)
-    assert check_answer(compute_answer(made), stage.run_stage(stage.prime_stage(made))) is None
+    flow = build_flow(SHAPES[name], seed=5)
+    assert check_answer(compute_answer(flow), stage.run_stage(stage.prime_stage(flow))) is None
 
 
 @pytest.mark.parametrize("way", [None, "sweep", "subtract", "tree"])
 @pytest.mark.parametrize("name", ["steady", "skewed", "delayed and steady", "keys"])
 def test_a_store_with_its_choice_forced_answers_as_the_oracle(name: str, way: Any) -> None:
-    made = build_flow(SHAPES[name], seed=5)
+    flow = build_flow(SHAPES[name], seed=5)
     for most in (1, 3, 1 << 20):
-        assert check_answer(compute_answer(made), stage.run_store(stage.prime_store(made, way, most))) is None
+        assert check_answer(compute_answer(flow), stage.run_store(stage.prime_store(flow, way, most))) is None
 
 
 @pytest.mark.parametrize("name", ["plain", "keys", "delayed", "tumbling", "counted", "count", "one tumbling"])
 def test_buckets_pandas_and_polars_answer_as_the_oracle(name: str) -> None:
-    made = build_flow(SHAPES[name], seed=5)
-    expected = compute_answer(made)
-    assert check_answer(expected, peers.fill_buckets(made)) is None
-    assert check_answer(expected, peers.run_pandas(peers.build_pandas_frame(made))) is None
-    assert check_answer(expected, peers.run_polars(peers.build_polars_frame(made))) is None
+    flow = build_flow(SHAPES[name], seed=5)
+    expected = compute_answer(flow)
+    assert check_answer(expected, peers.fill_buckets(flow)) is None
+    assert check_answer(expected, peers.run_pandas(peers.build_pandas_frame(flow))) is None
+    assert check_answer(expected, peers.run_polars(peers.build_polars_frame(flow))) is None
 
 
 @pytest.mark.parametrize("name", ["plain", "keys", "skewed"])
 def test_parts_of_the_stage_lose_no_row_key_or_window(name: str) -> None:
-    made = build_flow(SHAPES[name], seed=5)
+    flow = build_flow(SHAPES[name], seed=5)
     parts = [way for way in load_workload("windows", "full").ways if way.name.startswith("part: ")]
     assert len(parts) == 5
     for way in parts:
         assert way.oracle is not None
-        assert check_answer(way.oracle(made), way.run(way.setup(made) if way.setup else made)) is None
+        assert check_answer(way.oracle(flow), way.run(way.setup(flow) if way.setup else flow)) is None
 
 
 def test_reading_reads_every_column_that_a_case_has() -> None:
-    made = build_flow(SHAPES["keys"], seed=5)
-    assert peers.read_columns(made) == [float(each.sum()) for each in (made.times, made.keys, made.values)]
-    assert check_answer(peers.sum_columns_by_parts(made), peers.read_columns(made)) is None
+    flow = build_flow(SHAPES["keys"], seed=5)
+    assert peers.read_columns(flow) == [
+        float(column.sum()) for column in (flow.times, flow.keys, flow.values)
+    ]
+    assert check_answer(peers.sum_columns_by_parts(flow), peers.read_columns(flow)) is None
     assert len(peers.read_columns(build_flow(SMALL, seed=5))) == 2
 
 
@@ -149,10 +151,10 @@ def test_a_wrong_answer_is_noticed_and_named() -> None:
 
 
 def test_a_delay_scatters_rows_and_the_watermark_waits_for_them() -> None:
-    made = build_flow(replace(SMALL, mean_delay=30_000), seed=5)
-    assert (np.diff(made.times) < 0).mean() > 0.3
-    assert np.array_equal(np.sort(made.times), build_flow(SMALL, seed=5).times)
-    for batch, watermark in zip(made.batches[1:], made.watermarks, strict=False):
+    flow = build_flow(replace(SMALL, mean_delay=30_000), seed=5)
+    assert (np.diff(flow.times) < 0).mean() > 0.3
+    assert np.array_equal(np.sort(flow.times), build_flow(SMALL, seed=5).times)
+    for batch, watermark in zip(flow.batches[1:], flow.watermarks, strict=False):
         assert batch.times.min() >= watermark
 
 
@@ -186,14 +188,14 @@ def _shape(case: Any) -> Shape:
     return shape
 
 
-@pytest.mark.parametrize(("group", "kept"), [("slide: ", {1_000}), ("keys, equal slices: ", {100})])
-def test_sweeps_that_say_so_keep_their_rows_per_slice_and_key(group: str, kept: set[int]) -> None:
+@pytest.mark.parametrize(("group", "per_cell"), [("slide: ", {1_000}), ("keys, equal slices: ", {100})])
+def test_sweeps_that_say_so_keep_their_rows_per_slice_and_key(group: str, per_cell: set[int]) -> None:
     cases = [case for case in load_workload("windows", "full").cases if case.name.startswith(group)]
-    assert {case.units["rows per slice and key"] for case in cases} == kept
+    assert {case.units["rows per slice and key"] for case in cases} == per_cell
 
 
 @pytest.mark.parametrize("n_keys", [0, 3])
-def test_a_steady_case_lets_one_window_per_slice_and_key_leave(n_keys: int) -> None:
+def test_a_steady_case_closes_one_window_per_slice_and_key(n_keys: int) -> None:
     shape = replace(SMALL, n_rows=150, n_keys=n_keys, steady=True)
     assert count_results(compute_answer(build_flow(shape, 1))) == {"results": 2 * max(n_keys, 1)}
 
@@ -220,8 +222,8 @@ def test_a_peer_that_is_not_installed_is_named_with_how_to_get_it() -> None:
 
 
 def test_a_row_that_the_stage_calls_late_stops_the_measurement() -> None:
-    made = build_flow(replace(SMALL, mean_delay=30_000), seed=5)
-    hasty = replace(made, watermarks=tuple(mark + 500_000 for mark in made.watermarks))
+    flow = build_flow(replace(SMALL, mean_delay=30_000), seed=5)
+    hasty = replace(flow, watermarks=tuple(mark + 500_000 for mark in flow.watermarks))
     with pytest.raises(AssertionError, match=r"rows went to \.late"):
         stage.run_stage(stage.prime_stage(hasty))
 
@@ -230,16 +232,16 @@ def test_a_row_that_the_stage_calls_late_stops_the_measurement() -> None:
 def test_every_way_that_can_take_a_steady_case_answers_as_the_oracle(name: str) -> None:
     batch_peers = (BUCKETS, PANDAS, POLARS)
     ways = tuple(replace(way, only=()) for way in build_ways() if way.name not in batch_peers)
-    _measured(SHAPES[name], ways)
+    _measure_ways(SHAPES[name], ways)
 
 
 def test_every_way_answers_as_the_oracle_when_the_rows_end() -> None:
-    result = _measured(SMALL, build_ways())
+    result = _measure_ways(SMALL, build_ways())
     assert len(result.figures) == 21
     assert result.figures[0].units == {"results": 49}
 
 
-def _measured(shape: Shape, ways: Iterable[Way]) -> Result:
+def _measure_ways(shape: Shape, ways: Iterable[Way]) -> Result:
     case = Case("small", partial(build_flow, shape))
     small = Workload(
         "small", "all ways", (case,), tuple(ways), compute_answer, check_answer, counts=count_results
@@ -248,21 +250,21 @@ def _measured(shape: Shape, ways: Iterable[Way]) -> Result:
 
 
 def test_parts_by_key_share_no_key_and_lose_no_row() -> None:
-    made = build_flow(SHAPES["skewed"], seed=5)
-    parts = partition_by_key(made, 4)
+    flow = build_flow(SHAPES["skewed"], seed=5)
+    parts = partition_by_key(flow, 4)
     assert [sorted(set(part.keys.tolist())) for part in parts] == [[0, 4], [1, 5], [2, 6], [3]]
     assert sum(part.shape.n_rows for part in parts) == 2_000
-    assert {part.watermarks[-1] for part in parts} == {made.watermarks[-1]}
+    assert {part.watermarks[-1] for part in parts} == {flow.watermarks[-1]}
 
 
-def test_a_watched_stage_tells_how_long_batches_took_and_what_was_held() -> None:
-    made = build_flow(SHAPES["steady"], seed=5)
-    seen = stage.trace_stage(stage.prime_stage(made))
-    assert (len(seen.batch_ns), len(seen.held_bytes)) == (7, 7)
-    given = stage.trace_notes(replace(seen, batch_ns=(4_000_000,) * 7, held_bytes=(5, 9, 5, 5, 5, 5, 5)))
+def test_a_traced_stage_records_the_time_and_the_size_of_each_batch() -> None:
+    flow = build_flow(SHAPES["steady"], seed=5)
+    trace = stage.trace_stage(stage.prime_stage(flow))
+    assert (len(trace.batch_ns), len(trace.held_bytes)) == (7, 7)
+    notes = stage.trace_notes(replace(trace, batch_ns=(4_000_000,) * 7, held_bytes=(5, 9, 5, 5, 5, 5, 5)))
     # 300 rows a batch at 50 rows per 10 ms take 60 ms to fill.
-    assert given[stage.ARRIVAL_TO_RESULT] == pytest.approx(0.030 + 0.004)
-    assert (given[stage.PER_BATCH], given[stage.HELD]) == (0.004, 9)
+    assert notes[stage.ARRIVAL_TO_RESULT] == pytest.approx(0.030 + 0.004)
+    assert (notes[stage.PER_BATCH], notes[stage.HELD]) == (0.004, 9)
 
 
 def test_slices_are_pending_from_their_first_row_until_the_watermark_passes_their_end() -> None:
@@ -270,14 +272,14 @@ def test_slices_are_pending_from_their_first_row_until_the_watermark_passes_thei
     #  |a   |b   |c   |d       watermarks 15 (b is left) and 35 (d is left)
     times = np.array([5_000, 15_000, 25_000, 35_000])
     shape = Shape(4, size=100_000, every=10_000, per_slice=1, batch=2)
-    made = replace(build_flow(shape, seed=1), times=times, watermarks=(15_000, 35_000))
-    assert stage.count_pending_slices(made) == 1
-    assert stage.count_pending_slices(replace(made, watermarks=(0, 15_000))) == 2.5
+    flow = replace(build_flow(shape, seed=1), times=times, watermarks=(15_000, 35_000))
+    assert stage.count_pending_slices(flow) == 1
+    assert stage.count_pending_slices(replace(flow, watermarks=(0, 15_000))) == 2.5
 
 
 @pytest.mark.parametrize(
     ("way", "n_rows"), [(OURS, 1 << 22), (BUCKETS, 83_886), (PANDAS, 1 << 21), (POLARS, 335_544)]
 )
 def test_ways_that_copy_rows_get_as_many_as_they_can_copy(way: str, n_rows: int) -> None:
-    made = fit_shape(way, Shape(1 << 22, steady=True))
-    assert (made.n_rows, made.steady) == (n_rows, way == OURS)
+    flow = fit_shape(way, Shape(1 << 22, steady=True))
+    assert (flow.n_rows, flow.steady) == (n_rows, way == OURS)

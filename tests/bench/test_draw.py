@@ -24,7 +24,7 @@ from bench.draw import STYLES, draw_chart, is_wide
 from bench.page import chart_table
 from bench.result import Figures
 from bench.text import format_amount, format_tick
-from tests.bench.sorting import ScriptedClock, sorting
+from tests.support.sort_workload import ScriptedClock, build_sorting
 
 
 def line(name: str, way: str, cases: dict[str, float]) -> Line:
@@ -45,7 +45,7 @@ SWEEP = Chart(
 def measure_sweep(chart: Chart = SWEEP) -> Result:
     """Built-in sorting takes 10 ns a number, insertion three times as much."""
     clock = ScriptedClock()
-    return measure(replace(sorting(clock), charts=(chart,)), rounds=3, clock=clock)
+    return measure(replace(build_sorting(clock), charts=(chart,)), rounds=3, clock=clock)
 
 
 def figures(result: Result) -> dict[Cell, Figures]:
@@ -136,7 +136,7 @@ def test_the_page_has_each_chart_with_its_title_caption_and_table_and_all_figure
     assert text.count("<td>insertion</td>") == 2
 
 
-def test_claims_told_as_speeds_turn_times_around() -> None:
+def test_claims_about_speeds_invert_times() -> None:
     clock = ScriptedClock()
     many = Cell("many", "built-in")
     claims = (
@@ -144,7 +144,7 @@ def test_claims_told_as_speeds_turn_times_around() -> None:
         Claim("twice as fast", many, 1 / 2, Cell("many", "insertion"), "rows"),
         Claim("no slower than itself", Cell("many", "insertion"), 1, many),
     )
-    text = format_result(measure(replace(sorting(clock), claims=claims), rounds=3, clock=clock))
+    text = format_result(measure(replace(build_sorting(clock), claims=claims), rounds=3, clock=clock))
     assert "HELD: 100 M rows/s (measured 100 M rows/s, quartiles 100 M rows/s to 100 M rows/s; " in text
     assert "wanted at least 100 M rows/s)" in text
     assert "HELD: twice as fast (measured 3.00x, quartiles 3.00x to 3.00x; wanted at least 2.00x)" in text
@@ -161,7 +161,7 @@ def test_an_axis_is_logarithmic_only_when_values_span_too_much() -> None:
     assert not is_wide([0, 100])
 
 
-def test_amounts_are_short_and_marks_shorter() -> None:
+def test_amounts_are_short_and_ticks_shorter() -> None:
     assert (format_amount(0, "rows/s"), format_amount(2.5e9, "rows/s"), format_amount(12.0, "slices")) == (
         "0",
         "2.50 G",

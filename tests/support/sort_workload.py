@@ -1,4 +1,4 @@
-"""A small workload on a clock that moves only when told, so that every figure is exact."""
+"""A small workload on a clock that moves only by hand, so that every figure is exact."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def insertion(data: list[int]) -> list[int]:
     return out
 
 
-def sorting(clock: ScriptedClock, *, factor: int = 3) -> Workload:
-    """Built-in sorting takes 10 ns a value, insertion `factor` times as much."""
+def build_sorting(clock: ScriptedClock, *, factor: int = 3) -> Workload:
+    """Build a workload where built-in sorting takes 10 ns a value, insertion `factor` times as much."""
 
     def built_in(data: list[int]) -> list[int]:
         clock.pass_by(10 * len(data))
@@ -55,15 +55,15 @@ def sorting(clock: ScriptedClock, *, factor: int = 3) -> Workload:
     )
 
 
-def measured(
+def build_result(
     *,
     built_in: tuple[int, ...] = (100,) * 5,
     insertion: tuple[int, ...] = (300,) * 5,
     workload: str = "sorting",
 ) -> Result:
-    """A result of one case whose samples are given."""
+    """Build a result of one case with those samples."""
     clock = ScriptedClock()
-    plain = sorting(clock)
+    plain = build_sorting(clock)
     result = measure(replace(plain, cases=plain.cases[:1], claims=()), rounds=1, warm_up=0, clock=clock)
     figures = tuple(
         replace(one, samples_ns=samples)

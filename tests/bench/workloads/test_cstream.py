@@ -18,10 +18,12 @@ IDLE = Busy(0)
 
 
 @pytest.mark.parametrize("size", ["quick", "full"])
-def test_the_workload_can_be_made_in_both_sizes(size: str) -> None:
-    made = load_workload("cstream", "quick" if size == "quick" else "full")
-    assert all(made.cells_of(group) for group in made.groups)
-    assert {chart.title for chart in made.charts} >= {f"{shape}: threads and schedulers" for shape in SHAPES}
+def test_the_workload_can_be_built_in_both_sizes(size: str) -> None:
+    workload = load_workload("cstream", "quick" if size == "quick" else "full")
+    assert all(workload.cells_of(group) for group in workload.groups)
+    assert {chart.title for chart in workload.charts} >= {
+        f"{shape}: threads and schedulers" for shape in SHAPES
+    }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -34,8 +36,8 @@ def test_the_graphs_have_as_many_busy_operators_as_in_the_paper(shape: str) -> N
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_row_comes_to_the_end(shape: str) -> None:
     task = Task(shape, 64, IDLE)
-    found = schedulers.run(task, scheduler="min-latency", threads=2)
-    assert found == schedulers.count_finished(task) == 64
+    n_finished = schedulers.run(task, scheduler="min-latency", threads=2)
+    assert n_finished == schedulers.count_finished(task) == 64
 
 
 def test_a_busy_operator_lets_its_share_of_the_rows_pass() -> None:
@@ -83,12 +85,12 @@ def test_rows_that_do_not_arrive_are_a_wrong_answer() -> None:
 
 def test_the_best_is_searched_for_where_the_ceiling_is_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(virtual_time, "throughput_limit", lambda topology, cores: 123.0)
-    found = virtual_time.build_simulation("chain", 4, 1)
-    assert isinstance(found, SimulatedCase)
-    assert found.best == 123.0
+    case = virtual_time.build_simulation("chain", 4, 1)
+    assert isinstance(case, SimulatedCase)
+    assert case.best == 123.0
 
 
-def test_the_periods_of_a_run_are_told_one_by_one() -> None:
+def test_the_periods_of_a_run_are_noted_one_by_one() -> None:
     way, chart = virtual_time.build_series(2)
     assert way.notes is not None
     notes = [way.notes(way.run(virtual_time.build_period_case(number).make(1))) for number in range(2)]
@@ -99,7 +101,7 @@ def test_the_periods_of_a_run_are_told_one_by_one() -> None:
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 2), (1, 4)])
 def test_a_run_that_adapts_itself_brings_every_row_to_the_end(least: int, most: int) -> None:
     task = elastic.BusyChain(2, 512)
-    told = elastic.run(task, least=least, most=most)
-    assert _check(_expected_answer(task), told) is None
-    assert told.notes[elastic.REPLICAS] >= 2 * least
-    assert _check(511, told) == "511 rows should come to the end, and 512 did"
+    outcome = elastic.run(task, least=least, most=most)
+    assert _check(_expected_answer(task), outcome) is None
+    assert outcome.notes[elastic.REPLICAS] >= 2 * least
+    assert _check(511, outcome) == "511 rows should come to the end, and 512 did"
