@@ -88,7 +88,7 @@ def package_versions() -> dict[str, str]:
 
 def commit_of(folder: Path = Path(__file__).parents[1]) -> Commit | None:
     """Return the commit of the code in a folder; None when it is not tracked (an installed package)."""
-    # An installed copy may lie inside somebody else's repository: then that commit is not ours to report.
+    # Why: an installed copy may be inside another repository, whose commit says nothing about this code.
     if _git(folder, "ls-files", "--error-unmatch", ".") is None:
         return None
     commit = _git(folder, "rev-parse", "HEAD")
@@ -100,7 +100,7 @@ def _git(folder: Path, *words: str) -> str | None:
     git = shutil.which("git")
     if git is None:
         return None
-    # No optional locks: reading the state must not disturb a commit being made at the same time.
+    # Why: without optional locks, reading the state does not disturb a concurrent commit.
     command = [git, "-C", str(folder), "--no-optional-locks", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 (fixed words, no shell)
     return done.stdout.strip() if done.returncode == 0 else None

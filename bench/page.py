@@ -2,7 +2,7 @@
 
 Everything is inline and nothing runs, so the page can be mailed, archived and opened anywhere. Every
 word that comes from a workload or a machine is escaped. Sweeps come first, as their charts with a table
-beneath; cases in no chart are drawn way by way; all figures stand once more at the end.
+beneath; cases in no chart are drawn way by way; a table of all figures is at the end.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _charts(result: Result) -> str:
 def chart_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
     """Return the heading and the rows of the table beneath a chart: a row per place, a column per line.
 
-    A sweep is only honest when the reader sees what else changed: work that differs between the lines of a
-    place, as when a slow way gets fewer rows, stands in the line's own column.
+    The reader of a sweep must see what else changed: if the work differs between the lines of a place, for
+    example because a slow way gets fewer rows, the column of that line says so.
     """
     units = _units_of(chart, figures)
     if chart.form == "bars":

@@ -35,7 +35,7 @@ class Spread:
 def spread_of(samples: Sequence[float]) -> Spread:
     """Summarise samples; a quartile between two samples is interpolated linearly.
 
-    >>> spread([1, 2, 3, 4, 100]).median
+    >>> spread_of([1, 2, 3, 4, 100]).median
     3.0
     """
     assert samples, "a spread needs at least one sample"

@@ -25,7 +25,7 @@ Clock = Callable[[], int]
 NARROW_ROUNDS = 41
 """Timed rounds of what a narrow claim compares: the quickest quarter of them is then ten."""
 ROUNDS_PER_LAYOUT = 4
-"""Rounds of those after which their data is made anew, elsewhere in memory."""
+"""Rounds of narrow claims after which their data is rebuilt, elsewhere in memory."""
 T = TypeVar("T")
 
 
@@ -89,7 +89,8 @@ def measure(
 def shuffle_tasks(tasks: Sequence[T], round_number: int) -> list[T]:
     """Return the tasks in the random order of that round, so that no task always follows the same one.
 
-    What ran before leaves its mark on caches and memory: in a fixed order it would look like a difference.
+    A run depends on the caches and memory that the one before it left; in a fixed order that would look like
+    a difference between ways.
     """
     return Random(round_number).sample(tasks, len(tasks))  # noqa: S311  # no secret hangs on it
 
@@ -141,7 +142,7 @@ def _plan_rounds(workload: Workload, group: str, seed: int, n_all: int, n_more: 
     narrow = workload.narrow_cells_of(group)
     for number in range(n_more if narrow else 0):
         if number % ROUNDS_PER_LAYOUT == 0:
-            # What there was goes only then, or its place would be taken again.
+            # Why: the old tasks stay alive until the new ones exist, so that their memory is not reused.
             workload.forget()
             tasks = _build_tasks(workload, group, seed, narrow)
         yield tasks

@@ -43,7 +43,7 @@ def format_comparison(comparison: Comparison) -> str:
 def align_columns(rows: Sequence[Sequence[str]]) -> str:
     """Return rows of text as aligned columns, two spaces apart.
 
-    >>> print(columns([["a", "bb"], ["ccc", "d"]]))
+    >>> print(align_columns([["a", "bb"], ["ccc", "d"]]))
     a    bb
     ccc  d
     """
@@ -89,7 +89,7 @@ def _format_figures(result: Result) -> str:
 def format_duration(seconds: float) -> str:
     """Return a duration with three significant digits and a suitable unit.
 
-    >>> duration(0.00012345)
+    >>> format_duration(0.00012345)
     '123 us'
     """
     for unit, factor in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
@@ -101,7 +101,7 @@ def format_duration(seconds: float) -> str:
 def format_number(value: float) -> str:
     """Return a number with three significant digits, never in powers of ten.
 
-    >>> three_digits(1234567.0), three_digits(0.1234)
+    >>> format_number(1234567.0), format_number(0.1234)
     ('1,234,567', '0.123')
     """
     size = abs(value)
@@ -121,7 +121,7 @@ def format_rate(per_second: float, unit: str) -> str:
 def format_amount(value: float, measure: str) -> str:
     """Return a value of a measure, named as in `Chart.up`, without its unit except for times.
 
-    >>> amount(1_500_000.0, "rows/s"), amount(0.0015, "s"), amount(0.0, "s")
+    >>> format_amount(1_500_000.0, "rows/s"), format_amount(0.0015, "s"), format_amount(0.0, "s")
     ('1.50 M', '1.50 ms', '0')
     """
     if not value:
@@ -137,7 +137,7 @@ def format_amount(value: float, measure: str) -> str:
 def format_tick(value: float, measure: str) -> str:
     """Return the value of a tick on an axis, without trailing zeros.
 
-    >>> mark(1_500_000.0, "rows/s"), mark(0.01, "s"), mark(200.0, "slices")
+    >>> format_tick(1_500_000.0, "rows/s"), format_tick(0.01, "s"), format_tick(200.0, "slices")
     ('1.5 M', '10 ms', '200')
     """
     number, _, unit = format_amount(value, measure).partition(" ")

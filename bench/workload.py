@@ -52,7 +52,7 @@ class Line:
 class Chart:
     """A sweep to be drawn: `along` names what is varied, `up` what is measured.
 
-    up       `rows/s` is a rate of that unit, `s` the time, anything else a note that the ways took
+    up       `rows/s` is a rate of that unit, `s` the time, anything else the name of a note
     spacing  of the places along: a geometric sweep is `log`; `even` where a place has no number
     form     `bars` has a bar per point, for things that have no order
     """
@@ -105,8 +105,8 @@ def explain_difference(expected: Any, answer: Any) -> str | None:
 class Case:
     """One input: `make(seed)` gives the data, `units` says how much work one run is ({"rows": 1_000_000}).
 
-    Cases of one group are measured together, round by round; the data of a group is gone before the next
-    one's is made, so only cases of one group can be held against each other.
+    Cases of one group are measured together, round by round; the data of a group is freed before that
+    of the next is built, so only cases of one group can be compared.
     """
 
     name: str
@@ -165,10 +165,10 @@ class Workload:
     """A benchmark. The first way is the one that the others are measured against.
 
     `oracle(data)` returns the right answer, once per case; `check(expected, answer)` returns what is wrong
-    with an answer, or None. `counts(expected)` returns units of work that only the right answer knows, as
-    its rows. `collector=True` leaves the garbage collector on while the clock runs. `rounds` is how many
-    timed rounds it has by default; 0 leaves that to the runner. `forget()` frees what cases share, so
-    that `make` builds it again.
+    with an answer, or None. `counts(expected)` returns units of work that only the right answer knows, for
+    example its rows. `collector=True` leaves the garbage collector on while the clock runs. `rounds` is the
+    default number of timed rounds; 0 leaves that to the runner. `forget()` frees what cases share, so that
+    `make` builds it again.
     """
 
     name: str
@@ -265,7 +265,7 @@ def _require_distinct(workload: str, kind: str, names: list[str]) -> None:
 
 def _require_known(workload: str, says: str, kind: str, name: str, known: Collection[str]) -> None:
     if name not in known:
-        # Ranking names takes long where there are hundreds: only when one is missing.
+        # Why here: ranking hundreds of names is slow, so it is done only if one is missing.
         names = nearest_first(name, known)
         raise BenchError(
             f'workload "{workload}" {says} {kind} "{name}", which it does not have',

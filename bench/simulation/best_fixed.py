@@ -79,7 +79,7 @@ def work_per_row(topology: Topology) -> dict[str, float]:
 def throughput_limit(topology: Topology, cores: int) -> float:
     """Return the source rows per second that no configuration can exceed.
 
-    All cores are busy then, or all replicas of some operator.
+    At that rate all cores are busy, or all replicas of some operator.
     """
     work = work_per_row(topology)
     limits = [busy.most / work[busy.name] for busy in topology.operators if work[busy.name]]

@@ -25,14 +25,14 @@ MS = 1_000_000
 class Costs:
     """The costs that the machine charges, and the sizes of its queues and chunks.
 
-    pick_ns     how long a worker holds the lock while it picks a node
-    switch_ns   what it then takes to resume the node
-    chunk       rows worked on between two looks at ports and quantum
+    pick_ns     how long a worker holds the lock while it picks a replica
+    switch_ns   the time it then takes to resume the replica
+    chunk       rows processed between two checks of ports and quantum
     capacity    rows that fit into a queue
     quantum_ns  how long a replica may run while others are ready
-    shared      share of the rows' cost that only one worker at a time can do
-    handover_ns what it takes to get hold of that when another worker has it
-    jitter      how far a chunk's cost strays, as a share of it
+    shared      share of the rows' cost that needs a resource of one worker at a time
+    handover_ns the time to acquire that resource while another worker holds it
+    jitter      maximal deviation of a chunk's cost, as a share of it
     """
 
     pick_ns: int = 1 * US
@@ -61,7 +61,7 @@ class Machine:
         }
         for operator in self.operators.values():
             operator.targets = [self.operators[name] for name in operator.busy.targets]
-        self.rate: float | None = None  # rows per second that each source may give out; None is no limit
+        self.rate: float | None = None  # rows per second that each source may emit; None is no limit
         self._allowed_from, self._allowance = 0, 0.0
         self._lock_free = 0
         self._shared_free = 0
@@ -226,9 +226,7 @@ class Machine:
             return most
         self._allowance += (self.now - self._allowed_from) * self.rate / 1e9
         self._allowed_from = self.now
-        self._allowance = min(
-            self._allowance, self.rate / 100
-        )  # what was not taken in time is not owed for ever
+        self._allowance = min(self._allowance, self.rate / 100)  # unused allowance expires
         rows = min(most, int(self._allowance))
         self._allowance -= rows
         return rows

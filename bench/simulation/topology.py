@@ -18,7 +18,7 @@ class Busy:
     """A busy operator.
 
     targets  names of the operators that it writes to; every row goes to one of them
-    most     how many replicas it may have
+    most     the maximal number of replicas
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Building, checking and explaining graphs: does the cost grow with the number of operators, and no faster?
 
 Two shapes. A straight graph is one long pipe whose every tenth operator is keyed, so that its term
-nests; a braided one splits in two and comes together again, over and over. The collector stays on: a
-user's does too.
+nests; a braided one splits in two and merges again, over and over. The garbage collector stays on, as
+it does for users.
 """
 
 from __future__ import annotations

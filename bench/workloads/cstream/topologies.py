@@ -46,8 +46,8 @@ def _hash(n_bytes: int) -> None:
 class Busy:
     """The predicate of a filter over batches: `cost_us` for each row, and a share of the rows passes.
 
-    Which rows pass follows from their numbers, and from `place`, so that operators in a row do not all let
-    the same ones pass.
+    Which rows pass follows from their numbers, and from `place`, so that operators in a row do not
+    all pass the same ones.
     """
 
     cost_us: float
@@ -61,13 +61,13 @@ class Busy:
 
     def passes(self, numbers: Any) -> Any:
         """Return whether rows pass, by their numbers: an array for an array."""
-        # Multiples modulo a prime: another order of the rows for every place.
+        # Multiples modulo a prime give another order of the rows for every place.
         return numbers * (101 + 37 * self.place) % PRIME < self.selectivity * PRIME
 
 
 BATCH = 128
-"""A branch of twelve, or a leaf of thirty-two, gets a few of these rows: fewer, and what a batch costs in
-Python, which threads cannot share, is more than the work on it.
+"""One of twelve branches, or of thirty-two leaves, gets a few of these rows. With fewer, the Python code per
+batch, which holds the GIL, would take longer than the work.
 """
 
 

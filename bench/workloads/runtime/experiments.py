@@ -18,7 +18,7 @@ from bench.workload import (
 from bench.workloads.runtime import backpressure, latency, row_at_a_time, startup, step_cost, ysb
 
 MOST_GROWTH = 32 << 20
-"""Bytes by which the second half of a run may hold more than the first: what an allocator may keep."""
+"""Bytes by which memory may grow from the first half of a run to the second: what an allocator retains."""
 
 
 def workload(size: Size) -> Workload:

@@ -80,7 +80,7 @@ def build_ways() -> list[Way]:
 def bytecode_folder() -> str:
     """Return a folder for Python's bytecode, which is deleted at exit.
 
-    An installed package has its own; here the warm-up round writes it, whatever the environment says.
+    An installed package has its own; here the warm-up round writes it, regardless of the environment.
     """
     folder = mkdtemp(prefix="penstock-bench-")
     atexit.register(rmtree, folder, ignore_errors=True)

@@ -24,7 +24,7 @@ N_CAMPAIGNS, ADS_EACH = 100, 10
 N_ADS = N_CAMPAIGNS * ADS_EACH
 WINDOW = 10_000_000
 RATE = 1_000_000
-"""Rows a second by their own times."""
+"""Rows per second of event time."""
 BATCH = 1 << 18
 ROUND = 100_000
 """The number of rows after which the running number restarts, as in WindFlow's generator."""

@@ -1,4 +1,4 @@
-"""The whole workload on Spark: experiments by group, and what is claimed of each.
+"""The whole workload on Spark: experiments by group, and the claims about each.
 
 Cases of a group are measured together, so ratios are taken within groups. Ways that make a copy of a row per
 window get fewer rows the more windows a row is in, or a round would take hours.
@@ -124,7 +124,7 @@ def _ways(shapes: Shapes) -> tuple[Way, ...]:
 
 def _case(name: str, group: str, shape: Shape) -> Case:
     def make(seed: int) -> Rows:
-        peers.open_spark()  # before anybody's clock runs
+        peers.open_spark()  # outside the clock
         return Rows.write(shape, seed)
 
     return Case(name, make=make, units={"rows": shape.n_rows}, group=group)

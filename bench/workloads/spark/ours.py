@@ -20,7 +20,7 @@ from penstock.events import BatchDone, Event
 BYTES, PER_BATCH = "checkpoint per batch (bytes)", "per batch (s)"
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("key", pa.int64()), ("value", pa.float64())])
 FIRST = 2
-"""Batches at the start of a run that are not looked at: they make folders and warm up."""
+"""Batches at the start of a run that are not counted: they create folders and warm up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def run_live(rows: Rows) -> SparkRun:
     _aggregate_windows(source, rows.shape).sink(ps.write.parquet(out / "windows"), name="out")
     n = rows.shape.n_files
     graph.run(engine="spark", checkpoint=str(out / "checkpoint"), drain=False, until=n, events=tell)
-    # From one batch's end to the next one's: with all that Spark does between them.
+    # From the end of one batch to the end of the next, so all that Spark does between them counts.
     return SparkRun(out, "window_start", n, [after - before for before, after in pairwise(done)])
 
 

@@ -1,7 +1,7 @@
-"""The same on Structured Streaming by hand: its own windows, and group-bys that have none.
+"""Structured Streaming written by hand: its own windows, and group-bys without windows.
 
-Each reads one file a batch and writes parquet with a checkpoint on the same disk. The group-bys are what no
-window plan can beat: panes are the least that sliding windows need, keys have no time at all.
+Each reads one file a batch and writes parquet with a checkpoint on the same disk. The group-bys are a
+lower bound for any window plan: sliding windows need at least panes, and keys alone ignore time.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _group_panes(rows: Rows) -> Any:
     from pyspark.sql import functions as F
 
-    stream = _read_stream(rows)  # first: Columns need a session
+    stream = _read_stream(rows)  # Invariant: the session is open before a Column is built
     micros = F.unix_micros("ts")
     pane = (micros - F.pmod(micros, F.lit(rows.shape.every))).alias("pane")
     return stream.groupBy(pane, "key").agg(F.sum("value").alias("total"), F.count(F.lit(1)).alias("n"))

@@ -1,6 +1,6 @@
-"""The rows of a case as parquet files, one a batch, and the windows that are right for them.
+"""The rows of a case as parquet files, one a batch, and their right windows.
 
-Values are whole sixteenths, so that sums are exact in any order. Rows come up to a second out of order, and
+Values are whole sixteenths, so that sums are exact in any order. Rows are up to a second out of order, and
 the watermark waits for two.
 """
 
@@ -27,7 +27,7 @@ Ints = npt.NDArray[np.int64]
 class Shape:
     """The parameters of a case: files of `batch` rows, and windows in microseconds.
 
-    rate  rows a second by their own times, of all keys; so that some windows close before the end
+    rate  rows per second of event time, of all keys; chosen so that some windows close before the end
     """
 
     n_files: int

@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 class Answer:
     """Windows by (start, key), with their results: values[i] belongs to starts[i] and keys[i].
 
-    Of count windows `starts` holds the index.
+    For count windows `starts` holds the index.
     """
 
     starts: Ints

@@ -21,7 +21,7 @@ READING, BUCKETS, PANDAS, POLARS = "reading", "bucket per window", "pandas", "Po
 CHOICE, NO_TREE, TREE = "store, own choice", "store, no tree", "store, tree"
 N_W = (1, 10, 100, 1_000)
 STYLES = {OURS: 0, READING: 4, BUCKETS: 5, PANDAS: 6, POLARS: 7}
-"""The looks of lines that come back in many charts."""
+"""The styles of lines that are in many charts."""
 PARTS = (
     "part: slots",
     "part: values",
@@ -69,7 +69,7 @@ def _build_part_ways() -> list[Way]:
 
 
 MOST_COPIES = {BUCKETS: 1 << 23, POLARS: 1 << 25}
-"""Copies of rows that a way which makes one per window is given to make; at least one slice of rows."""
+"""The limit on copies of rows for ways that copy a row into each window; at least one slice of rows."""
 MOST_ROWS = {PANDAS: 1 << 21}
 
 

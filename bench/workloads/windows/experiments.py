@@ -21,11 +21,11 @@ from bench.workloads.windows.shape import Shape, build_flow, forget_columns
 from bench.workloads.windows.sliding import COPIES, FOLD, PLAIN
 
 N_ROWS = 1 << 22
-"""Rows of a sweep: two columns of them are twice what the caches of today's machines hold."""
+"""Rows of a sweep: two columns of them are twice the size of the caches of today's machines."""
 
 
 NARROW = 1.2
-"""Claims below this are within what single rounds differ by on a machine that others use too."""
+"""Claims below this ratio are narrow: single rounds differ by more on a shared machine."""
 
 
 def workload(size: Size) -> Workload:
@@ -42,7 +42,7 @@ def workload(size: Size) -> Workload:
         charts=tuple(chart for experiment in experiments for chart in experiment.charts),
         counts=count_results,
         forget=forget_columns,
-        # All experiments fifteen times over would take half an hour.
+        # Why: fifteen rounds of all experiments would take half an hour.
         rounds=9,
     )
 
@@ -73,7 +73,7 @@ def _full_experiments() -> list[Experiment]:
         keyed.sweep_keys(N_ROWS),
         keyed.sweep_many_keys(N_ROWS // 2),
         sliding.sweep_functions(N_ROWS),
-        # Twice the rows: rings grow while the first delayed rows come, which is not what is compared.
+        # Why twice the rows: rings grow during the first delayed rows, which is not to be compared.
         arriving.sweep_delays(2 * N_ROWS),
         sliding.compare_with_tree(N_ROWS // 2),
         sliding.break_down(N_ROWS, n_keys=0),

@@ -37,7 +37,7 @@ def fill_buckets(flow: Flow) -> LazyAnswer:
     n_slides = -(-shape.n_rows // shape.every) if shape.counted else shape.n_slices
     totals = np.zeros((n_slides + span) * n_keys)
     back = np.arange(span)
-    # So few rows at a time that their copies stay in the caches.
+    # Few enough rows at a time for their copies to stay in the caches.
     step = max(min(shape.batch, COPIES // span), 1)
     for start in range(0, shape.n_rows, step):
         part = slice(start, start + step)
@@ -45,7 +45,7 @@ def fill_buckets(flow: Flow) -> LazyAnswer:
         windows = (last[:, None] - back[None, :]).ravel()
         buckets = windows * n_keys + np.repeat(flow.keys[part], span) if n_keys > 1 else windows
         weights = np.repeat(flow.values[part], span) if shape.function != "count" else None
-        # Only the windows at hand: the whole row of them once per step would cost more than the copies.
+        # Why: a bincount of all windows in every step would cost more than the copies.
         low = int(buckets.min())
         sums = np.bincount(buckets - low, weights)
         totals[low : low + len(sums)] += sums
@@ -126,7 +126,7 @@ def build_polars_frame(flow: Flow) -> Frame:
 def run_polars(inputs: Frame) -> LazyAnswer:
     """Group by `group_by_dynamic`, begun one window early to include all windows of the first row.
 
-    It wants rising times, so rows that come late are sorted first. Tumbling windows are a plain group-by.
+    It requires sorted times, so late rows are sorted first. Tumbling windows are a plain group-by.
     """
     polars, frame, flow = inputs
     shape = flow.shape

@@ -28,6 +28,7 @@ from penstock.operators.windows import KeyedWindows, Windows
 from penstock.stages.rows.batch import Batch
 from penstock.timing.column import TimeType
 
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Partial = tuple[float, float, float]
 
@@ -71,7 +72,6 @@ FUNCTIONS: dict[str, Aggregate] = {
     "population std": ps.std("value", population=True),
     "fold": ps.fold(lift, combine, (math.inf, -math.inf, 0.0), lower, columns="value"),
 }
-NINE = tuple(FUNCTIONS)[:9]
 NEEDS_EXTREMES = {"max", "min", "max_count", "min_count", "fold"}
 
 TWINS: dict[str, Callable[[WindowStatistics], list[Floats]]] = {
@@ -92,8 +92,6 @@ def _squared_deviations(of: WindowStatistics) -> Floats:
     """Return the sum of squared distances from the mean."""
     return of.squares - of.total * of.total / of.n
 
-
-Ints = npt.NDArray[np.int64]
 
 BEGIN = 3_600_000_000
 """The time of the first row: a multiple of every slide used here."""
@@ -166,9 +164,9 @@ class Flow:
     """The rows of a case, in order of arrival.
 
     keys        all 0 for a stream without a key
-    batches     what is timed
+    batches     the timed input
     watermarks  the watermark after each batch
-    lead        what fills windows beforehand; its watermark is `begin`
+    lead        the rows that fill windows beforehand; their watermark is `begin`
     """
 
     shape: Shape
@@ -254,7 +252,7 @@ def _split_into_batches(flow: Flow) -> Flow:
 def _build_batch(shape: Shape, times: Ints, keys: Ints, values: Floats, first: int) -> Batch:
     columns = [pa.array(times), *([pa.array(keys)] if shape.n_keys else []), pa.array(values)]
     rows = pa.RecordBatch.from_arrays(columns, schema=shape.up.schema)
-    # Only count windows ask for the place among rows of equal time.
+    # Only count windows need the order among rows of equal time.
     order = (np.arange(first, first + len(times), dtype=np.int64),) if shape.counted else ()
     return Batch(rows, times, order)
 
@@ -262,7 +260,7 @@ def _build_batch(shape: Shape, times: Ints, keys: Ints, values: Floats, first: i
 def _build_lead(shape: Shape) -> tuple[Ints, Ints, Floats]:
     """Return rows for every slice and key of one window's length; none unless the case is steady."""
     n_slices, n_keys = (shape.per_window if shape.steady else 0), max(shape.n_keys, 1)
-    # Enough of them that everything is compiled before the clock runs.
+    # Enough of them to compile everything before the clock runs.
     n_each = -(-WARM // max(n_slices * n_keys, 1))
     times = BEGIN - shape.size + np.repeat(np.arange(n_slices, dtype=np.int64), n_keys * n_each) * shape.every
     return times, np.tile(np.arange(n_keys, dtype=np.int64), n_slices * n_each), np.ones(len(times))
