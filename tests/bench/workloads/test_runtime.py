@@ -32,7 +32,7 @@ def test_every_way_of_a_small_experiment_gives_the_right_answer(name: str) -> No
 
 
 @pytest.mark.slow
-def test_latency_is_judged_row_by_row_with_its_parts() -> None:
+def test_latency_is_measured_row_by_row_with_its_parts() -> None:
     result = measure(small([latency.build_case(1)], latency.build_ways()), rounds=1, warm_up=0)
     for one in result.figures:
         assert set(one.notes) == {latency.P50, latency.P99, latency.USER, latency.SYSTEM}
@@ -57,7 +57,7 @@ def test_rows_that_stay_are_counted_per_key() -> None:
     assert rows.expected_answer() == [(1, 1), (1, 2)]  # 1, 3 and 5: three goes
 
 
-def test_a_wrong_answer_is_told_with_what_was_expected() -> None:
+def test_a_wrong_answer_is_reported_with_the_expected_one() -> None:
     assert check_outcome([1], Outcome(lambda: [1])) is None
     assert check_outcome([1], Outcome(lambda: [2])) == "expected [1], got [2]"
 
