@@ -8,7 +8,7 @@ from random import Random
 
 from bench.simulation.machine import MS, Costs, Machine
 from bench.simulation.topology import Topology
-from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
+from penstock.engines.local.elastic.controller import THREADS, Limits, ScalingDecision, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
 from penstock.engines.local.scheduling import schedulers
 
@@ -34,7 +34,7 @@ class Period:
     replicas: Mapping[str, int]
     rows_per_second: float
     utilisation: float
-    decisions: tuple[Decision, ...]
+    decisions: tuple[ScalingDecision, ...]
 
 
 def keep_load(machine: Machine, period: int) -> None:
@@ -71,7 +71,7 @@ def adapt(
     return history
 
 
-def apply_decisions(machine: Machine, decisions: tuple[Decision, ...]) -> None:
+def apply_decisions(machine: Machine, decisions: tuple[ScalingDecision, ...]) -> None:
     """Apply the controller's decisions to the machine."""
     machine.resize({d.step: d.after for d in decisions if d.step != THREADS})
     for decision in decisions:

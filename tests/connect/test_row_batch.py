@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.connect.row_batch import MAX_ROWS, RowBatch, RowConverter
+from penstock.connect.row_batch import MAX_ROWS, RowConverter, SourceRowBatch
 
 SCHEMA = pa.schema(
     [("n", pa.int8()), ("x", pa.float64()), ("text", pa.string()), ("yes", pa.bool_()), ("at", pa.date32())]
@@ -47,7 +47,7 @@ def test_a_row_that_needs_a_closer_look_is_not_plain(row: object) -> None:
 
 
 def test_a_promise_goes_with_the_batch() -> None:
-    batch = RowBatch([{"n": 1}], pa.schema({"n": pa.int64()}), 3)
+    batch = SourceRowBatch([{"n": 1}], pa.schema({"n": pa.int64()}), 3)
     assert batch.watermark is None
     assert batch.with_watermark(9).watermark == 9
     assert batch.with_watermark(9).seq.to_pylist() == [3]
@@ -57,8 +57,8 @@ def test_an_iterable_gives_few_rows_plain_and_many_as_columns() -> None:
     rows = [{"n": 1}] * (MAX_ROWS + 1)
     few = next(iter(ps.read.iterable(rows, schema={"n": "int64"}, batch=MAX_ROWS).batches()))
     many = next(iter(ps.read.iterable(rows, schema={"n": "int64"}, batch=MAX_ROWS + 1).batches()))
-    assert isinstance(few, RowBatch)
-    assert not isinstance(many, RowBatch)
+    assert isinstance(few, SourceRowBatch)
+    assert not isinstance(many, SourceRowBatch)
     assert many.rows.slice(0, MAX_ROWS).equals(few.rows)
 
 

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.operators.windows import Windows
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.stages.window.time_store import TimeStore
 
@@ -212,7 +212,7 @@ def test_memory_is_what_the_stage_takes_per_slice(names: list[str]) -> None:
     (told,) = said(pipe)["memory"]
     step = pipe.graph.steps["window"]
     assert isinstance(step.op, Windows)
-    stage = WindowStage(step.op, step.up, Site("window", None, Accounts(), ManualClock()))
+    stage = WindowStage(step.op, step.up, StageContext("window", None, Accounts(), ManualClock()))
     store = stage._groups[0].store
     assert isinstance(store, TimeStore)
     assert told == f"{8 * sum(rule.width for rule in store._arena.rules)} bytes per key and open slice"

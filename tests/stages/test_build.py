@@ -20,7 +20,7 @@ from penstock.operators.windows import KeyedWindows
 from penstock.stages.build import build_stage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER, append_order, merge_batches, pad_order
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from tests.support.stage_steps import WIDE, Driven, case
 
@@ -41,7 +41,7 @@ def test_a_step_without_a_stage_is_refused_by_name() -> None:
     tried = case(Process(Own()))
     with pytest.raises(NotSupported) as caught:
         build_stage(
-            tried.step.op, tried.step.up, Site("mine", Where("flow.py", 3), Accounts(), ManualClock())
+            tried.step.op, tried.step.up, StageContext("mine", Where("flow.py", 3), Accounts(), ManualClock())
         )
     assert caught.value.fact == "there is no stage for Process"
     assert (caught.value.step, str(caught.value.where)) == ("mine", "flow.py:3")

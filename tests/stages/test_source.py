@@ -22,7 +22,7 @@ from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 from tests.support.plans import PlanBuilder, batch
 from tests.support.stage_steps import describe_error
@@ -84,7 +84,7 @@ def by_stage(
     told, clock = StageResult(), ManualClock(NOW)
     (step,) = builder.steps
     assert isinstance(step.op, Source)
-    stage = SourceStage(step.op, Site(name, step.where, told.accounts, clock), rank=rank)
+    stage = SourceStage(step.op, StageContext(name, step.where, told.accounts, clock), rank=rank)
     try:
         for each in batches:
             clock.advance(1_000)
@@ -234,7 +234,7 @@ def new_stage(clock: ManualClock, **options: Any) -> SourceStage:
     name = builder.source(schema=schema_of("microseconds"), **TIMED, **options).step
     op = builder.steps[0].op
     assert isinstance(op, Source)
-    return SourceStage(op, Site(name, None, Accounts(), clock))
+    return SourceStage(op, StageContext(name, None, Accounts(), clock))
 
 
 def test_a_silent_source_becomes_idle_and_wakes_with_the_next_rows() -> None:

@@ -18,7 +18,7 @@ from penstock.stages.patterns.partials import PartialAggregateStage
 from penstock.stages.patterns.partitioners import Partitioner
 from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site, Stage
+from penstock.stages.stage import Stage, StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.watermark import SourceWatermark
 from tests.support.windows import STEP, Case, Told, by_stage, stage_batch
@@ -50,9 +50,9 @@ class Spread:
             n_final=self.joining,
         )
 
-    def new_site(self) -> Site:
+    def new_site(self) -> StageContext:
         self.accounts.append(Accounts())
-        return Site(STEP, None, self.accounts[-1], self.clock)
+        return StageContext(STEP, None, self.accounts[-1], self.clock)
 
     def push(self, given: SourceBatch) -> None:
         rows = stage_batch(given)
@@ -131,7 +131,7 @@ class Spread:
     def _reform(self) -> None:
         """Bring what is saved into the form that the pattern saves in, as an engine does."""
         (form,) = {stage.form for stage in self.pattern.stateful_stages[0] if isinstance(stage, WindowStage)}
-        site = Site(STEP, None, Accounts(), self.clock)
+        site = StageContext(STEP, None, Accounts(), self.clock)
         op, up, numbered = self.case.op, self.case.up, self.case.numbered
         self._saved = dict(convert_state(self._saved, form, op, up, site, totally_ordered=numbered))
 

@@ -29,7 +29,7 @@ from penstock.stages.patterns.partitioners import KeyPartitioner
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
-from penstock.stages.stage import Site, Stage
+from penstock.stages.stage import Stage, StageContext
 from tests.support.plans import PlanBuilder, batch
 from tests.support.window_cases import FLOATS
 
@@ -122,7 +122,7 @@ class Driven:
         self.case, self.clock = case, ManualClock()
         self.accounts = Accounts()
         self.out: dict[str, list[Batch]] = {port: [] for port in case.step.outputs}
-        site = Site(case.source.step, case.builder.steps[0].where, Accounts(), self.clock)
+        site = StageContext(case.source.step, case.builder.steps[0].where, Accounts(), self.clock)
         self.source = SourceStage(case.reads, site, rank=0)
         self.resize(1)
 
@@ -132,7 +132,7 @@ class Driven:
 
     def new_stage(self) -> Stage:
         read = None if self.case.read is None else frozenset(self.case.read)
-        site = Site(self.case.step.name, self.case.step.where, self.accounts, self.clock, read)
+        site = StageContext(self.case.step.name, self.case.step.where, self.accounts, self.clock, read)
         return build_stage(self.case.step.op, self.case.step.up, site)
 
     def push(self, given: SourceBatch) -> None:

@@ -18,7 +18,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.assertions import difference
 from penstock.timing.column import TimeType
@@ -100,7 +100,7 @@ class Driven:
         self.watermark = SourceWatermark(case.delay)
 
     def new_stage(self) -> WindowStage:
-        site = Site(STEP, None, self.accounts, self.clock)
+        site = StageContext(STEP, None, self.accounts, self.clock)
         return WindowStage(self.case.op, self.case.up, site, totally_ordered=self.case.numbered)
 
     def batch_of(self, given: SourceBatch) -> Batch:

@@ -31,7 +31,7 @@ from bench.workloads.windows.shape import Flow, partition_by_key
 from penstock.accounts import Accounts
 from penstock.operators.op import OUT
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.combine import CombineMethod
 from penstock.stages.window.stage import Emitted, WindowStage
@@ -59,7 +59,7 @@ class PrimedStage(NamedTuple):
 
 def build_stage(flow: Flow) -> WindowStage:
     """Build the stage of a case."""
-    site = Site("windows", None, Accounts(), ps.ManualClock())
+    site = StageContext("windows", None, Accounts(), ps.ManualClock())
     return WindowStage(flow.shape.op, flow.shape.up, site, totally_ordered=flow.shape.counted)
 
 

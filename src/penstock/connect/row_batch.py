@@ -22,7 +22,7 @@ MAX_ROWS = 1024
 Row = Mapping[str, object]
 
 
-class RowBatch(SourceBatch):
+class SourceRowBatch(SourceBatch):
     """A batch without bad rows whose rows are plain values, each with all columns in their order.
 
     start  the reader's number of the first row
@@ -69,9 +69,9 @@ class RowBatch(SourceBatch):
         """Return the row numbers, from `start` on."""
         return from_numpy(np.arange(self.start, self.start + len(self.plain), dtype=np.int64))
 
-    def with_watermark(self, watermark: int) -> RowBatch:
+    def with_watermark(self, watermark: int) -> SourceRowBatch:
         """Returns the same batch with a promise of the source."""
-        return RowBatch(self.plain, self._schema, self.start, watermark)
+        return SourceRowBatch(self.plain, self._schema, self.start, watermark)
 
 
 class RowConverter:
@@ -85,10 +85,10 @@ class RowConverter:
         self._convert_complete = compile_row_check(schema, lambda row: None)
         self.convert: Callable[[object], Row | None] = compile_row_check(schema, self._fill_nulls)
 
-    def batch(self, rows: Sequence[object], start: int) -> RowBatch | None:
+    def batch(self, rows: Sequence[object], start: int) -> SourceRowBatch | None:
         """Returns the rows as a batch; None where one of them needs a closer check."""
         plain = [row for row in map(self.convert, rows) if row is not None]
-        return RowBatch(plain, self._schema, start) if len(plain) == len(rows) else None
+        return SourceRowBatch(plain, self._schema, start) if len(plain) == len(rows) else None
 
     def _fill_nulls(self, row: object) -> Row | None:
         """Converts a row with missing keys, which are null; an unknown key needs a closer check."""

@@ -14,7 +14,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.rows import table
-from penstock.connect.row_batch import RowBatch
+from penstock.connect.row_batch import SourceRowBatch
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.ends import Source
@@ -22,7 +22,7 @@ from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class SourceReader:
         self.gives_rows: bool = getattr(self._reader, "gives_rows", False)
         self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
-        site = Site(step.name, step.where, accounts, clock, reasons=self.reasons)
+        site = StageContext(step.name, step.where, accounts, clock, reasons=self.reasons)
         self._stage = SourceStage(step.op, site, rank=self.rank)
         self.timed = step.op.resolve() is not None
         self._batches: Iterator[Any] | None = None
@@ -138,7 +138,7 @@ class SourceReader:
         if item is None:
             self.ended = True
             return None
-        batch = RowBatch((item,), self._reader.schema, self.n_rows) if type(item) is dict else item
+        batch = SourceRowBatch((item,), self._reader.schema, self.n_rows) if type(item) is dict else item
         self.n_batches += 1
         # A batch that Spark will read knows only its number of rows.
         self.n_rows += batch.num_rows + len(batch.bad) if isinstance(batch, SourceBatch) else batch.n_rows

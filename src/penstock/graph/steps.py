@@ -39,7 +39,7 @@ def locate_errors(step: str | None, where: Where | None) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class StepPlacement:
     """Where rows are as they arrive: how many replicas sent them, and the key they are partitioned by."""
 
     degree: Degree
@@ -53,7 +53,7 @@ class Steps:
     def __init__(self, *, fuse: bool) -> None:
         self._fuse = fuse
         self._steps: dict[str, Step] = {}
-        self._after: dict[str, Placement] = {}
+        self._after: dict[str, StepPlacement] = {}
         self._used: dict[str, int] = {}
 
     def add(
@@ -92,7 +92,7 @@ class Steps:
 
     def _place(
         self, op: Op, label: str, inputs: tuple[Input, ...], fuse: bool | None, where: Where | None
-    ) -> tuple[Step, Placement]:
+    ) -> tuple[Step, StepPlacement]:
         """Return the step of an operator, and where its rows are when they leave it."""
         if op.key is not None and inputs:  # an operator object may bring its own key
             assert isinstance(op.key, tuple), "made so by Op.__post_init__"
@@ -100,7 +100,7 @@ class Steps:
             inputs = (replace(inputs[0], stream=replace(inputs[0].stream, key=op.key)), *inputs[1:])
         outputs = op.outputs({fed.port: fed.stream for fed in inputs})
         up = inputs[0].stream if inputs else next(iter(outputs.values()))
-        at = self.placement(inputs[0].feeds) if inputs else Placement(Degree(1, 1))
+        at = self.placement(inputs[0].feeds) if inputs else StepPlacement(Degree(1, 1))
         if len([fed for fed in inputs if not fed.control]) > 1:
             at = replace(at, merged=True)
         routing, replicas = choose_routing(op, up, at)
@@ -112,7 +112,7 @@ class Steps:
         if partition != next(iter(outputs.values()), up).key:
             partition = None
         step = Step(label, op, inputs, outputs, replicas, routing, fused, where)
-        return step, Placement(replicas, partition)
+        return step, StepPlacement(replicas, partition)
 
     def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
         """Close a loop: feed a control port of an earlier step."""
@@ -149,10 +149,10 @@ class Steps:
             hint=f'did you mean "{names[0]}"?' if names else "begin with graph.source(...)",
         )
 
-    def placement(self, feeds: tuple[Ref, ...]) -> Placement:
+    def placement(self, feeds: tuple[Ref, ...]) -> StepPlacement:
         """Return where rows are on a pipe; a merged pipe is spread like its first feed."""
         first = self._after[feeds[0].step]
-        return first if len(feeds) == 1 else Placement(first.degree, None, merged=True)
+        return first if len(feeds) == 1 else StepPlacement(first.degree, None, merged=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ class Steps:
         return len(self._steps)
 
 
-def choose_routing(op: Op, up: Stream, at: Placement) -> tuple[Routing | None, Degree]:
+def choose_routing(op: Op, up: Stream, at: StepPlacement) -> tuple[Routing | None, Degree]:
     """Return how rows reach a step, and its number of replicas; raise when that cannot be had."""
     replicas = degree(op.parallelism)
     if replicas is None and op.kind == JOIN and isinstance(getattr(op, "layout", None), tuple):

@@ -20,10 +20,10 @@ from penstock.operators.split import Relay, Split
 from penstock.operators.stream import Stream
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.stages.stage import Site, Stage
+from penstock.stages.stage import Stage, StageContext
 
 
-def build_stage(op: Op, up: Stream, site: Site, *, totally_ordered: bool = False) -> Stage:
+def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> Stage:
     """Returns a stage for one replica of a step with one input; each replica has a site of its own.
 
     totally_ordered  batches come with one column of order in which no two rows are alike (`WindowStage`)
@@ -36,7 +36,7 @@ def build_stage(op: Op, up: Stream, site: Site, *, totally_ordered: bool = False
 
 
 @singledispatch
-def _build(op: Op, up: Stream, site: Site) -> Stage:
+def _build(op: Op, up: Stream, site: StageContext) -> Stage:
     raise NotSupported(
         f"there is no stage for {type(op).__name__}",
         step=site.step,
@@ -46,14 +46,14 @@ def _build(op: Op, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(WithColumns)
-def _build_with_columns(op: WithColumns, up: Stream, site: Site) -> Stage:
+def _build_with_columns(op: WithColumns, up: Stream, site: StageContext) -> Stage:
     from penstock.stages.map import ExpressionMap
 
     return ExpressionMap(op, up, site)
 
 
 @_build.register(Map)
-def _build_map(op: Map, up: Stream, site: Site) -> Stage:
+def _build_map(op: Map, up: Stream, site: StageContext) -> Stage:
     if op.state is not None:
         from penstock.stages.state.operators import StateMap
 
@@ -64,7 +64,7 @@ def _build_map(op: Map, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(Filter)
-def _build_filter(op: Filter, up: Stream, site: Site) -> Stage:
+def _build_filter(op: Filter, up: Stream, site: StageContext) -> Stage:
     if op.state is not None:
         from penstock.stages.state.operators import StateFilter
 
@@ -77,7 +77,7 @@ def _build_filter(op: Filter, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(FlatMap)
-def _build_flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
+def _build_flat_map(op: FlatMap, up: Stream, site: StageContext) -> Stage:
     if op.state is not None:
         from penstock.stages.state.operators import StateFlatMap
 
@@ -90,7 +90,7 @@ def _build_flat_map(op: FlatMap, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(Split)
-def _build_split(op: Split, up: Stream, site: Site) -> Stage:
+def _build_split(op: Split, up: Stream, site: StageContext) -> Stage:
     from penstock.stages.split import IndexSplit, PredicateSplit, RowSplit
 
     if op.predicates is not None:
@@ -99,21 +99,21 @@ def _build_split(op: Split, up: Stream, site: Site) -> Stage:
 
 
 @_build.register(Relay)
-def _build_relay(op: Relay, up: Stream, site: Site) -> Stage:
+def _build_relay(op: Relay, up: Stream, site: StageContext) -> Stage:
     from penstock.stages.split import RelayStage
 
     return RelayStage(up, site)
 
 
 @_build.register(TableJoin)
-def _build_table_join(op: TableJoin, up: Stream, site: Site) -> Stage:
+def _build_table_join(op: TableJoin, up: Stream, site: StageContext) -> Stage:
     from penstock.stages.table_join import TableJoinStage
 
     return TableJoinStage(op, up, site)
 
 
 @_build.register(Accumulate)
-def _build_accumulate(op: Accumulate, up: Stream, site: Site) -> Stage:
+def _build_accumulate(op: Accumulate, up: Stream, site: StageContext) -> Stage:
     from penstock.stages.state.operators import AccumulateStage
 
     return AccumulateStage(op, up, site)

@@ -40,13 +40,13 @@ from penstock.stages.functions.rewrite import PREDICATE
 from penstock.stages.functions.rows import RowValidator, compile_map_step, new_object, row_type
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.order import append_order, sort_indices
-from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, Site, StatelessStage
+from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, StageContext, StatelessStage
 
 
 class ExpressionMap(StatelessStage, RowStage):
     """Columns added, replaced or selected by expressions."""
 
-    def __init__(self, op: WithColumns, up: Stream, site: Site) -> None:
+    def __init__(self, op: WithColumns, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         self._down = op.outputs({IN: up})[OUT].schema
         self._names = [name for name, _ in op.how.columns]
@@ -84,7 +84,7 @@ class ExpressionMap(StatelessStage, RowStage):
 class ExpressionFilter(StatelessStage, RowStage):
     """A predicate that is an expression."""
 
-    def __init__(self, op: Filter, up: Stream, site: Site) -> None:
+    def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, Expr), "functions have stages of their own"
         self._evaluator = ExpressionEvaluator([op.how], up.schema, f"expression {op.how}")
@@ -110,7 +110,7 @@ class ExpressionFilter(StatelessStage, RowStage):
 class ExpressionFlatMap(StatelessStage):
     """A row per element of a list, the other columns repeated; a null or empty list gives none."""
 
-    def __init__(self, op: FlatMap, up: Stream, site: Site) -> None:
+    def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, Expressions), "functions have stages of their own"
         ((self._name, expr),) = op.how.columns
@@ -140,7 +140,7 @@ class ExpressionFlatMap(StatelessStage):
 class BatchFunctionStage(StatelessStage):
     """A function of whole batches."""
 
-    def __init__(self, op: Map | Filter | FlatMap, up: Stream, site: Site) -> None:
+    def __init__(self, op: Map | Filter | FlatMap, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, BatchFunction), "other functions have stages of their own"
         self._function = BatchCaller(op.how, op, up, site)
@@ -161,7 +161,7 @@ class BatchFunctionStage(StatelessStage):
 class BatchMap(BatchFunctionStage):
     """A function from batch to batch of equal length: row i out belongs to row i in."""
 
-    def __init__(self, op: Map, up: Stream, site: Site) -> None:
+    def __init__(self, op: Map, up: Stream, site: StageContext) -> None:
         super().__init__(op, up, site)
         self._keeps_schema = up.schema.equals(op.outputs({IN: up})[OUT].schema)
 
@@ -210,7 +210,7 @@ class RowFunctionStage(StatelessStage, RowStage):
     down  the columns it returns; None for a predicate
     """
 
-    def __init__(self, op: Map | Filter, up: Stream, site: Site, down: pa.Schema | None) -> None:
+    def __init__(self, op: Map | Filter, up: Stream, site: StageContext, down: pa.Schema | None) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         self._function, self._errors = op.how, RowErrors(site, op.on_error, up.schema)
@@ -251,7 +251,7 @@ class RowFunctionStage(StatelessStage, RowStage):
 class RowMap(RowFunctionStage):
     """A function from row to row."""
 
-    def __init__(self, op: Map, up: Stream, site: Site) -> None:
+    def __init__(self, op: Map, up: Stream, site: StageContext) -> None:
         self._down = op.outputs({IN: up})[OUT].schema
         super().__init__(op, up, site, self._down)
         call = own_copy(self._function.call)
@@ -272,7 +272,7 @@ class RowMap(RowFunctionStage):
 class RowFilter(RowFunctionStage):
     """A function that says of one row whether it stays."""
 
-    def __init__(self, op: Filter, up: Stream, site: Site) -> None:
+    def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
         super().__init__(op, up, site, None)
         call, (row_class, fill) = own_copy(self._function.call), row_type(up.schema)
 
@@ -297,7 +297,7 @@ class RowFilter(RowFunctionStage):
 class RowFlatMap(StatelessStage):
     """A function from a row to an iterable of rows; if it fails midway, none leave."""
 
-    def __init__(self, op: FlatMap, up: Stream, site: Site) -> None:
+    def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         self._function, self._call = op.how, own_copy(op.how.call)

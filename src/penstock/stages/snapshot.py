@@ -29,7 +29,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.bucket import BUCKETS
 from penstock.timing.duration import spell
 
@@ -297,7 +297,7 @@ class BucketedStage(ABC):
     saved. Whoever moves state sees to it that all replicas have come equally far.
     """
 
-    site: Site
+    site: StageContext
     _changed_buckets: ChangedBuckets
 
     def flush_pending(self) -> None:

@@ -32,7 +32,7 @@ from penstock.operators.op import ERRORS, OUT
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch
-from penstock.stages.stage import Outputs, PlainRow, Site
+from penstock.stages.stage import Outputs, PlainRow, StageContext
 from penstock.timing.column import LIMIT
 from penstock.timing.duration import spell
 from penstock.timing.watermark import SourceWatermark
@@ -47,7 +47,7 @@ class SourceStage:
           None in a graph with one source, whose rows then have the reader's number alone
     """
 
-    def __init__(self, op: Source, site: Site, *, rank: int | None = None) -> None:
+    def __init__(self, op: Source, site: StageContext, *, rank: int | None = None) -> None:
         self.site, self.rank, self._schema = site, rank, op.reader.schema
         self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
@@ -90,7 +90,7 @@ class SourceStage:
         if read.num_rows or read.bad:
             self._last_rows_at = self._now
         self.site.accounts.rows_in += read.num_rows + len(read.bad)
-        plain = self._plain_batch(read) if isinstance(read, row_batch.RowBatch) else None
+        plain = self._plain_batch(read) if isinstance(read, row_batch.SourceRowBatch) else None
         if plain is not None:
             yield OUT, plain
             return
@@ -134,7 +134,7 @@ class SourceStage:
         self._watermark.observe(times[0])
         return times[0]
 
-    def _plain_batch(self, read: row_batch.RowBatch) -> Batch | None:
+    def _plain_batch(self, read: row_batch.SourceRowBatch) -> Batch | None:
         """Returns a batch of plain rows that are all good, without columns; None for a closer look."""
         plain = read.plain
         if not plain or self._has_rule:

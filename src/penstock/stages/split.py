@@ -23,13 +23,13 @@ from penstock.stages.functions.calls import call_rows
 from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.functions.rows import row_type
 from penstock.stages.rows.batch import Batch, Mask
-from penstock.stages.stage import Outputs, PlainRow, Site, StatelessStage
+from penstock.stages.stage import Outputs, PlainRow, StageContext, StatelessStage
 
 
 class PredicateSplit(StatelessStage):
     """Named branches, each with an expression that says which rows belong to it."""
 
-    def __init__(self, op: Split, up: Stream, site: Site) -> None:
+    def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert op.predicates is not None, "a split by index has a stage of its own"
         self._names = op.names
@@ -51,7 +51,7 @@ class PredicateSplit(StatelessStage):
 class IndexSplit(StatelessStage):
     """Numbered branches by an expression that computes the number; null means no branch."""
 
-    def __init__(self, op: Split, up: Stream, site: Site) -> None:
+    def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, Expr), "functions have a stage of their own"
         self._names, self._who = op.names, f"expression {op.how}"
@@ -85,7 +85,7 @@ class IndexSplit(StatelessStage):
 class RowSplit(StatelessStage):
     """Numbered branches by a function of a row: a number, several, or None for no branch."""
 
-    def __init__(self, op: Split, up: Stream, site: Site) -> None:
+    def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "expressions have stages of their own"
         self._function, self._call = op.how, own_copy(op.how.call)
@@ -123,7 +123,7 @@ class RelayStage(StatelessStage):
         return ["batches are passed on as they are"]
 
 
-def route_to_branches(batch: Batch, members: Mapping[str, Mask], site: Site) -> Outputs:
+def route_to_branches(batch: Batch, members: Mapping[str, Mask], site: StageContext) -> Outputs:
     """Emits the rows of each branch, in the branches' order; counts which of them somebody reads."""
     read = [member for name, member in members.items() if site.is_read(name)]
     n_read = int(np.count_nonzero(reduce(np.logical_or, read))) if read else 0

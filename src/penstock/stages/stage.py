@@ -26,7 +26,7 @@ PlainRow = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class StageContext:
     """The step that a stage works for, and what the stage reports to.
 
     step      the step's name, for errors and for saved state
@@ -71,7 +71,7 @@ class Stage(Protocol):
 class StatelessStage(ABC):
     """One replica of a step that processes each batch by itself, whatever the watermark; nothing is saved."""
 
-    def __init__(self, up: Stream, site: Site) -> None:
+    def __init__(self, up: Stream, site: StageContext) -> None:
         self.up, self.site = up, site
 
     @abstractmethod

@@ -18,7 +18,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.table_join import TableJoin
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, ColumnView, Ints, Selection
-from penstock.stages.stage import Outputs, Site, StatelessStage
+from penstock.stages.stage import Outputs, StageContext, StatelessStage
 
 NO_MATCH = -1
 
@@ -29,7 +29,9 @@ class TableJoinStage(StatelessStage):
     table  the table, if the engine has read it already; None to read it here
     """
 
-    def __init__(self, op: TableJoin, up: Stream, site: Site, *, table: pa.Table | None = None) -> None:
+    def __init__(
+        self, op: TableJoin, up: Stream, site: StageContext, *, table: pa.Table | None = None
+    ) -> None:
         super().__init__(up, site)
         self._inner = op.how == "inner"
         self._down = op.outputs({IN: up})[OUT].schema

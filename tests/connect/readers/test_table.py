@@ -11,7 +11,7 @@ import pytest
 
 import penstock.read as read
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.row_batch import MAX_ROWS, RowBatch
+from penstock.connect.row_batch import MAX_ROWS, SourceRowBatch
 from penstock.errors import SchemaError
 from tests.support.reader_contents import cuts_of, rows_of
 
@@ -153,7 +153,7 @@ def test_single_rows_are_plain_and_say_the_same_as_batches_of_one() -> None:
     reader = read.rows(rows, schema=SIMPLE, batch=1)
     plain = list(reader.rows_or_batches())
     assert plain == rows
-    assert [RowBatch((row,), reader.schema, 0).rows for row in plain] == [
+    assert [SourceRowBatch((row,), reader.schema, 0).rows for row in plain] == [
         batch.rows for batch in reader.batches()
     ]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engines.spark import wire
-from penstock.engines.spark.wire import KeyPartitioner, Kind, WireRow, from_wire, pack, pack_pieces, to_wire
+from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, from_wire, pack, pack_pieces, to_wire
 from penstock.engines.wire import unpack_batch
 from penstock.stages.rows.batch import Batch
 from penstock.testing.strategies import rows
@@ -102,7 +102,7 @@ KEYED = pa.schema([("k", pa.string()), ("v", pa.float64())])
 @pytest.mark.slow
 @given(batches(KEYED, max_size=20), st.integers(1, 300))
 def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch, n_partitions: int) -> None:
-    partitioner = KeyPartitioner(("k", "v"), KEYED, n_partitions)
+    partitioner = WirePartitioner(("k", "v"), KEYED, n_partitions)
     whole = {row: part for part, rows in partitioner.partition(batch, 0) for row in _rows(rows)}
     assert sum(rows.num_rows for _, rows in partitioner.partition(batch, 0)) == batch.num_rows
     assert all(0 <= part < n_partitions for part in whole.values())
@@ -114,7 +114,7 @@ def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch,
 @pytest.mark.slow
 @given(batches(KEYED))
 def test_rows_without_a_key_stay_on_their_part(batch: Batch) -> None:
-    assert [part for part, _ in KeyPartitioner(None, KEYED, 8).partition(batch, 5)] == [5]
+    assert [part for part, _ in WirePartitioner(None, KEYED, 8).partition(batch, 5)] == [5]
 
 
 def _rows(batch: Batch) -> list[str]:

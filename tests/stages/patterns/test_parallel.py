@@ -15,7 +15,7 @@ from penstock.operators.window_specs import sliding
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.column import TimeType
 
 SCHEMA = pa.schema([("t", pa.int64())])
@@ -24,7 +24,9 @@ OP = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count()})
 
 
 def made(degree: int, pattern: str = "parallel") -> Pattern:
-    return decompose(OP, UP, degree, lambda: Site("w", None, Accounts(), ManualClock()), pattern=pattern)
+    return decompose(
+        OP, UP, degree, lambda: StageContext("w", None, Accounts(), ManualClock()), pattern=pattern
+    )
 
 
 def push(pattern: Pattern, *times: int, watermark: float) -> list[tuple[int, int]]:

@@ -15,7 +15,7 @@ from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns.partials import PARTIALS, PartialAggregateStage
 from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.column import TimeType
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
@@ -27,7 +27,7 @@ OP = KeyedWindows(
 
 
 def made(pattern: str, op: KeyedWindows = OP) -> Pattern:
-    return decompose(op, UP, 2, lambda: Site("w", None, Accounts(), ManualClock()), pattern=pattern)
+    return decompose(op, UP, 2, lambda: StageContext("w", None, Accounts(), ManualClock()), pattern=pattern)
 
 
 def batch(*rows: tuple[str, int, int | None]) -> Batch:

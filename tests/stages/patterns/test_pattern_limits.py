@@ -14,7 +14,7 @@ from penstock.operators.choices.patterns import possible_patterns
 from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
 from penstock.stages.patterns.pattern import decompose
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from tests.support.window_cases import ALL, REGISTERS, WIDE, joined
 from tests.support.windows import case
 
@@ -29,7 +29,7 @@ def all_of(rows: list[Any]) -> dict[str, int]:
 def refused(op: Windows) -> GraphError:
     up = case(op, [], schema=WIDE).up
     with pytest.raises(GraphError) as caught:
-        decompose(op, up, 3, lambda: Site("views", WHERE, Accounts(), ManualClock()))
+        decompose(op, up, 3, lambda: StageContext("views", WHERE, Accounts(), ManualClock()))
     assert (caught.value.step, caught.value.where) == ("views", WHERE)
     return caught.value
 

@@ -17,7 +17,7 @@ from penstock.stages.patterns.partials import PartialAggregateStage
 from penstock.stages.patterns.pattern import decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.snapshot import BY_KEY, BY_PARTITION
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.column import TimeType
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64())])
@@ -26,8 +26,8 @@ OP = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count(), "t": sp
 COUNTED = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count()})
 
 
-def site() -> Site:
-    return Site("w", None, Accounts(), ManualClock())
+def site() -> StageContext:
+    return StageContext("w", None, Accounts(), ManualClock())
 
 
 def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:

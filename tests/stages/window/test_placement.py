@@ -20,7 +20,7 @@ from penstock.kernels.windows.folds import build_fold_rule
 from penstock.operators import aggregates as spec
 from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.groups import Placement, choose_placement
 from tests.support.window_cases import WIDE
 from tests.support.windows import STEP, Case, Driven, case
@@ -31,7 +31,7 @@ ROWS = [[("a", 1, 1)]]
 
 def placed(*, totally_ordered: bool = False, folds: Sequence[Rule] = (), **changes: Any) -> Placement:
     op = KeyedWindows(**{"windows": tumbling(10), "aggregates": {"n": spec.count()}, **changes})
-    site = Site(STEP, WHERE, Accounts(), ManualClock())
+    site = StageContext(STEP, WHERE, Accounts(), ManualClock())
     return choose_placement(
         op, Case(op, [], schema=WIDE).up, site, totally_ordered=totally_ordered, folds=folds
     )

@@ -20,7 +20,7 @@ from penstock.operators.window_specs import count_window, session, sliding, tumb
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.assertions import difference
 from penstock.timing.watermark import SourceWatermark
@@ -84,7 +84,7 @@ class Replicas:
         self, case: Case, n: int, accounts: Accounts, saved: dict[int, bytes], clock: ManualClock
     ) -> None:
         self.case, self.n = case, n
-        sites = [Site(STEP, None, accounts, clock) for _ in range(n)]
+        sites = [StageContext(STEP, None, accounts, clock) for _ in range(n)]
         self.stages = [WindowStage(case.op, case.up, site, totally_ordered=case.numbered) for site in sites]
         for number, stage in enumerate(self.stages):
             stage.restore({bucket: data for bucket, data in saved.items() if bucket % n == number})
@@ -220,7 +220,7 @@ def saved_one() -> tuple[int, bytes]:
 
 def other(step: str = STEP, key: tuple[str, ...] = ("k",), **changes: Any) -> WindowStage:
     op = KeyedWindows(**{"windows": tumbling(10), "aggregates": {"n": spec.count()}, **changes})
-    site = Site(step, None, Accounts(), ManualClock())
+    site = StageContext(step, None, Accounts(), ManualClock())
     return WindowStage(op, Case(op, [], key=key).up, site)
 
 

@@ -15,7 +15,7 @@ from penstock.operators.stream import Stream
 from penstock.operators.window_specs import WindowSpec, count_window, session, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.column import TimeType
 
@@ -27,7 +27,7 @@ def results(window: WindowSpec, nanoseconds: int, aggregate: Aggregate) -> list[
     """What one row gives whose time column counts nanoseconds."""
     time = TimeType(pa.int64(), "ns")
     op = KeyedWindows(windows=window, aggregates={"found": aggregate})
-    stage = WindowStage(op, Stream(SCHEMA, time), Site("w", None, Accounts(), ManualClock()))
+    stage = WindowStage(op, Stream(SCHEMA, time), StageContext("w", None, Accounts(), ManualClock()))
     rows = pa.RecordBatch.from_arrays([pa.array([nanoseconds])], schema=SCHEMA)
     batch = Batch(rows, np.array([time.micros(nanoseconds)], np.int64))
     found = [*stage.on_batch(batch, -(2**62)), *stage.drain()]

@@ -20,7 +20,7 @@ from penstock.caller import find_definition, name_of
 from penstock.connect.batching import RowRange, check_size, to_source_batch
 from penstock.connect.conversion import cast_batch, convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
-from penstock.connect.row_batch import MAX_ROWS, RowBatch, RowConverter
+from penstock.connect.row_batch import MAX_ROWS, RowConverter, SourceRowBatch
 from penstock.errors import ConnectorError, PenstockError, SchemaError
 from penstock.expr.schema import parse_schema
 from penstock.expr.values import from_python
@@ -46,7 +46,7 @@ class IterableReader:
         """Yields rows from the beginning, as they come."""
         start = 0
         for item in self.rows_or_batches():
-            batch = RowBatch((item,), self.schema, start) if type(item) is dict else item
+            batch = SourceRowBatch((item,), self.schema, start) if type(item) is dict else item
             start += batch.num_rows + len(batch.bad)
             yield batch
 

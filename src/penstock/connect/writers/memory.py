@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from penstock.connect.conversion import concat_batches
 from penstock.connect.protocol import Delivery
-from penstock.connect.row_batch import Row, RowBatch
+from penstock.connect.row_batch import Row, SourceRowBatch
 from penstock.errors import ConnectorError
 
 Part: TypeAlias = Any
@@ -110,7 +110,7 @@ def _to_record_batches(parts: Iterable[Part], schema: pa.Schema) -> list[pa.Reco
     batches: list[pa.RecordBatch] = []
     for is_plain, group in groupby(parts, lambda part: isinstance(part, dict)):
         members = list(group)
-        batches += [RowBatch(members, schema, 0).rows] if is_plain else members
+        batches += [SourceRowBatch(members, schema, 0).rows] if is_plain else members
     return batches
 
 

@@ -39,7 +39,7 @@ from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import dataclass
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Step
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 
 _N_MANIFESTS = 2
 """The number of manifests that are kept; state that only older ones refer to is removed."""
@@ -335,7 +335,7 @@ def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) 
     (piece,) = files.read({bucket: handle}, step.name).values()
     if form_of(piece, step.name) == form:
         return handles
-    site = Site(step.name, step.where, Accounts(), WallClock())
+    site = StageContext(step.name, step.where, Accounts(), WallClock())
     pieces = convert_state(files.read(handles, step.name), form, step.op, step.up, site)
     return files.write(manifest.rounds, "converted", {step.name: pieces})[step.name]
 

@@ -27,7 +27,7 @@ from penstock.operators.split import Split
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
 from penstock.stages.build import build_stage
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 
 _PIPELINED = "each fed by the replica before it: no shuffle"
 _PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before the exchange"
@@ -75,7 +75,7 @@ def holds_gil(step: Step) -> bool:
 
 
 def _is_compiled(step: Step) -> bool:
-    stage = build_stage(step.op, step.up, Site(step.name, step.where, Accounts(), WallClock()))
+    stage = build_stage(step.op, step.up, StageContext(step.name, step.where, Accounts(), WallClock()))
     lines: list[str] = stage.explain()  # type: ignore[attr-defined]  # every stage of a function has it
     return any("is compiled by Numba" in line for line in lines)
 

@@ -35,7 +35,7 @@ from penstock.operators.ends import Source
 from penstock.operators.op import OUT
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.source import SourceStage
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.watermark import BEFORE_ALL
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class StreamSteps:
         """Runs the rows of a stream through the steps, batch by batch."""
         source, op, clock = self.source, self.source.op, WallClock()
         assert isinstance(op, Source), "a plan begins with a source"
-        stage = SourceStage(op, Site(source.name, source.where, Accounts(), clock))
+        stage = SourceStage(op, StageContext(source.name, source.where, Accounts(), clock))
         task = None if self.fragment is None else FragmentTask(self.fragment, 0)
         steps = () if self.fragment is None else self.fragment.fragment.steps
         advances = {step.name: WatermarkAdvance(BEFORE_ALL, BEFORE_ALL, over=False) for step in steps}

@@ -96,7 +96,7 @@ def report(kind: Kind, round_: int, partition: int, message: Mapping[str, Any]) 
     return WireRow(DRIVER, kind, NO_EDGE, round_, partition, json.dumps(message).encode())
 
 
-class KeyPartitioner:
+class WirePartitioner:
     """Sends rows to the partition of their key's bucket; rows without a key stay on their partition."""
 
     def __init__(self, key: Key | None, schema: pa.Schema, n_partitions: int) -> None:

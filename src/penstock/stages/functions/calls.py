@@ -28,7 +28,7 @@ from penstock.stages import policy
 from penstock.stages.functions.errors import HINT, ErrorContext, RowErrors
 from penstock.stages.functions.rows import RowValidator, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.stage import Outputs, PlainRow, RowStep, Site
+from penstock.stages.stage import Outputs, PlainRow, RowStep, StageContext
 
 Result = TypeVar("Result")
 ONE = np.ones(1, np.bool_)
@@ -122,7 +122,7 @@ class BatchCaller:
     call   this replica's own copy of it
     """
 
-    def __init__(self, function: BatchFunction, op: Op, up: Stream, site: Site) -> None:
+    def __init__(self, function: BatchFunction, op: Op, up: Stream, site: StageContext) -> None:
         self._function, self._site = function, site
         self._call = own_copy(function.call)
         self._down = op.outputs({IN: up})[OUT].schema

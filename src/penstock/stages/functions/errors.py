@@ -12,7 +12,7 @@ from penstock.frozen import dataclass
 from penstock.operators.op import OnError, error_schema
 from penstock.operators.row import Row
 from penstock.stages.rows.batch import Batch, Mask
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 
 HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sends them to .errors'
 
@@ -39,7 +39,7 @@ class RowErrors:
 
     def __init__(
         self,
-        site: Site,
+        site: StageContext,
         on_error: str,
         schema: pa.Schema,
         find_context: Callable[[dict[str, object]], ErrorContext] | None = None,

@@ -34,7 +34,7 @@ from penstock.stages.snapshot import (
     read_fingerprint,
     window_fingerprint,
 )
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.groups import WindowGroup
 from penstock.stages.window.stage import PENDING, Emitted, WindowStage
 from penstock.stages.window.store import ClosedWindows, StateBatches, unique_slots
@@ -52,7 +52,7 @@ class ParallelStage(WindowStage):
         self,
         op: Windows,
         up: Stream,
-        site: Site,
+        site: StageContext,
         partitioner: WindowPartitioner,
         replica: int,
         *,
@@ -167,7 +167,7 @@ def form_of(piece: bytes, step: str) -> str:
 
 
 def convert_state(
-    saved: Pieces, form: str, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False
+    saved: Pieces, form: str, op: Windows, up: Stream, site: StageContext, *, totally_ordered: bool = False
 ) -> Pieces:
     """Return all pieces of a step in another form: by key, or by virtual partition.
 

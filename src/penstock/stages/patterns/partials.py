@@ -38,7 +38,7 @@ from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import NEVER
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import WindowAccumulator, to_counts
 from penstock.stages.window.groups import WindowGroup, window_groups
 from penstock.stages.window.stage import Emitted, WindowStage
@@ -173,7 +173,7 @@ class _DecomposedStage(WindowStage):
     buffers_rows = False
     store: ClassVar[type[TimeStore]]
 
-    def __init__(self, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False) -> None:
+    def __init__(self, op: Windows, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> None:
         super().__init__(op, up, site, totally_ordered=totally_ordered)
         self.format = PartialFormat(up, self._layout.accumulators)
 

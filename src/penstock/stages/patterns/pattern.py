@@ -36,7 +36,7 @@ from penstock.stages.patterns.partitioners import (
     WindowPartitioner,
 )
 from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
-from penstock.stages.stage import Site, Stage
+from penstock.stages.stage import Stage, StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.timing.windows import TimeWindow
 
@@ -80,7 +80,7 @@ def decompose(
     op: Windows,
     up: Stream,
     degree: int,
-    new_site: Callable[[], Site],
+    new_site: Callable[[], StageContext],
     *,
     pattern: str | None = None,
     totally_ordered: bool = False,

@@ -57,7 +57,7 @@ def rows_before(slots: Ints, ends: Ints) -> RowPredicate:
 
 
 @dataclass(slots=True)
-class Block:
+class RowBlock:
     """Some rows, those that are still there, and the least of all times."""
 
     rows: InputRows
@@ -66,7 +66,7 @@ class Block:
     least: int
 
     @classmethod
-    def of(cls, rows: InputRows) -> Block:
+    def of(cls, rows: InputRows) -> RowBlock:
         """Return a block with all of its rows there."""
         return cls(rows, all_rows(rows), len(rows.slots), int(rows.times.min()))
 
@@ -79,7 +79,7 @@ class RowBlocks:
     """Rows of all slots, in no order."""
 
     def __init__(self) -> None:
-        self._blocks: list[Block] = []
+        self._blocks: list[RowBlock] = []
         self._n_rows = no_ints()  # by slot
 
     def __len__(self) -> int:
@@ -104,12 +104,12 @@ class RowBlocks:
         if not len(rows.slots):
             return
         self._count(rows.slots, 1)
-        self._blocks.append(Block.of(rows))
+        self._blocks.append(RowBlock.of(rows))
         while (
             len(self._blocks) > 1 and self._blocks[-2].n_there <= self._blocks[-1].n_there < MAX_MERGED_ROWS
         ):
             last, before = self._blocks.pop(), self._blocks.pop()
-            self._blocks.append(Block.of(concat_rows([before.pack(), last.pack()])))
+            self._blocks.append(RowBlock.of(concat_rows([before.pack(), last.pack()])))
 
     def find(self, where: RowPredicate = all_rows, *, below: int | None = None) -> InputRows | None:
         """Return the rows with time < below for which `where` is true; None if there are none."""
@@ -126,7 +126,7 @@ class RowBlocks:
             block.n_there -= len(part.slots)
             self._count(part.slots, -1)
         self._blocks = [
-            Block.of(block.pack()) if 2 * block.n_there < len(block.there) else block
+            RowBlock.of(block.pack()) if 2 * block.n_there < len(block.there) else block
             for block in self._blocks
             if block.n_there
         ]
@@ -141,7 +141,7 @@ class RowBlocks:
             self._n_rows = np.append(self._n_rows, np.zeros(more, np.int64))
         np.add.at(self._n_rows, slots, change)
 
-    def _select_blocks(self, where: RowPredicate, below: int | None) -> Iterator[tuple[Block, Mask]]:
+    def _select_blocks(self, where: RowPredicate, below: int | None) -> Iterator[tuple[RowBlock, Mask]]:
         for block in self._blocks:
             if below is not None and block.least >= below:
                 continue

@@ -32,7 +32,7 @@ from penstock.operators.op import Op
 from penstock.operators.row import Row
 from penstock.operators.stream import Stream
 from penstock.stages.snapshot import HINT
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 
 FACTORIES: Mapping[str, Callable[[], Any] | None] = {
     "none": None,
@@ -303,7 +303,7 @@ class StateCodec:
     """
 
     def __init__(
-        self, op: Op, up: Stream, site: Site, function: RowFunction, new_state: Callable[[], Any]
+        self, op: Op, up: Stream, site: StageContext, function: RowFunction, new_state: Callable[[], Any]
     ) -> None:
         self._up, self._site, self._function, self._new_state = up, site, function, new_state
         self.fingerprint = {

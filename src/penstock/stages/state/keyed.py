@@ -33,7 +33,7 @@ from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
 from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
 from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
-from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, Site
+from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, StageContext
 from penstock.stages.state.codec import StateCodec
 
 EmitRow = Callable[[PlainRow, Any], PlainRow | None]
@@ -47,7 +47,7 @@ class KeyedStage(BucketedStage, RowStage):
     """
 
     def __init__(
-        self, op: Op, up: Stream, site: Site, function: RowFunction, new_state: Callable[[], Any]
+        self, op: Op, up: Stream, site: StageContext, function: RowFunction, new_state: Callable[[], Any]
     ) -> None:
         self.up, self.site, self._function = up, site, function
         self.down = op.outputs({IN: up})[OUT].schema

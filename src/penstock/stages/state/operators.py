@@ -20,14 +20,14 @@ from penstock.stages.functions.calls import RowResults, check_rows, check_truth
 from penstock.stages.functions.rows import RowValidator
 from penstock.stages.map import expand_rows, filter_rows
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.stage import PlainRow, Site
+from penstock.stages.stage import PlainRow, StageContext
 from penstock.stages.state.keyed import EmitRow, KeyedStage
 
 
 class UserStateStage(KeyedStage):
     """`fn(row, state)`, which may change the state object it is given."""
 
-    def __init__(self, op: Map | Filter | FlatMap, up: Stream, site: Site) -> None:
+    def __init__(self, op: Map | Filter | FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, RowFunction), "only row functions keep state"
         assert op.state is not None, "a step without state has a stage of its own"
         self._call = own_copy(op.how.call)
@@ -88,7 +88,7 @@ class StateFlatMap(UserStateStage):
 class AccumulateStage(KeyedStage):
     """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
 
-    def __init__(self, op: Accumulate, up: Stream, site: Site) -> None:
+    def __init__(self, op: Accumulate, up: Stream, site: StageContext) -> None:
         self._call, self._state = own_copy(op.how.call), RowValidator(op.state_schema)
         self._is_plain = exact_type_check(op.state_schema.field(0).type)
         self._only_field = op.state_schema.field(0) if len(op.state_schema) == 1 else None

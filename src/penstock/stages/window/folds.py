@@ -44,7 +44,7 @@ from penstock.stages.functions.rows import plain_rows_of
 from penstock.stages.functions.windows import SKIPPED, FoldCaller, WindowFunctionFailure
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import Values
-from penstock.stages.stage import PlainRow, Site
+from penstock.stages.stage import PlainRow, StageContext
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
 Floats = npt.NDArray[np.float64]
@@ -256,7 +256,7 @@ def locate_row(slots: Ints | None, times: Ints) -> Iterator[None]:
 
 @contextmanager
 def report_combine_failure(
-    folds: Sequence[AccumulatorFold], site: Site, describe: Callable[[WindowRef], str]
+    folds: Sequence[AccumulatorFold], site: StageContext, describe: Callable[[WindowRef], str]
 ) -> Iterator[None]:
     """Name the function, the step and the window where a store could not combine parts."""
     try:

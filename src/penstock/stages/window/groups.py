@@ -37,7 +37,7 @@ from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.options import Cuda
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import InputRows
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import WindowAccumulator
 from penstock.stages.window.store import ClosedWindows, Decided, StateBatches, WindowStore, unique_slots
 from penstock.stages.window.time_store import TimeStore
@@ -217,7 +217,7 @@ class Placement:
 
 
 def choose_placement(
-    op: Windows, up: Stream, site: Site, *, totally_ordered: bool, folds: Sequence[Rule] = ()
+    op: Windows, up: Stream, site: StageContext, *, totally_ordered: bool, folds: Sequence[Rule] = ()
 ) -> Placement:
     """Choose the device of a step; `folds` are the rules of users' combines."""
     refusal = device_refusal(op, up, totally_ordered=totally_ordered)

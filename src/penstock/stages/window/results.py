@@ -29,7 +29,7 @@ from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.arrays import build_column, build_time_column
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import NOT_LIFTED, Objects
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import AggregatePlan, SketchPlan, SumOverflow
 from penstock.stages.window.folds import WindowRef
 from penstock.stages.window.inputs import InputEvaluator
@@ -47,7 +47,7 @@ class ResultBuilder:
         plans: dict[str, AggregatePlan | SketchPlan],
         inputs: InputEvaluator,
         keys: KeySlots,
-        site: Site,
+        site: StageContext,
     ) -> None:
         self._op, self._up, self._keys, self._site = op, up, keys, site
         self._plans, self._inputs = plans, inputs

@@ -47,7 +47,7 @@ from penstock.stages.snapshot import (
     ChangedBuckets,
     window_fingerprint,
 )
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
 from penstock.stages.window.admission import Admission
 from penstock.stages.window.folds import report_combine_failure
@@ -81,7 +81,7 @@ class WindowStage(BucketedStage):
     form: ClassVar[str] = BY_KEY
     buffers_rows: ClassVar[bool] = True
 
-    def __init__(self, op: Windows, up: Stream, site: Site, *, totally_ordered: bool = False) -> None:
+    def __init__(self, op: Windows, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> None:
         self.site, self._up, self._op = site, up, op
         self._resolved = op.resolve(up)
         aggregates = op.aggregates or {}

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
+from penstock.engines.local.elastic.controller import THREADS, Limits, ScalingDecision, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sample, StepSample
 from tests.support.elastic_samples import sample, step
 
 
-def changes(decisions: list[Decision]) -> dict[str, tuple[int, int]]:
+def changes(decisions: list[ScalingDecision]) -> dict[str, tuple[int, int]]:
     return {d.step: (d.before, d.after) for d in decisions}
 
 

@@ -19,7 +19,7 @@ from penstock import col
 from penstock.accounts import Accounts
 from penstock.engines.local.processes.pool import ProcessPool
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site, StatelessStage
+from penstock.stages.stage import StageContext, StatelessStage
 from tests.support.process_runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
 
 
@@ -60,7 +60,7 @@ def pool_of(function: Callable[[Any], dict[str, int]]) -> tuple[ProcessPool, Sta
     numbers(graph, 3).map(function, schema=NUMBERS, name="alone").sink(ps.write.memory())
     plan = graph.plan()
     processes = ProcessPool(plan, "process", ps.ManualClock())
-    stage = processes.stage_of(plan["alone"], 0, Site("alone", None, Accounts(), ps.ManualClock()))
+    stage = processes.stage_of(plan["alone"], 0, StageContext("alone", None, Accounts(), ps.ManualClock()))
     assert isinstance(stage, StatelessStage), "a map has no state"
     return processes, stage
 

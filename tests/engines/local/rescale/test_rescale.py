@@ -24,7 +24,7 @@ from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.local.checkpoint import CheckpointCoordinator
 from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.rescale import KeyGroupAssignment, initial_owners, reassign_buckets
+from penstock.engines.local.rescale.rescale import BucketAssignment, initial_owners, reassign_buckets
 from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.local.tasks.chain import StageStep
@@ -199,7 +199,7 @@ def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
     assert len([each for each in asking.scaling.active_tasks() if each.step == "moved"]) == 3
 
 
-def assert_state_is_at_home(run: Runtime, assignment: KeyGroupAssignment) -> None:
+def assert_state_is_at_home(run: Runtime, assignment: BucketAssignment) -> None:
     """No replica has state of a bucket that another owns."""
     for chained in [chained for task in run.graph.tasks for chained in task.chain]:
         if isinstance(chained, StageStep) and isinstance(chained.stage, BucketedStage):

@@ -18,7 +18,7 @@ from penstock.operators.op import LATE, OUT
 from penstock.plan.plan import Step
 from penstock.stages.patterns.partials import PARTIALS
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.assertions import difference
 
@@ -33,8 +33,8 @@ def step() -> Step:
     return next(each for each in graph.steps if each.name == "w")
 
 
-def site(accounts: Accounts) -> Site:
-    return Site("w", None, accounts, ManualClock())
+def site(accounts: Accounts) -> StageContext:
+    return StageContext("w", None, accounts, ManualClock())
 
 
 def rows(times: list[int]) -> Batch:

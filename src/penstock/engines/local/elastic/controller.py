@@ -28,7 +28,7 @@ THREADS = "(threads)"  # stands where a decision names a step, and cannot be a s
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ScalingDecision:
     """A change of the number of threads, or of the replicas of a step, and its reason."""
 
     step: str
@@ -67,7 +67,7 @@ def find_bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[Ste
     return [step for step in steps if step.full_in >= congestion and step.full_out < congestion]
 
 
-def add_replicas(sample: Sample, limits: Limits) -> list[Decision]:
+def add_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     """Returns the replicas to add; none if nothing is congested, or if all threads are busy anyway.
 
     Algorithm 9 of C-Stream says whether. The demand says how far and for whom: the bottleneck gets the
@@ -89,11 +89,11 @@ def add_replicas(sample: Sample, limits: Limits) -> list[Decision]:
     for step in slow:
         if step.replicas < step.most:
             reason = f"its input is full {step.full_in:.0%} of the time"
-            return [Decision(step.step, step.replicas, step.replicas + 1, reason)]
+            return [ScalingDecision(step.step, step.replicas, step.replicas + 1, reason)]
     return []
 
 
-def _grow(step: StepSample, wanted: float, slow: StepSample) -> Decision | None:
+def _grow(step: StepSample, wanted: float, slow: StepSample) -> ScalingDecision | None:
     after = min(step.most, ceil(wanted - 1e-9))
     if after <= step.replicas:
         return None
@@ -105,10 +105,10 @@ def _grow(step: StepSample, wanted: float, slow: StepSample) -> Decision | None:
         reason = (
             f'"{slow.step}" is slow now, and this step would be next: there is work for {wanted:.1f} replicas'
         )
-    return Decision(step.step, step.replicas, after, reason)
+    return ScalingDecision(step.step, step.replicas, after, reason)
 
 
-def remove_replicas(sample: Sample, limits: Limits) -> list[Decision]:
+def remove_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     """Returns the replicas to remove: those that neither the sources nor all threads can keep busy.
 
     The paper never removes replicas; here a step with more than one whole replica too many gives them up.
@@ -122,11 +122,11 @@ def remove_replicas(sample: Sample, limits: Limits) -> list[Decision]:
         after = max(step.least, ceil(wanted[step.step] + 0.5))
         if after < step.replicas and step.most > 1:
             reason = f"there is work for {wanted[step.step]:.1f} replicas"
-            decisions.append(Decision(step.step, step.replicas, after, reason))
+            decisions.append(ScalingDecision(step.step, step.replicas, after, reason))
     return decisions
 
 
-def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> Decision | None:
+def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> ScalingDecision | None:
     """Returns a change of the number of threads, or None; `replicas` are the next period's (C-Stream, 4.1).
 
     Above `high` there is more work than threads, below `low` more threads than work. C-Stream then moves by
@@ -140,7 +140,7 @@ def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> 
     grown = any(replicas[step.step] > step.replicas for step in sample.steps)
     if n > limits.most_threads or n < limits.least_threads:
         after = min(max(n, limits.least_threads), limits.most_threads)
-        return Decision(THREADS, n, after, f"{n} threads are outside the limits")
+        return ScalingDecision(THREADS, n, after, f"{n} threads are outside the limits")
     if used > limits.high or grown:
         useful = min(useful_threads(sample, replicas), limits.most_threads)
         after = max(n, useful) if grown else max(min(n + 1, limits.most_threads), useful)
@@ -155,7 +155,7 @@ def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> 
         reason = f"utilisation {used:.2f} is below {limits.low}"
     else:
         return None
-    return Decision(THREADS, n, after, reason) if after != n else None
+    return ScalingDecision(THREADS, n, after, reason) if after != n else None
 
 
 GAIN = 0.02  # what added threads or replicas must bring
@@ -173,7 +173,7 @@ def is_other_load(now: int, then: int) -> bool:
 class Trial:
     """A change on trial, the sample of the period before it, and the speed-up that it promised."""
 
-    decisions: tuple[Decision, ...]
+    decisions: tuple[ScalingDecision, ...]
     before: Sample
     promised: float = 1.0
 
@@ -217,7 +217,7 @@ class Holds:
         self._periods = periods
         self._holds: dict[str, _Hold] = {}
 
-    def hold(self, decisions: Sequence[Decision], period: int, throughput: int) -> None:
+    def hold(self, decisions: Sequence[ScalingDecision], period: int, throughput: int) -> None:
         """Holds what these decisions changed for a while."""
         for decision in decisions:
             last = self._holds.get(decision.step)
@@ -231,7 +231,7 @@ class Holds:
             step: hold for step, hold in self._holds.items() if not is_other_load(throughput, hold.throughput)
         }
 
-    def filter(self, decisions: Sequence[Decision], period: int) -> list[Decision]:
+    def filter(self, decisions: Sequence[ScalingDecision], period: int) -> list[ScalingDecision]:
         """Returns the decisions that no hold forbids."""
         return [d for d in decisions if d.step not in self._holds or period >= self._holds[d.step].until]
 
@@ -248,13 +248,13 @@ class ScalingPolicy:
         )
         self._period = 0
 
-    def decide(self, sample: Sample) -> list[Decision]:
+    def decide(self, sample: Sample) -> list[ScalingDecision]:
         """Returns what to change before the next period; empty to leave everything as it is."""
         self._period += 1
         trial, self._trial = self._trial, None
         if trial is not None and (failure := trial.failure(sample, self._limits.congestion)):
             self._holds.hold(trial.decisions, self._period, trial.before.throughput)
-            return [Decision(d.step, d.after, d.before, failure) for d in trial.decisions]
+            return [ScalingDecision(d.step, d.after, d.before, failure) for d in trial.decisions]
         self._holds.lift(sample.throughput)
         decisions = self._undo_most(trial, sample) if trial is not None else []
         decisions = decisions or self._change(sample)
@@ -262,7 +262,7 @@ class ScalingPolicy:
             self._trial = Trial(tuple(decisions), sample, _expected_speed_up(sample, decisions))
         return decisions
 
-    def _undo_most(self, trial: Trial, sample: Sample) -> list[Decision]:
+    def _undo_most(self, trial: Trial, sample: Sample) -> list[ScalingDecision]:
         """Removes most of a disappointing growth: goes back to the threads that can have done the work.
 
         To do g times as much takes g times as many busy threads, if the others were of any use. From there
@@ -280,9 +280,9 @@ class ScalingPolicy:
         if after >= sample.threads:
             return []
         reason = f"{trial.promised:.1f} times the work was expected, {trial.gain(sample):.1f} needs no more"
-        return [Decision(THREADS, sample.threads, after, reason)]
+        return [ScalingDecision(THREADS, sample.threads, after, reason)]
 
-    def _change(self, sample: Sample) -> list[Decision]:
+    def _change(self, sample: Sample) -> list[ScalingDecision]:
         careful = self._is_careful(sample)
         most = min(self._limits.most_threads, 2 * sample.threads) if careful else self._limits.most_threads
         limits = replace(self._limits, most_threads=most)
@@ -307,7 +307,7 @@ class ScalingPolicy:
         return self._careful_at is not None
 
 
-def _expected_speed_up(sample: Sample, decisions: Sequence[Decision]) -> float:
+def _expected_speed_up(sample: Sample, decisions: Sequence[ScalingDecision]) -> float:
     """Returns the speed-up to expect of the decisions, if nothing but threads is scarce."""
     after = {decision.step: decision.after for decision in decisions}
     replicas = {step.step: after.get(step.step, step.replicas) for step in sample.steps}

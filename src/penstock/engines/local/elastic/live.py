@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
-from penstock.engines.local.elastic.controller import THREADS, Decision, Limits, ScalingPolicy
+from penstock.engines.local.elastic.controller import THREADS, Limits, ScalingDecision, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
 from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.errors import EngineError, PenstockError
@@ -83,7 +83,7 @@ class ElasticController:
         if self._thread.is_alive():
             self._thread.join()
 
-    def adapt(self) -> list[Decision]:
+    def adapt(self) -> list[ScalingDecision]:
         """Decides at the end of a period, carries decisions out and reports them."""
         run = self._run
         n_before, self._n_rescaling = self._n_rescaling, self._n_rescaling + 1 if run.is_rescaling() else 0
@@ -100,7 +100,7 @@ class ElasticController:
             self._events(ScaleDecided(now, decision.step, decision.before, decision.after, decision.reason))
         return decisions
 
-    def _carry_out(self, decision: Decision) -> bool:
+    def _carry_out(self, decision: ScalingDecision) -> bool:
         if decision.step == THREADS:
             self._run.set_threads(decision.after)
             return True

@@ -16,7 +16,7 @@ from penstock.engines.local.topology.groups import Role, TaskGroup, split_into_g
 from penstock.errors import EngineError
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
-from penstock.stages.stage import Site, Stage, StatelessStage
+from penstock.stages.stage import Stage, StageContext, StatelessStage
 
 if TYPE_CHECKING:
     from penstock.engines.local.processes.stage import WorkerChoice
@@ -56,7 +56,7 @@ class ProcessPool:
         """Returns the ids of the processes."""
         return [worker.pid for worker in self.workers]
 
-    def stage_of(self, step: Step, replica: int, site: Site, *, ordered: bool = False) -> Stage:
+    def stage_of(self, step: Step, replica: int, site: StageContext, *, ordered: bool = False) -> Stage:
         """Returns the stage of a step: its own, or one that calls a worker process.
 
         ordered  whether its rows are totally ordered

@@ -32,7 +32,7 @@ from penstock.errors import EngineError
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
 from penstock.stages.build import build_stage
-from penstock.stages.stage import Site, Stage
+from penstock.stages.stage import Stage, StageContext
 
 N_FRAMES = 3
 """Frames to show where none is the user's."""
@@ -77,7 +77,7 @@ class HostedStep:
     def reset(self) -> None:
         """Builds a new stage, with no state and empty accounts."""
         self.accounts = Accounts()
-        site = Site(self.step.name, self.step.where, self.accounts, self.clock, self.read)
+        site = StageContext(self.step.name, self.step.where, self.accounts, self.clock, self.read)
         self.stage = build_stage(self.step.op, self.step.up, site)
 
     def take_counts(self) -> dict[str, Any]:

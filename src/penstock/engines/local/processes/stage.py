@@ -20,7 +20,7 @@ from penstock.engines.local.processes.worker import Worker
 from penstock.engines.wire import failure_from_dict, pack_batch, unpack_batch
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Site, StatelessStage
+from penstock.stages.stage import StageContext, StatelessStage
 from penstock.timing.watermark import BEFORE_ALL
 
 Outputs = Iterator[tuple[str, Batch]]
@@ -39,7 +39,7 @@ class RemoteStep:
     index  its position among the steps that the worker hosts
     """
 
-    def __init__(self, worker: Worker, index: int, step: Step, site: Site) -> None:
+    def __init__(self, worker: Worker, index: int, step: Step, site: StageContext) -> None:
         self._worker, self._index, self.step, self.site = worker, index, step, site
         self._fresh = True
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.local.channels.channel import BROKEN, Channel, ControlMessage
-from penstock.engines.local.rescale.rescale import KeyGroupAssignment, Rescale
+from penstock.engines.local.rescale.rescale import BucketAssignment, Rescale
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask, Task
@@ -32,7 +32,7 @@ class Barrier:
     still open. So nothing from after the rescale is read before everything from before it.
     """
 
-    def __init__(self, task: InputTask, assignment: KeyGroupAssignment, channels: Sequence[Channel]) -> None:
+    def __init__(self, task: InputTask, assignment: BucketAssignment, channels: Sequence[Channel]) -> None:
         self.task, self.assignment, self.channels = task, assignment, tuple(channels)
         self._arriving: Rescale | None = None
         self._last: Rescale | None = None
@@ -69,7 +69,7 @@ class HandoverBarrier(Barrier):
     to_peer, from_peer  replica -> the channel to it, and from it
     """
 
-    def __init__(self, task: InputTask, assignment: KeyGroupAssignment, channels: Sequence[Channel]) -> None:
+    def __init__(self, task: InputTask, assignment: BucketAssignment, channels: Sequence[Channel]) -> None:
         super().__init__(task, assignment, channels)
         self._chain: Sequence[ChainedStep] = task.chain
         stages = (chained.stage for chained in self._chain if isinstance(chained, StageStep))
@@ -177,7 +177,7 @@ def _install(barrier: Barrier) -> None:
 
 def _install_handover(
     dispatcher: Dispatcher,
-    assignment: KeyGroupAssignment,
+    assignment: BucketAssignment,
     replicas: Replicas,
     channels: Sequence[Sequence[Channel]],
 ) -> None:
@@ -196,7 +196,7 @@ def _install_handover(
                 sender.to_peer[receiver.task.replica] = receiver.from_peer[sender.task.replica] = channel
 
 
-def _pin_if_sources_differ(graph: ExecutionGraph, assignment: KeyGroupAssignment, replicas: Replicas) -> None:
+def _pin_if_sources_differ(graph: ExecutionGraph, assignment: BucketAssignment, replicas: Replicas) -> None:
     """Keeps the number of replicas where sources of several round groups meet and one of them may be silent.
 
     A barrier waits for the end of a round of each group: a silent source would hold up the rescale and all

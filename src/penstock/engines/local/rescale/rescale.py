@@ -63,7 +63,7 @@ class Rescale(ControlMessage):
 
     __slots__ = ("assignment", "before", "n", "owners", "rounds")
 
-    def __init__(self, assignment: KeyGroupAssignment, n: int) -> None:
+    def __init__(self, assignment: BucketAssignment, n: int) -> None:
         self.assignment, self.n = assignment, n
         self.before, self.owners = assignment.owners, reassign_buckets(assignment.owners, n)
         self.rounds: dict[int, int] = {}
@@ -75,7 +75,7 @@ class Rescale(ControlMessage):
                 barrier.arrive(channel, self)
 
 
-class KeyGroupAssignment:
+class BucketAssignment:
     """Which replica of a keyed step owns which bucket.
 
     step          the step
@@ -99,11 +99,11 @@ class Rescaler:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._requests: deque[tuple[KeyGroupAssignment, int]] = deque()
+        self._requests: deque[tuple[BucketAssignment, int]] = deque()
         self._n_waiting_barriers = 0
         self.current: Rescale | None = None
 
-    def request(self, assignment: KeyGroupAssignment, n: int) -> bool:
+    def request(self, assignment: BucketAssignment, n: int) -> bool:
         """Rescales to `n` replicas as soon as possible; a later request for the step replaces this one."""
         if not 1 <= n <= assignment.max_replicas:
             return False
@@ -118,7 +118,7 @@ class Rescaler:
         """Returns whether a rescale is running or requested."""
         return self.current is not None or bool(self._requests)
 
-    def is_requested(self, assignment: KeyGroupAssignment) -> bool:
+    def is_requested(self, assignment: BucketAssignment) -> bool:
         """Returns whether a rescale of this step is running or requested."""
         rescale = self.current
         if rescale is not None and rescale.assignment is assignment:
@@ -140,7 +140,7 @@ class Rescaler:
         with self._lock:
             self._count_down(rescale)
 
-    def leave(self, assignment: KeyGroupAssignment, last: Rescale | None) -> None:
+    def leave(self, assignment: BucketAssignment, last: Rescale | None) -> None:
         """Removes an ended task from those that rescales wait for; `last` is the last one it has passed."""
         with self._lock:
             assignment.n_barriers -= 1
@@ -164,7 +164,7 @@ class Rescaler:
                 self.current = Rescale(assignment, n)
 
 
-class KeyGroupOutput(Output):
+class BucketOutput(Output):
     """Sends rows to the replica that owns the bucket of their key."""
 
     def __init__(
@@ -174,7 +174,7 @@ class KeyGroupOutput(Output):
         partitioner: KeyPartitioner,
         batch_size: int | None,
         *,
-        assignment: KeyGroupAssignment,
+        assignment: BucketAssignment,
     ) -> None:
         super().__init__(port, channels, batch_size)
         self._partitioner, self._assignment = partitioner, assignment

@@ -47,7 +47,7 @@ from penstock.operators.window_specs import SessionSpec
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
-from penstock.stages.stage import Site, Stage, StatelessStage
+from penstock.stages.stage import Stage, StageContext, StatelessStage
 
 if TYPE_CHECKING:
     from penstock.stages.patterns.pattern import Pattern
@@ -224,11 +224,11 @@ class TaskBuilder:
             return StatelessStep(step, stage, accounts)
         return StageStep(step, stage, accounts, delay)
 
-    def _site(self, step: Step, accounts: Accounts) -> Site:
+    def _site(self, step: Step, accounts: Accounts) -> StageContext:
         read_ports = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
         listens = self._progress.has_listener
         reasons = self._progress.reasons.setdefault(step.name, []) if listens else None
-        return Site(step.name, step.where, accounts, self._clock, read_ports, reasons)
+        return StageContext(step.name, step.where, accounts, self._clock, read_ports, reasons)
 
 
 def _accounts(stage: Stage) -> Accounts:

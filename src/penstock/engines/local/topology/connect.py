@@ -191,12 +191,12 @@ class ChannelBuilder:
             by_key = KeyPartitioner(schema, head.up.key, group.width)
             if not can_rescale(group):
                 return PartitionedOutput(ref.port, channels, by_key, batch_size)
-            from penstock.engines.local.rescale.rescale import KeyGroupAssignment, KeyGroupOutput, Rescaler
+            from penstock.engines.local.rescale.rescale import BucketAssignment, BucketOutput, Rescaler
 
             self._progress.rescaler = self._progress.rescaler or Rescaler()
-            initial = KeyGroupAssignment(head.name, self._progress.rescaler, head.degree.least, group.width)
+            initial = BucketAssignment(head.name, self._progress.rescaler, head.degree.least, group.width)
             assignment = self._graph.assignments.setdefault(group.number, initial)
-            return KeyGroupOutput(ref.port, channels, by_key, batch_size, assignment=assignment)
+            return BucketOutput(ref.port, channels, by_key, batch_size, assignment=assignment)
         if self._in_rounds:
             return EvenSplitOutput(ref.port, channels, schema, n_active=head.degree.least)
         sequenced = self._is_sequenced(producer, consumer)

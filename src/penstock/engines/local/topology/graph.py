@@ -19,7 +19,7 @@ from penstock.operators.process import Process
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
-    from penstock.engines.local.rescale.rescale import KeyGroupAssignment
+    from penstock.engines.local.rescale.rescale import BucketAssignment
     from penstock.stages.patterns.pattern import Pattern
 
 
@@ -54,7 +54,7 @@ class ExecutionGraph:
     writers: dict[str, SinkWriter] = field(default_factory=dict)
     collections: dict[Ref, CollectedRows] = field(default_factory=dict)
     elastic_outputs: dict[str, list[RoundRobinOutput | EvenSplitOutput]] = field(default_factory=dict)
-    assignments: dict[int, KeyGroupAssignment] = field(default_factory=dict)
+    assignments: dict[int, BucketAssignment] = field(default_factory=dict)
 
     def accounts(self) -> Mapping[str, Accounts]:
         """Returns what became of the rows of every step so far.

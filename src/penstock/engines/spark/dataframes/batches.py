@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.engines.spark.dataframes.window_task import ExecutionPath, WindowTask
 from penstock.engines.spark.types import from_spark
-from penstock.engines.spark.wire import KeyPartitioner, pack_pieces
+from penstock.engines.spark.wire import WirePartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
 from penstock.stages.patterns.partials import PARTIALS
 from penstock.stages.rows.batch import Batch, concat_batches
@@ -35,7 +35,7 @@ def pack_by_group(task: WindowTask) -> ArrowFunction:
 
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         schema, key = packed_schema(task)
-        partitioner = KeyPartitioner(key, schema, GROUPS)
+        partitioner = WirePartitioner(key, schema, GROUPS)
         for batch in _coalesce(_to_batches(task, batches), schema):
             packed = [
                 (group, b) for group, rows in partitioner.partition(batch, 0) for b in pack_pieces(rows)

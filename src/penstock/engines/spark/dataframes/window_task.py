@@ -25,7 +25,7 @@ from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
@@ -92,8 +92,8 @@ class WindowTask:
             return WindowStage(self.op, self.up, self._site())
         return FinalAggregateStage(self.op, self.up, self._site())
 
-    def _site(self) -> Site:
-        return Site(STEP, self.where, Accounts(), WallClock())
+    def _site(self) -> StageContext:
+        return StageContext(STEP, self.where, Accounts(), WallClock())
 
 
 def _reads_columns_only(op: Windows) -> bool:

@@ -27,7 +27,7 @@ from penstock.engines.spark.driver.reports import JobResult, Reports
 from penstock.engines.spark.driver.sources import open_source
 from penstock.engines.spark.driver.waits import SourcePolling, StreamSourceReader
 from penstock.engines.spark.fragments import DRIVER, Edge, Fragments, JobTask, RoundClock
-from penstock.engines.spark.wire import KeyPartitioner, Kind, WireRow, pack_pieces, split_evenly
+from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, pack_pieces, split_evenly
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import EventSink, StateSaved, StepFailed
@@ -88,7 +88,7 @@ class SourceRows:
             edge for edge in fragments.edges if edge.ref.step in sources and edge.fragment != DRIVER
         ]
         self._partitioners = {
-            edge.number: KeyPartitioner(
+            edge.number: WirePartitioner(
                 edge.key, plan[edge.ref.step].outputs[edge.ref.port].schema, n_partitions
             )
             for edge in self._edges

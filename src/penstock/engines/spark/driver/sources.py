@@ -32,7 +32,7 @@ from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage
-from penstock.stages.stage import Site
+from penstock.stages.stage import StageContext
 from penstock.timing.column import LIMIT
 
 _DAY_ZERO, _EPOCH, _US = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
@@ -76,7 +76,9 @@ class RemoteSourceReader(SourceReader, ABC):
         self._clock, self._accounts = clock, accounts
         rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         # Why a second stage: the rows of a batch that is read again have been counted already.
-        self._uncounted = SourceStage(step.op, Site(step.name, step.where, Accounts(), clock), rank=rank)
+        self._uncounted = SourceStage(
+            step.op, StageContext(step.name, step.where, Accounts(), clock), rank=rank
+        )
         self.allowed, self.min_rows = True, read_placement.MIN_ROWS
         self.by_workers = self.light = False
 

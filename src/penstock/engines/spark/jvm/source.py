@@ -39,7 +39,7 @@ from penstock.engines.spark.read_placement import (
     used_columns,
 )
 from penstock.engines.spark.types import from_spark, spark_schema
-from penstock.engines.spark.wire import SPARK_SCHEMA, KeyPartitioner, Kind, WireRow, pack_pieces, report
+from penstock.engines.spark.wire import SPARK_SCHEMA, Kind, WirePartitioner, WireRow, pack_pieces, report
 from penstock.engines.spark.worker.files import FileReadPlan, RemoteBatch, SourceFile, add_null_columns
 from penstock.engines.spark.worker.task import (
     ALIVE,
@@ -293,7 +293,7 @@ def pack_groups(
     batches: Iterator[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Packs groups of the JVM as partials for the windows of a step, and counts the rows in them."""
-    partitioner = KeyPartitioner(partials.format.key, partials.format.schema, n_partitions)
+    partitioner = WirePartitioner(partials.format.key, partials.format.schema, n_partitions)
     here = partition_id()
     for groups in batches:
         n_rows = int(pc.sum(groups.column(len(partials.keys) + 1)).as_py() or 0)

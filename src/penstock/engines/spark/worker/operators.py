@@ -19,7 +19,7 @@ from penstock.accounts import Accounts
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragments import Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
-from penstock.engines.spark.wire import KeyPartitioner, Kind, WireRow, from_wire, pack_pieces, report
+from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, from_wire, pack_pieces, report
 from penstock.engines.spark.worker.files import FileSplit
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
@@ -32,7 +32,7 @@ from penstock.stages.build import build_stage
 from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
-from penstock.stages.stage import Site, Stage
+from penstock.stages.stage import Stage, StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
 
 ROWS_PER_PARTIAL = 2
@@ -89,7 +89,7 @@ class AdaptiveFinalStage(FinalAggregateStage):
 class AdaptivePartials:
     """Before the exchange: turns the rows of each round into partials, as long as those are fewer."""
 
-    def __init__(self, step: Step, site: Site, accounts: Accounts) -> None:
+    def __init__(self, step: Step, site: StageContext, accounts: Accounts) -> None:
         self.accounts = accounts
         assert isinstance(step.op, Windows), "only windows have partials"
         self.step = step
@@ -136,7 +136,7 @@ class FragmentTask:
         self._steps = {s.name: self._chained_step(s) for s in steps if find_spark_sql(s.op) is None}
         self._only_in_jvm = {s.name: s for s in steps if s.name not in self._steps}
         self._partitioners = {
-            edge.number: KeyPartitioner(edge.key, plan.schemas[edge.ref], plan.n_partitions)
+            edge.number: WirePartitioner(edge.key, plan.schemas[edge.ref], plan.n_partitions)
             for edges in plan.edges.values()
             for edge in edges
         }
@@ -154,15 +154,17 @@ class FragmentTask:
         )
         return _ChainedStep(step, build_stage(step.op, step.up, site), accounts, replicas)
 
-    def _site(self, step: Step, accounts: Accounts) -> Site:
+    def _site(self, step: Step, accounts: Accounts) -> StageContext:
         reasons = self._reasons.setdefault(step.name, [])
-        return Site(step.name, step.where, accounts, self._clock, self._plan.ports[step.name], reasons)
+        return StageContext(
+            step.name, step.where, accounts, self._clock, self._plan.ports[step.name], reasons
+        )
 
     def _adaptive_partials(self, step: Step, edge: Edge) -> AdaptivePartials:
         accounts = Accounts()
         partials = AdaptivePartials(step, self._site(step, accounts), accounts)
         key, schema = partials.format.key, partials.format.schema
-        self._partitioners[edge.number] = KeyPartitioner(key, schema, self._plan.n_partitions)
+        self._partitioners[edge.number] = WirePartitioner(key, schema, self._plan.n_partitions)
         return partials
 
     def restore(self, state: StateHandles, files: StateFiles) -> None:
