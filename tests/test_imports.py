@@ -28,7 +28,7 @@ HEAVY = (
     "penstock.engines.local.elastic.controller",
     "penstock.engines.checkpoint.checkpoint",
     "difflib",
-    "penstock.engines.local.rescale.barrier",
+    "penstock.engines.local.elastic.barrier",
 )
 BUILT = """
 import json, sys

@@ -5,7 +5,7 @@ A scheduler has `choose(ready, worker, now)` and returns one of the tasks that a
 `suggest_parallelism` proposes replicas for the next run from the statistics of this one.
 """
 
-from penstock.engines.local.elastic.suggest import suggest_parallelism
+from penstock.engines.local.elastic.sample import suggest_parallelism
 from penstock.engines.local.scheduling.schedulers import Preset, Ready, Scheduler, names, register
 
 __all__ = ["Preset", "Ready", "Scheduler", "names", "register", "suggest_parallelism"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.engines.local.processes.placement import explain_workers
+from penstock.engines.local.processes.pool import explain_workers
 from penstock.engines.local.topology.groups import (
     Role,
     TaskGroup,

@@ -23,8 +23,8 @@ from penstock.timing.watermark import AFTER_ALL
 
 if TYPE_CHECKING:
     from penstock.engines.local.checkpoint import CheckpointCoordinator
+    from penstock.engines.local.elastic.rescale import Rescaler
     from penstock.engines.local.metrics.latency import LatencyTracker
-    from penstock.engines.local.rescale.rescale import Rescaler
     from penstock.events import Event, EventSink
 
 

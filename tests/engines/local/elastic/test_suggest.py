@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engines.local.elastic.suggest import suggest_parallelism
+from penstock.engines.local.elastic.sample import suggest_parallelism
 from penstock.engines.local.metrics.statistics import TaskStatistics
 
 ANY = dict.fromkeys("abc", 1_000)

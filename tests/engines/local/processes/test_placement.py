@@ -8,8 +8,8 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.local.processes import placement as choosing
-from penstock.engines.local.processes.placement import can_run_in_process, explain_workers, uses_processes
+from penstock.engines.local.processes import pool as process_pool
+from penstock.engines.local.processes.pool import can_run_in_process, explain_workers, uses_processes
 from penstock.plan.plan import Step
 from tests.support.process_runs import NUMBERS, numbers
 
@@ -101,7 +101,7 @@ def test_explain_says_what_replicas_are_and_why() -> None:
 
 
 def test_without_fork_all_stay_threads_and_explain_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "CAN_FORK", False)
+    monkeypatch.setattr(process_pool, "CAN_FORK", False)
     assert not any(uses_processes(step, "process") for step in steps().values())
     assert explain_workers([steps()["map"]]) == [
         "map: replicas are threads, because this platform has no fork, "

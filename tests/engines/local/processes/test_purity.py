@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engines.local.processes.placement import find_shared_state
+from penstock.engines.local.processes.pool import find_shared_state
 
 LIMIT = 3
 WORDS = re.compile(r"\w+")

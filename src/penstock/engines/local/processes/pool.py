@@ -1,19 +1,34 @@
-"""The worker processes of a run, one per replica of the steps that run there (`placement.py`).
+"""The worker processes of a run: which steps run in one, and why the others stay in threads.
 
-They are forked before the run's threads start, and gone when it ends.
+There is one process per replica of such a step, forked before the run's threads start, and gone when it ends.
+A step moves to processes on request (`workers="process"`), or after measurement (`workers="auto"`, see
+`stage.py`) if its function is pure, that is, could not tell that it runs in a copy of the program. What it
+changed outside itself would change in the copy only, and it would not see what others change later. So its
+captured variables, its defaults and the globals it reads must be constants, modules, classes, or functions
+for which the same holds. Functions of other modules are trusted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import builtins
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dis import get_instructions
+from enum import Enum
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings, available_cores
-from penstock.engines.local.processes.placement import is_single_threaded, uses_processes
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.groups import Role, TaskGroup, split_into_groups
 from penstock.errors import EngineError
+from penstock.operators.accumulate import Accumulate
+from penstock.operators.function import BatchFunction, RowFunction
+from penstock.operators.map import Filter, FlatMap, Map
+from penstock.operators.op import IN, OUT
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage
@@ -22,6 +37,152 @@ if TYPE_CHECKING:
     from penstock.engines.local.processes.stage import WorkerChoice
     from penstock.engines.local.processes.worker import Worker
     from penstock.events import Event
+
+
+CAN_FORK = hasattr(os, "fork")
+_NO_FORK = "this platform has no fork, by which functions would reach another process"
+_CONSTANT = (bool, int, float, complex, str, bytes, re.Pattern, Enum, ModuleType, type, BuiltinFunctionType)
+_SETS_GLOBAL = ("STORE_GLOBAL", "DELETE_GLOBAL")
+_SETS_CAPTURED = ("STORE_DEREF", "DELETE_DEREF")
+
+
+def uses_processes(step: Step, workers: str) -> bool:
+    """Returns whether a worker process is forked for every replica of a step."""
+    if not CAN_FORK or workers == THREAD:
+        return False
+    if step.degree.elastic and step.op.stateful:  # its state moves from replica to replica
+        return False
+    if workers == PROCESS:
+        return can_run_in_process(step)
+    return step.degree.most > 1 and can_run_in_process(step) and reason_for_threads(step) is None
+
+
+def can_run_in_process(step: Step) -> bool:
+    """Returns whether a step is a user's function in plain Python that a worker process can host."""
+    op = step.op
+    if not isinstance(op, Map | Filter | FlatMap | Accumulate):
+        return False
+    if isinstance(op.how, BatchFunction):
+        return True
+    return isinstance(op.how, RowFunction) and not _may_be_compiled(step)
+
+
+def reason_for_threads(step: Step) -> str | None:
+    """Returns why only the user can decide that a step should run in processes; None if measuring can."""
+    function = getattr(step.op, "how", None)
+    assert isinstance(function, BatchFunction | RowFunction), (
+        "only steps that can run in a process are asked about"
+    )
+    if not CAN_FORK:
+        return _NO_FORK
+    if isinstance(function, BatchFunction):
+        return "what it calls on whole columns may well scale on threads"
+    if step.op.stateful:
+        return "its state would be in another process"
+    return find_shared_state(function.call)
+
+
+def is_single_threaded() -> bool:
+    """Returns whether the program has no other thread, beside which forking would not be quite safe."""
+    return threading.active_count() == 1
+
+
+def explain_workers(plan: Iterable[Step]) -> list[str]:
+    """Returns the lines of explain() about replicas of plain-Python functions."""
+    return [_explain_step(step) for step in plan if step.degree.most > 1 and can_run_in_process(step)]
+
+
+def _explain_step(step: Step) -> str:
+    reason = reason_for_threads(step)
+    if reason is None:
+        return (
+            f"{step.name}: replicas turn into processes when a batch takes much longer than the way there "
+            "and back, on more than one core and in a program without other threads"
+        )
+    ask = "" if reason == _NO_FORK else '; workers="process" makes them processes'
+    return f"{step.name}: replicas are threads, because {reason}{ask}"
+
+
+def _may_be_compiled(step: Step) -> bool:
+    """Returns whether a function may be compiled; then threads do what processes could."""
+    op = step.op
+    if not isinstance(op, Map | Filter) or op.state is not None or not isinstance(op.how, RowFunction):
+        return False
+    from penstock.stages.functions.compile import CompiledFunction
+
+    down = op.outputs({IN: step.up})[OUT].schema if isinstance(op, Map) else None
+    return CompiledFunction(op.how, step.up.schema, down, wraps=op.compile).program is not None
+
+
+def find_shared_state(call: Callable[..., Any]) -> str | None:
+    """Returns why the function would behave differently in a copy of the program; None if it would not."""
+    if not isinstance(call, FunctionType):
+        return "it is an object, which may have a state of its own"
+    return _find_shared_state(call, set())
+
+
+def _find_shared_state(call: FunctionType, seen: set[CodeType]) -> str | None:
+    if call.__code__ in seen:
+        return None
+    seen.add(call.__code__)
+    changed = next(_assigned_names(call.__code__), None)
+    if changed is not None:
+        return f"it sets {changed}, which the rest of the program can see"
+    if call.__dict__:
+        return "it has attributes, which it may change"
+    for name, value in _outside_values(call):
+        if isinstance(value, FunctionType):
+            inner = _find_shared_state(value, seen) if value.__module__ == call.__module__ else None
+            if inner is not None:
+                return f"it calls {name}, and {inner}"
+        elif not _is_constant(value):
+            return f"it uses {name}, a {type(value).__name__} that may change"
+    return None
+
+
+def _assigned_names(code: CodeType, inner: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yields names outside a function that it assigns; `inner` are variables of functions that enclose it."""
+    for instruction in get_instructions(code):
+        outside = instruction.argval in code.co_freevars and instruction.argval not in inner
+        opname = instruction.opname
+        if opname in _SETS_GLOBAL or (opname in _SETS_CAPTURED and outside):
+            yield str(instruction.argval)
+    own = (*inner, *code.co_cellvars)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _assigned_names(constant, own)
+
+
+def _outside_values(call: FunctionType) -> Iterator[tuple[str, object]]:
+    """Yields what a function gets from outside, by name; a name without a value fails when it is called."""
+    for name, cell in zip(call.__code__.co_freevars, call.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # it has no value yet, so it will be set
+            yield name, cell
+    for place, value in enumerate(call.__defaults__ or ()):
+        yield f"default {place + 1}", value
+    yield from (call.__kwdefaults__ or {}).items()
+    for name in _globals_of(call.__code__):
+        if name in call.__globals__:
+            yield name, call.__globals__[name]
+        elif hasattr(builtins, name):
+            yield name, None
+
+
+def _globals_of(code: CodeType) -> Iterator[str]:
+    for instruction in get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            yield str(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _globals_of(constant)
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_constant, value))
+    return value is None or isinstance(value, _CONSTANT)
 
 
 class ProcessPool:

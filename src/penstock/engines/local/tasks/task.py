@@ -29,8 +29,8 @@ from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, RowBatch
 
 if TYPE_CHECKING:
+    from penstock.engines.local.elastic.barrier import Barrier
     from penstock.engines.local.fast_rows.input import RowInput
-    from penstock.engines.local.rescale.barrier import Barrier
     from penstock.engines.local.tasks.chain import ChainedStep
 
 TaskRoutine = Generator[str, None, None]

@@ -88,7 +88,7 @@ class ChannelBuilder:
         for ref in self._plan.collects:
             self._connect_collection(ref)
         if self._graph.assignments:
-            from penstock.engines.local.rescale.barrier import install_barriers
+            from penstock.engines.local.elastic.barrier import install_barriers
 
             install_barriers(self._graph, self._dispatcher, in_rounds=self._in_rounds)
         for task in self._graph.tasks:
@@ -191,7 +191,7 @@ class ChannelBuilder:
             by_key = KeyPartitioner(schema, head.up.key, group.width)
             if not can_rescale(group):
                 return PartitionedOutput(ref.port, channels, by_key, batch_size)
-            from penstock.engines.local.rescale.rescale import BucketAssignment, BucketOutput, Rescaler
+            from penstock.engines.local.elastic.rescale import BucketAssignment, BucketOutput, Rescaler
 
             self._progress.rescaler = self._progress.rescaler or Rescaler()
             initial = BucketAssignment(head.name, self._progress.rescaler, head.degree.least, group.width)

@@ -19,7 +19,7 @@ from penstock.operators.process import Process
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
-    from penstock.engines.local.rescale.rescale import BucketAssignment
+    from penstock.engines.local.elastic.rescale import BucketAssignment
     from penstock.stages.patterns.pattern import Pattern
 
 

@@ -23,8 +23,8 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.local.checkpoint import CheckpointCoordinator
 from penstock.engines.local.elastic.live import ReplicaScaling
+from penstock.engines.local.elastic.rescale import BucketAssignment, initial_owners, reassign_buckets
 from penstock.engines.local.options import Settings
-from penstock.engines.local.rescale.rescale import BucketAssignment, initial_owners, reassign_buckets
 from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.local.tasks.chain import StageStep

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.local.channels.channel import BROKEN, Channel, ControlMessage
-from penstock.engines.local.rescale.rescale import BucketAssignment, Rescale
+from penstock.engines.local.elastic.rescale import BucketAssignment, Rescale
 from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask, Task

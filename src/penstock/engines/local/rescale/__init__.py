@@ -1,1 +1,0 @@
-"""Changing the number of replicas while rows flow."""
