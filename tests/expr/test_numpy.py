@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.expr.numpy import from_list, from_numpy, to_numpy, valid_in
+from penstock.expr.values import from_list, from_numpy, to_numpy, valid_in
 
 OF_TYPE: dict[pa.DataType, st.SearchStrategy[object]] = {
     pa.bool_(): st.booleans(),

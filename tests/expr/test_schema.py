@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import SchemaError
-from penstock.expr.schema import parse_schema, parse_type
+from penstock.expr.types import parse_schema, parse_type
 
 
 @dataclass

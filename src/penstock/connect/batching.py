@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.connect.conversion import ConvertedRows, concat_batches
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError
-from penstock.expr.numpy import from_numpy
+from penstock.expr.values import from_numpy
 from penstock.frozen import dataclass
 
 

@@ -14,9 +14,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from penstock.errors import RowFailure, SchemaError, nearest_first
-from penstock.expr.numpy import from_list
 from penstock.expr.types import canonical_batch
-from penstock.expr.values import from_plain, from_python
+from penstock.expr.values import from_list, from_plain, from_python
 from penstock.frozen import dataclass
 
 _RawRow = TypeVar("_RawRow")

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.connect.conversion import fields_of
 from penstock.errors import SchemaError
-from penstock.expr.schema import parse_schema
+from penstock.expr.types import parse_schema
 
 _SIMPLE: dict[type, pa.DataType] = {
     bool: pa.bool_(),

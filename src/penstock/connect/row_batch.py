@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connect.protocol import BadRow, SourceBatch
-from penstock.expr.numpy import from_numpy
 from penstock.expr.python.row_check import compile_row_check
-from penstock.expr.values import from_checked
+from penstock.expr.values import from_checked, from_numpy
 
 MAX_ROWS = 1024
 """Batches of more rows are columns at once."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
-from penstock.expr.schema import parse_schema
+from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.function import RowFunction, late_port, require_call, row_function
 from penstock.operators.op import IN, OUT, Op

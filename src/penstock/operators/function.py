@@ -22,7 +22,7 @@ import pyarrow as pa
 from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, Where, describe_cause
 from penstock.expr import Expr, type_of
-from penstock.expr.schema import parse_schema
+from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.op import LATE
 from penstock.operators.stream import Stream

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
-from penstock.expr.schema import parse_schema
+from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.op import OUT, OnError, Op, Routing
 from penstock.operators.row import Row

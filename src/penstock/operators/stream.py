@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from penstock.errors import SchemaError, TimeError, nearest_first
-from penstock.expr.schema import check_column_name
+from penstock.expr.types import check_column_name
 from penstock.frozen import dataclass
 from penstock.timing.column import TimeType
 

@@ -20,8 +20,7 @@ from penstock.expr import compute as pc
 from penstock.expr.arrow.columnar_value import any_failed
 from penstock.expr.arrow.lower import Columns, lower_arrow
 from penstock.expr.node import post_order
-from penstock.expr.numpy import to_numpy
-from penstock.expr.values import from_checked
+from penstock.expr.values import from_checked, to_numpy
 from penstock.frozen import dataclass
 from penstock.stages import policy
 from penstock.stages.functions.errors import ErrorContext, RowErrors

@@ -23,8 +23,7 @@ from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError, FunctionError, RowFailure, TimeError, describe_cause
 from penstock.expr import Expr
 from penstock.expr import compute as pc
-from penstock.expr.numpy import numbers_of, to_numpy
-from penstock.expr.values import from_python, to_plain
+from penstock.expr.values import from_python, numbers_of, to_numpy, to_plain
 from penstock.frozen import dataclass
 from penstock.operators.ends import Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.errors import RowFailure
 from penstock.expr import Expr
-from penstock.expr.numpy import numbers_of, valid_in
+from penstock.expr.values import numbers_of, valid_in
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, OUT
 from penstock.operators.split import Split

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.numpy import from_numpy, valid_in
+from penstock.expr.values import from_numpy, valid_in
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.table_join import TableJoin

@@ -31,7 +31,7 @@ from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_r
 from penstock.connect.readers.files import FileReader, Paths
 from penstock.connect.readers.text import Chunk, read_chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
-from penstock.expr.schema import parse_schema, parse_type
+from penstock.expr.types import parse_schema, parse_type
 from penstock.frozen import dataclass
 
 _HEADER_BYTES = 1 << 14

@@ -22,7 +22,7 @@ from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_so
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers.file_batches import FileBatchPlanner, Journal
 from penstock.errors import ConnectorError
-from penstock.expr.schema import parse_schema
+from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]

@@ -22,7 +22,7 @@ from penstock.connect.conversion import cast_batch, convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.connect.row_batch import MAX_ROWS, RowConverter, SourceRowBatch
 from penstock.errors import ConnectorError, PenstockError, SchemaError
-from penstock.expr.schema import parse_schema
+from penstock.expr.types import parse_schema
 from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 

@@ -18,8 +18,7 @@ from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.row_batch import MAX_ROWS
 from penstock.errors import SchemaError
 from penstock.expr.python.row_check import has_exact_check
-from penstock.expr.schema import parse_schema
-from penstock.expr.types import canonical_schema
+from penstock.expr.types import canonical_schema, parse_schema
 from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
 

@@ -25,7 +25,7 @@ from penstock.connect.readers import csv, csv_parser, jsonl
 from penstock.connect.readers.iterable import DEFAULT_BATCH
 from penstock.connect.readers.text import Chunk, RowEnd
 from penstock.errors import ConnectorError, nearest_first
-from penstock.expr.schema import parse_schema
+from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 
 FORMATS = ("jsonl", "csv")

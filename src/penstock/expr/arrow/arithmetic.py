@@ -29,9 +29,8 @@ from penstock.expr.nodes.arithmetic import (
     Sqrt,
     Subtract,
 )
-from penstock.expr.numpy import numbers_of
 from penstock.expr.program import Function, Instruction, Rules
-from penstock.expr.values import integer_range
+from penstock.expr.values import integer_range, numbers_of
 
 CheckedOperation = Callable[[Numbers, Numbers], tuple[Numbers, Mask]]
 

@@ -22,8 +22,8 @@ from penstock.expr.arrow.columnar_value import (
 )
 from penstock.expr.arrow.time import DAY, first_day_of, scale_to_micros
 from penstock.expr.nodes.cast import Cast
-from penstock.expr.numpy import numbers_of
 from penstock.expr.program import Function, Instruction, Rules
+from penstock.expr.values import numbers_of
 
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
 _INT = r"\A[+-]?[0-9]+\z"

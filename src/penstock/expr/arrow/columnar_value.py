@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.numpy import from_numpy, valid_in
+from penstock.expr.values import from_numpy, valid_in
 from penstock.frozen import dataclass
 
 Mask = npt.NDArray[np.bool_]

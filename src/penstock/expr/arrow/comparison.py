@@ -20,10 +20,9 @@ from penstock.expr.nodes.comparison import (
     LessEqual,
     NotEqual,
 )
-from penstock.expr.numpy import from_numpy, to_numpy
 from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.signature import BOOL, convert_literal
-from penstock.expr.values import from_plain
+from penstock.expr.values import from_numpy, from_plain, to_numpy
 
 INTEGERS = frozenset((pa.int8(), pa.int16(), pa.int32(), pa.int64()))
 NUMPY_ROWS = 4096

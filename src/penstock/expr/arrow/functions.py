@@ -14,8 +14,8 @@ import xxhash
 
 from penstock.expr.arrow.columnar_value import from_numbers
 from penstock.expr.nodes.functions import SEED, Hash
-from penstock.expr.numpy import numbers_of, valid_in
 from penstock.expr.program import Function, Instruction, Rules
+from penstock.expr.values import numbers_of, valid_in
 
 Words = npt.NDArray[np.uint64]
 

@@ -9,8 +9,8 @@ import pyarrow.types as kind
 from penstock.expr.arrow.arithmetic import add_checked, multiply_checked
 from penstock.expr.arrow.columnar_value import ColumnarValue, Numbers, from_numbers
 from penstock.expr.nodes.time import UNITS, Epoch, FromEpoch, Shift, TimePart, Truncate
-from penstock.expr.numpy import numbers_of
 from penstock.expr.program import Function, Instruction, Rules
+from penstock.expr.values import numbers_of
 
 DAY = UNITS["d"]
 _PER_UNIT = {"hour": (3_600_000_000, 24), "minute": (60_000_000, 60), "second": (1_000_000, 60)}

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError
-from penstock.expr.schema import parse_type
 from penstock.expr.signature import Operand, Signature, is_numeric
 from penstock.expr.surface import MethodCall
+from penstock.expr.types import parse_type
 from penstock.expr.values import type_name
 from penstock.frozen import dataclass
 

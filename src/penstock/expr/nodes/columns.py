@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from penstock.errors import RowFailure, SchemaError
 from penstock.expr.node import is_nonempty_text
-from penstock.expr.schema import parse_type
 from penstock.expr.signature import Operand, Signature
 from penstock.expr.surface import Expr
+from penstock.expr.types import parse_type
 from penstock.expr.values import (
     days_of,
     from_python,

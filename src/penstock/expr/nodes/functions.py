@@ -19,9 +19,9 @@ import pyarrow.types as kind
 from penstock.errors import SchemaError
 from penstock.expr.node import InputHandling, is_nonempty_text
 from penstock.expr.nodes.columns import to_expr
-from penstock.expr.schema import parse_type
 from penstock.expr.signature import INT64, Operand, Signature, require_type
 from penstock.expr.surface import Expr
+from penstock.expr.types import parse_type
 from penstock.expr.values import type_name
 from penstock.frozen import dataclass
 

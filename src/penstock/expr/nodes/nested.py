@@ -18,9 +18,9 @@ import pyarrow.types as kind
 from penstock.errors import RowFailure, SchemaError, nearest_first
 from penstock.expr.node import is_int32, is_nonempty_text, method_text
 from penstock.expr.nodes.columns import quote
-from penstock.expr.schema import parse_type
 from penstock.expr.signature import INT64, STRING, Operand, Signature, is_numeric, require_type
 from penstock.expr.surface import Expr, MethodCall
+from penstock.expr.types import parse_type
 from penstock.expr.values import from_python, type_name
 from penstock.frozen import dataclass
 

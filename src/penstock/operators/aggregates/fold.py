@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, SchemaError
-from penstock.expr.schema import parse_type
+from penstock.expr.types import parse_type
 from penstock.frozen import dataclass
 from penstock.operators.aggregates.basic import Aggregate
 from penstock.operators.function import require_call

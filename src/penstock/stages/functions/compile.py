@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.expr.numpy import numbers_of
-from penstock.expr.values import days_of, microseconds_of
+from penstock.expr.values import days_of, microseconds_of, numbers_of
 from penstock.frozen import dataclass
 from penstock.kernels.compile.user_functions import CheckedFunction, build_row_loop
 from penstock.operators.function import RowFunction

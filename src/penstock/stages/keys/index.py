@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.expr import compute as pc
-from penstock.expr.numpy import from_list, from_numpy, to_numpy
+from penstock.expr.values import from_list, from_numpy, to_numpy
 from penstock.kernels.keys.hash_table import (
     assign_dense,
     assign_strings,

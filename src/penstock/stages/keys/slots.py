@@ -16,7 +16,7 @@ import pyarrow.types as kind
 
 from penstock.expr import col, hash
 from penstock.expr.arrow.lower import lower_arrow
-from penstock.expr.numpy import to_numpy
+from penstock.expr.values import to_numpy
 from penstock.stages.keys.values import build_values
 from penstock.stages.rows.batch import Batch, ColumnView
 from penstock.timing.bucket import NO_COLUMNS, buckets_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.numpy import from_numpy, numbers_of, valid_in
+from penstock.expr.values import from_numpy, numbers_of, valid_in
 from penstock.stages.keys.allocator import MIN_SLOTS, SlotAllocator
 from penstock.stages.keys.index import StringIndex, WordIndex
 from penstock.stages.rows.batch import ColumnView

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.numpy import from_numpy, numbers_of, valid_in
+from penstock.expr.values import from_numpy, numbers_of, valid_in
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import Values

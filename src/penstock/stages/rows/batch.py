@@ -22,8 +22,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.numpy import from_numpy
-from penstock.expr.values import from_checked
+from penstock.expr.values import from_checked, from_numpy
 from penstock.stages import policy
 
 Ints = npt.NDArray[np.int64]

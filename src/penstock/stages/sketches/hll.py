@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.expr.numpy import numbers_of
+from penstock.expr.values import numbers_of
 from penstock.stages.rows.batch import Ints
 
 LG_K = 12

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import Expr, type_of
-from penstock.expr.numpy import from_numpy
+from penstock.expr.values import from_numpy
 from penstock.frozen import dataclass
 from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows.accumulate import Cells, Rule

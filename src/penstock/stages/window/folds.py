@@ -24,8 +24,7 @@ import pyarrow.types as kind
 
 from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError, describe_cause
-from penstock.expr.numpy import numbers_of
-from penstock.expr.values import from_plain
+from penstock.expr.values import from_plain, numbers_of
 from penstock.frozen import dataclass
 from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.windows.accumulate import RULES, Rule

@@ -20,7 +20,7 @@ from penstock.errors import RowFailure, Where, describe_cause
 from penstock.expr import Expr, lower_python, type_of
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.nodes.columns import Column
-from penstock.expr.numpy import to_numpy
+from penstock.expr.values import to_numpy
 from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Loop
 from penstock.kernels.windows import accumulate

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from penstock.errors import EngineError, FunctionError, RowFailure, TimeError
 from penstock.expr import compute as pc
-from penstock.expr.numpy import from_list, from_numpy
-from penstock.expr.values import from_plain, to_plain, to_python
+from penstock.expr.values import from_list, from_numpy, from_plain, to_plain, to_python
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
