@@ -18,7 +18,7 @@ from penstock.errors import PenstockError
 from penstock.events import ignore_event
 from penstock.expr import col
 from penstock.operators.ends import Source, ingest_time, source_watermark
-from penstock.stages.functions.rows import plain_rows_of
+from penstock.stages.functions.calls import plain_rows_of
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage

@@ -24,7 +24,7 @@ from penstock.operators.op import IN, Op
 from penstock.operators.stream import Stream
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_stage
-from penstock.stages.functions.rows import plain_rows_of
+from penstock.stages.functions.calls import plain_rows_of
 from penstock.stages.patterns.partitioners import KeyPartitioner
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER

@@ -16,9 +16,8 @@ from bench.workloads.windows.answer import compute_answer
 from bench.workloads.windows.shape import Flow
 from bench.workloads.windows.stage import build_store, build_store_input
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.input import NEVER, InputRows
+from penstock.stages.rows.input import NEVER, Form, InputRows, encode_column
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.inputs import InputEvaluator
 from penstock.stages.window.panes import SliceAccumulators

@@ -55,7 +55,7 @@ def _build_with_columns(op: WithColumns, up: Stream, site: StageContext) -> Stag
 @_build.register(Map)
 def _build_map(op: Map, up: Stream, site: StageContext) -> Stage:
     if op.state is not None:
-        from penstock.stages.state.operators import StateMap
+        from penstock.stages.state.keyed import StateMap
 
         return StateMap(op, up, site)
     from penstock.stages.map import BatchMap, RowMap
@@ -66,7 +66,7 @@ def _build_map(op: Map, up: Stream, site: StageContext) -> Stage:
 @_build.register(Filter)
 def _build_filter(op: Filter, up: Stream, site: StageContext) -> Stage:
     if op.state is not None:
-        from penstock.stages.state.operators import StateFilter
+        from penstock.stages.state.keyed import StateFilter
 
         return StateFilter(op, up, site)
     from penstock.stages.map import BatchFilter, ExpressionFilter, RowFilter
@@ -79,7 +79,7 @@ def _build_filter(op: Filter, up: Stream, site: StageContext) -> Stage:
 @_build.register(FlatMap)
 def _build_flat_map(op: FlatMap, up: Stream, site: StageContext) -> Stage:
     if op.state is not None:
-        from penstock.stages.state.operators import StateFlatMap
+        from penstock.stages.state.keyed import StateFlatMap
 
         return StateFlatMap(op, up, site)
     from penstock.stages.map import BatchFlatMap, ExpressionFlatMap, RowFlatMap
@@ -114,6 +114,6 @@ def _build_table_join(op: TableJoin, up: Stream, site: StageContext) -> Stage:
 
 @_build.register(Accumulate)
 def _build_accumulate(op: Accumulate, up: Stream, site: StageContext) -> Stage:
-    from penstock.stages.state.operators import AccumulateStage
+    from penstock.stages.state.keyed import AccumulateStage
 
     return AccumulateStage(op, up, site)

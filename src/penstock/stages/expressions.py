@@ -23,9 +23,8 @@ from penstock.expr.node import post_order
 from penstock.expr.values import from_checked, to_numpy
 from penstock.frozen import dataclass
 from penstock.stages import policy
-from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.rows.batch import Batch, Mask
-from penstock.stages.stage import PlainRow, RowStep
+from penstock.stages.stage import ErrorContext, PlainRow, RowErrors, RowStep
 
 _FAILED = object()
 

@@ -28,19 +28,29 @@ from penstock.operators.stream import Stream
 from penstock.stages.expressions import ExpressionEvaluator, expression_step, true_mask
 from penstock.stages.functions.calls import (
     BatchCaller,
+    RowValidator,
     call_rows,
     check_rows,
     check_truth,
+    compile_map_step,
     function_step,
     keeps_plain_rows,
+    new_object,
+    row_type,
 )
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
-from penstock.stages.functions.errors import RowErrors
 from penstock.stages.functions.rewrite import PREDICATE
-from penstock.stages.functions.rows import RowValidator, compile_map_step, new_object, row_type
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.order import append_order, sort_indices
-from penstock.stages.stage import Outputs, PlainRow, RowStage, RowStep, StageContext, StatelessStage
+from penstock.stages.stage import (
+    Outputs,
+    PlainRow,
+    RowErrors,
+    RowStage,
+    RowStep,
+    StageContext,
+    StatelessStage,
+)
 
 
 class ExpressionMap(StatelessStage, RowStage):

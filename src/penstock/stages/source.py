@@ -29,9 +29,8 @@ from penstock.operators.ends import Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
 from penstock.operators.op import ERRORS, OUT
 from penstock.stages.expressions import ExpressionEvaluator
-from penstock.stages.functions.errors import ErrorContext, RowErrors
 from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch
-from penstock.stages.stage import Outputs, PlainRow, StageContext
+from penstock.stages.stage import ErrorContext, Outputs, PlainRow, RowErrors, StageContext
 from penstock.timing.column import LIMIT
 from penstock.timing.duration import spell
 from penstock.timing.watermark import SourceWatermark

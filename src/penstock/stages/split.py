@@ -19,11 +19,9 @@ from penstock.operators.op import ERRORS, OUT
 from penstock.operators.split import Split
 from penstock.operators.stream import Stream
 from penstock.stages.expressions import ExpressionEvaluator, drop_failed_rows
-from penstock.stages.functions.calls import call_rows
-from penstock.stages.functions.errors import ErrorContext, RowErrors
-from penstock.stages.functions.rows import row_type
+from penstock.stages.functions.calls import call_rows, row_type
 from penstock.stages.rows.batch import Batch, Mask
-from penstock.stages.stage import Outputs, PlainRow, StageContext, StatelessStage
+from penstock.stages.stage import ErrorContext, Outputs, PlainRow, RowErrors, StageContext, StatelessStage
 
 
 class PredicateSplit(StatelessStage):

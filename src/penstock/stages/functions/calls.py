@@ -1,4 +1,8 @@
-"""Calls of users' functions of rows and of batches, and what they may return.
+"""Calls of users' functions of rows, of batches and of windows, and what they may return.
+
+Every stage works on its own copies of callable objects. Rows go in and come out quickly: the answers are
+those of `operators/row.py`, whose `plain_row` checks whatever is not plainly of its type, and only that is
+left out which need not be asked again for every row.
 
 A function of one row is called once per row: a row on which it fails is remembered with its reason, because
 a second call might not fail again. What it returns is checked against its schema at once, because it may hand
@@ -11,24 +15,119 @@ operator says so, as many rows as it got; anything else stops the run, because n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+import copy
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError, RowFailure, describe_cause
-from penstock.expr.values import from_python
+from penstock.expr.python.row_check import compile_row_check, has_exact_check
+from penstock.expr.values import from_python, to_plain
 from penstock.frozen import dataclass
+from penstock.operators.aggregates import Fold
 from penstock.operators.function import BatchFunction, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Op
-from penstock.operators.row import Row
+from penstock.operators.row import Row, plain_row
 from penstock.operators.stream import Stream
+from penstock.operators.windows import WindowContext, takes_window
 from penstock.stages import policy
-from penstock.stages.functions.errors import HINT, ErrorContext, RowErrors
-from penstock.stages.functions.rows import RowValidator, plain_rows_of
-from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.stage import Outputs, PlainRow, RowStep, StageContext
+from penstock.stages.rows.batch import Batch, Ints, rows_to_columns
+from penstock.stages.stage import HINT, ErrorContext, Outputs, PlainRow, RowErrors, RowStep, StageContext
+
+new_object = object.__new__
+
+
+def plain_rows_of(rows: pa.RecordBatch) -> list[dict[str, object]]:
+    """Returns a batch, row by row, as plain values."""
+    columns = [to_plain(column) for column in rows.columns]
+    names = rows.schema.names
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+class RowType(NamedTuple):
+    """Rows of one schema, as users see them: `row = new_object(type)`, then `fill(row, values)`."""
+
+    type: type[Row]
+    fill: Callable[[Row, PlainRow], None]
+
+    def row(self, values: PlainRow) -> Row:
+        """Returns a row of these values, which must be in a dict."""
+        row: Row = new_object(self.type)
+        self.fill(row, values)
+        return row
+
+
+def row_type(schema: pa.Schema) -> RowType:
+    """Returns the rows of a schema: columns whose values users see as they are stored are found at once.
+
+    The values become the row's own attributes, so that reading one is no call. Not so where a column has the
+    name of something that a row has itself.
+    """
+    plain = frozenset(field.name for field in schema if has_exact_check(field.type))
+    look_up = Row.__getitem__
+
+    def item(row: Row, name: str) -> object:
+        return row._values[name] if name in plain else look_up(row, name)
+
+    space: dict[str, object] = {"_schema": schema, "__getitem__": item}
+    if any(hasattr(Row, name) for name in schema.names):
+        return RowType(type("Row", (Row,), {"__slots__": (), **space}), vars(Row)["_values"].__set__)
+    space |= {name: _converted_column(name) for name in schema.names if name not in plain}
+    row_class = type("Row", (Row,), {"_values": property(vars), **space})
+    return RowType(row_class, vars(row_class)["__dict__"].__set__)
+
+
+def _converted_column(name: str) -> property:
+    """Returns the attribute of a column that is not stored as users see it."""
+    return property(lambda row: row[name])
+
+
+def compile_map_step(
+    call: Callable[[Row], object], rows: RowType, validator: RowValidator
+) -> Callable[[PlainRow], PlainRow]:
+    """Returns a function of rows as one of plain values, with as few calls in it as possible."""
+    space = {"call": call, "new": new_object, "kind": rows.type, "put": rows.fill}
+    body = "user_row = new(kind); put(user_row, row); row = call(user_row)"
+    return compile_row_check(validator.schema, validator.check_any, body, space)
+
+
+class RowValidator:
+    """Checks what a function of rows returns: plain rows of one schema.
+
+    plain  returns what a function returned as plain values; raises RowFailure when it does not fit
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._names = frozenset(schema.names)
+        self._has_all_fields: dict[type, bool] = {}  # dataclasses: whether they have just these fields
+        self._check_dict = compile_row_check(schema, lambda returned: plain_row(returned, schema))
+        self.plain: Callable[[object], PlainRow] = compile_row_check(schema, self.check_any)
+
+    def columns(self, rows: Sequence[PlainRow]) -> pa.RecordBatch:
+        """Returns rows of plain values as a batch."""
+        return rows_to_columns(rows, self.schema)
+
+    def check_any(self, returned: object) -> PlainRow:
+        """Does what `plain` does, for what is not plainly a dict of the right types."""
+        kind = type(returned)
+        if kind not in self._has_all_fields:
+            names = frozenset(field.name for field in fields(kind)) if is_dataclass(kind) else None
+            self._has_all_fields[kind] = names == self._names
+        if self._has_all_fields[kind]:
+            row: PlainRow = self._check_dict({name: getattr(returned, name) for name in self.schema.names})
+            return row
+        return plain_row(returned, self.schema)
+
+
+def is_exact_type(type_: pa.DataType) -> bool:
+    """Returns whether equal values always look the same: not so with zeros, NaN and decimals."""
+    return has_exact_check(type_) and not pa.types.is_floating(type_)
+
 
 Result = TypeVar("Result")
 ONE = np.ones(1, np.bool_)
@@ -208,3 +307,93 @@ class BatchCaller:
 
 def _describe_columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+SKIPPED = object()
+"""Stands for the lifted value of a row that a fold leaves out."""
+
+
+class WindowFunctionFailure(Exception):
+    """A function failed on one of several windows, by the window's place in the call."""
+
+    def __init__(self, place: int, function: Callable[..., Any], cause: Exception) -> None:
+        super().__init__(describe_cause(cause))
+        self.place, self._function, self._cause = place, function, cause
+
+    def error(self, window: str) -> FunctionError:
+        """Returns the user's error, once the window is known."""
+        return window_function_error(
+            name_of(self._function), find_definition(self._function), self._cause, window
+        )
+
+
+class FoldCaller:
+    """A fold in plain Python: rows to lifted values, and these to one result."""
+
+    def __init__(self, fold: Fold, up: Stream) -> None:
+        self._fold, self._schema, self._type = fold, up.schema, fold.type(up)
+        self._lift, self._combine = own_copy(fold.lift), own_copy(fold.combine)
+        self._lower = None if fold.lower is None else own_copy(fold.lower)
+
+    def lift(self, values: PlainRow) -> object:
+        """Returns the lifted value of one row; may raise anything."""
+        if any(values[name] is None for name in self._fold.columns or ()):
+            return SKIPPED
+        return self._fold.check_partial(self._lift(Row(values, self._schema)))
+
+    def result(self, lifted: Iterable[object], window: Callable[[], str]) -> object:
+        """Returns the plain result of a window's lifted values, in order.
+
+        window  names the window if a function fails
+        """
+        function: Callable[..., Any] = self._combine
+        try:
+            whole = copy.deepcopy(self._fold.zero)
+            for value in lifted:
+                if value is not SKIPPED:
+                    whole = self._fold.check_partial(self._combine(whole, copy.deepcopy(value)))
+            function = self._lower or self._combine
+            return self.lower(whole)
+        except Exception as cause:
+            raise window_function_error(
+                name_of(function), find_definition(function), cause, window()
+            ) from cause
+
+    def lower(self, whole: object) -> object:
+        """Returns the plain result of a window's combined value; may raise anything."""
+        return from_python(whole if self._lower is None else self._lower(whole), self._type)
+
+
+class ApplyCaller:
+    """The user's function of a window's rows: it returns one row, an iterable of rows, or None for no row."""
+
+    def __init__(self, function: RowFunction, up: Stream) -> None:
+        assert function.schema is not None, "the plan refuses apply without a schema"
+        self._function, self.schema, self._up = function, function.schema, up.schema
+        self._call = own_copy(function.call)
+        self._takes_window = takes_window(function.call)
+
+    def rows(
+        self, members: list[dict[str, object]], this_window: WindowContext, window: Callable[[], str]
+    ) -> list[PlainRow]:
+        """Returns the plain rows that the function returns for a window."""
+        rows = [Row(values, self._up) for values in members]
+        try:
+            returned = self._call(rows, this_window) if self._takes_window else self._call(rows)
+            return self._check(returned)
+        except Exception as cause:
+            raise window_function_error(self._function.name, self._function.where, cause, window()) from cause
+
+    def _check(self, returned: Any) -> list[PlainRow]:
+        if returned is None:
+            return []
+        if is_one_row(returned):
+            return [plain_row(returned, self.schema)]
+        if isinstance(returned, str | bytes) or not isinstance(returned, Iterable):
+            raise RowFailure(f"gave {type(returned).__name__} {returned!r:.80}, not an iterable of rows")
+        return [plain_row(row, self.schema) for row in returned]
+
+
+def window_function_error(name: str, where: Any, cause: Exception, window: str) -> FunctionError:
+    """Returns the error of a function that failed on a window, which `window` names."""
+    return FunctionError(f"function {name} failed on {window}", where=where, detail=describe_cause(cause))

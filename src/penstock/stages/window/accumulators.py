@@ -33,8 +33,8 @@ from penstock.operators.choices.accumulators import (
     why_rows,
 )
 from penstock.operators.stream import Stream
-from penstock.stages.rows.arrays import Form, build_column, build_time_column, decode_numbers
 from penstock.stages.rows.batch import Ints
+from penstock.stages.rows.input import Form, build_column, build_time_column, decode_numbers
 from penstock.stages.window.folds import AccumulatorFold
 from penstock.stages.window.store import ClosedWindows
 from penstock.timing.windows import Window

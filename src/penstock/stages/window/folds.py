@@ -39,8 +39,7 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.choices.folds import is_pure, may_raise
 from penstock.operators.stream import Stream
 from penstock.stages import policy
-from penstock.stages.functions.rows import plain_rows_of
-from penstock.stages.functions.windows import SKIPPED, FoldCaller, WindowFunctionFailure
+from penstock.stages.functions.calls import SKIPPED, FoldCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import Values
 from penstock.stages.stage import PlainRow, StageContext

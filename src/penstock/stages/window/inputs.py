@@ -20,7 +20,7 @@ from penstock.errors import RowFailure, Where, describe_cause
 from penstock.expr import Expr, lower_python, type_of
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.nodes.columns import Column
-from penstock.expr.values import to_numpy
+from penstock.expr.values import to_numpy, valid_in
 from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Loop
 from penstock.kernels.windows import accumulate
@@ -30,12 +30,11 @@ from penstock.kernels.windows.slice_loop import write_run_cells
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices.folds import why_python
 from penstock.operators.stream import Stream
-from penstock.stages.functions.errors import ErrorContext
-from penstock.stages.functions.rows import plain_rows_of
-from penstock.stages.functions.windows import FoldCaller
-from penstock.stages.rows.arrays import Form, encode_column
+from penstock.stages.functions.calls import FoldCaller, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints, Mask
-from penstock.stages.rows.input import NOT_LIFTED, Objects, Values
+from penstock.stages.rows.input import NOT_LIFTED, Form, Objects, Values, encode_column
+from penstock.stages.sketches.hll import hash_coupons
+from penstock.stages.stage import ErrorContext
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.folds import AccumulatorFold, CombineFailure, FoldColumns, catch_combine
 
@@ -132,7 +131,10 @@ class InputEvaluator:
         if isinstance(source, AccumulatorFold):
             return inputs.parts[self.accumulator_folds.index(source)]
         assert isinstance(form, Form), "expressions come in a form"
-        return encode_column(inputs.arrays[self._place(source)], form)
+        array = inputs.arrays[self._place(source)]
+        if form is Form.COUPON:
+            return Values(hash_coupons(array), valid_in(array) if array.null_count else None)
+        return encode_column(array, form)
 
     def error_context(self, values: dict[str, object]) -> ErrorContext:
         """Find the first aggregate that fails on a row, and why."""

@@ -22,12 +22,10 @@ from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import IN, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import WindowContext, Windows
-from penstock.stages.functions.rows import plain_rows_of
-from penstock.stages.functions.windows import ApplyCaller, WindowFunctionFailure
+from penstock.stages.functions.calls import ApplyCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.rows.arrays import build_column, build_time_column
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.rows.input import NOT_LIFTED, Objects
+from penstock.stages.rows.input import NOT_LIFTED, Objects, build_column, build_time_column
 from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import AggregatePlan, SketchPlan, SumOverflow
 from penstock.stages.window.folds import WindowRef

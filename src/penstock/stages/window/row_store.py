@@ -21,9 +21,8 @@ import pyarrow as pa
 from penstock.expr.values import from_plain
 from penstock.frozen import dataclass
 from penstock.operators import aggregates as spec
-from penstock.stages.rows.arrays import Form, encode_column
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import ENDED, NEVER, InputRows, WindowRows, no_ints
+from penstock.stages.rows.input import ENDED, NEVER, Form, InputRows, WindowRows, encode_column, no_ints
 from penstock.stages.rows.order import rank_values, sort_indices
 from penstock.stages.rows.store import (
     RowBlocks,

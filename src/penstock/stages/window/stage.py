@@ -35,7 +35,6 @@ from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages import policy
-from penstock.stages.functions.errors import RowErrors
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints, Mask, Plain, RowBatch
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
@@ -47,7 +46,7 @@ from penstock.stages.snapshot import (
     ChangedBuckets,
     window_fingerprint,
 )
-from penstock.stages.stage import StageContext
+from penstock.stages.stage import RowErrors, StageContext
 from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
 from penstock.stages.window.admission import Admission
 from penstock.stages.window.folds import report_combine_failure

@@ -32,9 +32,8 @@ from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.partials import PartialFormat
 from penstock.stages.policy import JitPolicy
-from penstock.stages.rows.arrays import Form
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.input import NEVER
+from penstock.stages.rows.input import NEVER, Form
 from penstock.stages.window.accumulators import AccumulatorLayout, WindowAccumulator, plan_accumulators
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

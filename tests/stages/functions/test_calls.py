@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import RowFailure
 from penstock.operators.row import Row, plain_row
-from penstock.stages.functions.rows import RowValidator, row_type
+from penstock.stages.functions.calls import RowValidator, row_type
 
 SCHEMA = pa.schema(
     [
