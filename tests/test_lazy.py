@@ -58,7 +58,7 @@ def test_a_name_is_the_same_object_for_all_threads_that_ask_at_once() -> None:
 
 
 def test_a_name_that_is_also_that_of_its_file_is_what_the_file_has() -> None:
-    importlib.import_module("penstock.operators.aggregates.basic")
+    importlib.import_module("penstock.operators.aggregates")
     assert aggregates.sum is ps.sum
     assert callable(ps.sum)
 

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import GraphError
-from penstock.operators.choices.device import on_cuda
+from penstock.operators.choices import on_cuda
 from penstock.operators.windows import KeyedWindows
 
 

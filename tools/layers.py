@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "events": {"frozen"},
     "clock": set(),
     "caller": {"errors"},
-    "timing": {"errors", "frozen"},
+    "timing": {"caller", "errors", "frozen"},
     "blocks": {"errors", "frozen"},
     "expr": {"errors", "caller", "timing", "lazy", "frozen"},
     "connect": GROUND | {"expr"},

@@ -27,6 +27,7 @@ STANDALONE: dict[str, str] = {
     "penstock.expr.python.": "one file per family of nodes, of the same name in every lowering",
     "penstock.engines.spark.expressions.": "one file per family of nodes, of the same name in every lowering",
     "penstock.cli.": "one file per command",
+    "penstock.engines.local.explain": "loaded only by explain()",
     "penstock.engines.local.harness": "every engine has a harness",
     "penstock.engines.reference.harness": "every engine has a harness",
     "penstock.engines.spark.driver.harness": "every engine has a harness",

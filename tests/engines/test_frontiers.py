@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 import penstock as ps
 from penstock.engines.frontiers import OVER, Frontier, Frontiers, WatermarkAdvance
 from penstock.engines.reference.rounds import Interpreter
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
 from tests.support.random_graphs import Choice, choices
 from tests.support.spark_in_process import InProcessSparkEngine

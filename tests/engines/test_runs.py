@@ -18,12 +18,12 @@ from penstock.errors import ConnectorError, EngineError, FunctionError, GraphErr
 from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, RunStarted, StepFailed
 from penstock.expr import col
 from penstock.operators.aggregates import count
-from penstock.operators.columns import WithColumns
 from penstock.operators.ends import Sink, Source
-from penstock.operators.window_specs import tumbling
+from penstock.operators.rows import WithColumns
 from penstock.operators.windows import KeyedWindows
 from penstock.options import LocalOptions
 from penstock.plan.plan import Ref
+from penstock.timing.windows import tumbling
 from tests.support.plans import KTV, BatchesReader, PlanBuilder, PlanRun, batch
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import GraphError
 from penstock.blocks import Derivation, Kind, Pipe, Seq, Term
-from penstock.operators.split import Split
+from penstock.operators.rows import Split
 from tests.support.block_grammar import is_multipipe
 from tests.support.random_graphs import EVENTS, Choice, build, choices, feeds
 

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
 from tests.support.trades import TRADES, trades, untimed
 
 MINUTE = ps.tumbling("1 min")

@@ -10,8 +10,8 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.stream import Stream
-from penstock.timing.column import TimeType
+from penstock.operators.op import Stream
+from penstock.timing.units import TimeType
 
 TIME = TimeType(pa.timestamp("us"), "us")
 NUMBERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]

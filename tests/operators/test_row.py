@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import RowFailure
-from penstock.operators.row import plain_row
+from penstock.operators.function import plain_row
 
 SCHEMA = pa.schema([("user", pa.string()), ("price", pa.float64()), ("at", pa.timestamp("us"))])
 ROW = ps.Row({"user": "ada", "price": None, "at": 1_500_000}, SCHEMA)

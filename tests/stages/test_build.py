@@ -14,14 +14,14 @@ from penstock.errors import NotSupported, Where
 from penstock.operators import aggregates as spec
 from penstock.operators.op import OUT
 from penstock.operators.process import Process, ProcessOperator
-from penstock.operators.split import Relay
-from penstock.operators.window_specs import tumbling
+from penstock.operators.rows import Relay
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.build import build_stage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER, append_order, merge_batches, pad_order
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
+from penstock.timing.windows import tumbling
 from tests.support.stage_steps import WIDE, Driven, case
 
 

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.expr import col
-from penstock.operators.columns import Select, WithColumns
 from penstock.operators.function import batch
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
-from penstock.operators.split import Relay, Split
+from penstock.operators.rows import Filter, FlatMap, Map, Relay, Select, Split, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.stages.rows.batch import Batch
 from penstock.stages.table_join import TableIndex

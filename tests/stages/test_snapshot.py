@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.accumulate import Accumulate
+from penstock.operators.rows import Accumulate
 from penstock.stages.snapshot import BucketedStage
 from tests.support.stage_steps import Case, Driven, StageResult, by_reference, case, cases
 

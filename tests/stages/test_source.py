@@ -23,7 +23,7 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import StageContext
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 from tests.support.plans import PlanBuilder, batch
 from tests.support.stage_steps import describe_error
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 import penstock as ps
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.window_specs import WindowSpec
 from penstock.testing import Harness
+from penstock.timing.windows import WindowSpec
 
 S = 1_000_000
 UTC = pa.timestamp("us", "UTC")

@@ -20,7 +20,7 @@ from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Stage, StageContext
 from penstock.stages.window.stage import WindowStage
-from penstock.timing.watermark import SourceWatermark
+from penstock.timing.windows import SourceWatermark
 from tests.support.windows import STEP, Case, Told, by_stage, stage_batch
 
 Pieces = dict[int, bytes]

@@ -16,8 +16,7 @@ from penstock.engines.reference.engine import ReferenceEngine
 from penstock.errors import Where
 from penstock.events import Event, EventSink, ignore_event
 from penstock.operators.ends import Source
-from penstock.operators.op import Degree, Op, Routing
-from penstock.operators.stream import Stream
+from penstock.operators.op import Degree, Op, Routing, Stream
 from penstock.plan.plan import Input, Plan, Ref, Step
 
 KTV = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])

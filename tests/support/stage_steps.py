@@ -20,8 +20,7 @@ from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import PenstockError, Where
 from penstock.events import ignore_event
 from penstock.operators.ends import Source
-from penstock.operators.op import IN, Op
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, Op, Stream
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.functions.calls import plain_rows_of

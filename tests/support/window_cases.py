@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from penstock.expr import col
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, Windows
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.support.windows import Case, case
 
 WIDE = pa.schema(

@@ -9,9 +9,9 @@ import penstock as ps
 from penstock.engines.spark.dataframes.window_task import WindowTask
 from penstock.errors import Where
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.stream import Stream
+from penstock.operators.op import Stream
 from penstock.operators.windows import KeyedWindows
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
 from tests.support.dataframes import SCHEMA, UTC
 
 HERE = Where("program.py", 7)

@@ -13,16 +13,15 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.expr import to_plain
-from penstock.operators.op import IN
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, Stream
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.assertions import difference
-from penstock.timing.column import TimeType
-from penstock.timing.watermark import SourceWatermark
+from penstock.timing.units import TimeType
+from penstock.timing.windows import SourceWatermark
 from tests.support.plans import KTV, PlanBuilder, batch
 
 STEP = "window-1"

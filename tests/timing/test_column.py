@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import TimeError
-from penstock.timing.column import TimeType, time_type
+from penstock.timing.units import TimeType, time_type
 
 DAY = 86_400_000_000
 fixed = settings(deadline=None, derandomize=True)

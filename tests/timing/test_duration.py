@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import TimeError
-from penstock.timing.duration import MICROS, micros, spell
+from penstock.timing.units import MICROS, micros, spell
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL, SourceWatermark
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL, SourceWatermark
 
 fixed = settings(deadline=None, derandomize=True)
 

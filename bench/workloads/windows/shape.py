@@ -23,10 +23,10 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.stream import Stream
+from penstock.operators.op import Stream
 from penstock.operators.windows import KeyedWindows, Windows
 from penstock.stages.rows.batch import Batch
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -16,7 +16,7 @@ from penstock.operators.ends import Source
 from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 
 @dataclass(frozen=True, slots=True)

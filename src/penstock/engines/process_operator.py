@@ -21,11 +21,10 @@ from penstock.accounts import Accounts
 from penstock.caller import find_definition
 from penstock.engines.rows import TimedRow, batch_to_rows
 from penstock.errors import FunctionError, PenstockError, RowFailure, describe_cause
-from penstock.operators.function import own_copy
+from penstock.operators.function import Row, own_copy, plain_row
 from penstock.operators.process import InputPort, OutputPort, Process
-from penstock.operators.row import Row, plain_row
 from penstock.plan.plan import Step
-from penstock.timing.watermark import BEFORE_ALL
+from penstock.timing.windows import BEFORE_ALL
 
 MAX_IDLE_WAITS = 100_000
 """How often in a row a loop may wait for rows that are there, and take none."""

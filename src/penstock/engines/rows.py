@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.expr.values import from_plain, to_plain
 from penstock.frozen import dataclass
-from penstock.operators.row import Row
+from penstock.operators.function import Row
 
 
 def sort_key(value: object) -> tuple[Any, ...]:

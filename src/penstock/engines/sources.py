@@ -23,7 +23,7 @@ from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import StageContext
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
     from penstock.connect.readers.file_batches import Journal

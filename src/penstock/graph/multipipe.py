@@ -17,7 +17,7 @@ from penstock.graph.verbs.flows import FlowVerbs
 from penstock.graph.verbs.rows import RowVerbs
 from penstock.graph.verbs.windows import WindowVerbs
 from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, Op
-from penstock.operators.split import Split
+from penstock.operators.rows import Split
 from penstock.options import CollectSettings
 from penstock.plan.plan import Ref
 

@@ -23,11 +23,11 @@ from penstock.graph.verbs.pipe import refuse_unknown
 from penstock.operators.ends import IngestTime, Source, WatermarkFromSource
 from penstock.operators.op import OUT, Op
 from penstock.operators.process import Process, ProcessOperator
-from penstock.operators.split import Split
+from penstock.operators.rows import Split
 from penstock.options import CollectSettings, RunSettings, StepOptions
 from penstock.plan.check import build_plan
 from penstock.plan.plan import Input, Plan, Ref, Step
-from penstock.timing.duration import Duration
+from penstock.timing.units import Duration
 
 if TYPE_CHECKING:
     from penstock.blocks import PBB, Composition, Derivation

@@ -17,9 +17,8 @@ from penstock.caller import find_call_site
 from penstock.errors import GraphError, PenstockError, SchemaError, Where, nearest_first
 from penstock.frozen import dataclass
 from penstock.operators.ends import Source
-from penstock.operators.op import JOIN, Degree, Op, Routing, degree
+from penstock.operators.op import JOIN, Degree, Op, Routing, Stream, degree
 from penstock.operators.process import Process
-from penstock.operators.stream import Stream
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Input, Ref, Step
 

@@ -12,10 +12,8 @@ from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
 from penstock.frozen import dataclass
 from penstock.operators.function import require_call
-from penstock.operators.op import ERRORS, OUT, OnError, Op, error_schema
-from penstock.operators.stream import Stream
-from penstock.timing.column import TimeType, time_type
-from penstock.timing.duration import Duration, spell
+from penstock.operators.op import ERRORS, OUT, OnError, Op, Stream, error_schema
+from penstock.timing.units import Duration, TimeType, spell, time_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,8 @@ import pyarrow as pa
 from penstock.errors import GraphError, SchemaError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
-from penstock.operators.op import OUT, OnError, Op, Routing
-from penstock.operators.row import Row
-from penstock.operators.stream import Stream
+from penstock.operators.function import Row
+from penstock.operators.op import OUT, OnError, Op, Routing, Stream
 
 
 class InputPort(Protocol):

@@ -15,11 +15,20 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, Where
 from penstock.frozen import dataclass
 from penstock.operators.function import require_call
-from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, OUT, OnError, Op, Routing, error_schema
-from penstock.operators.stream import Stream
-from penstock.operators.window_specs import SlidingSpec
-from penstock.timing.duration import Duration, micros, spell
-from penstock.timing.windows import TimeWindow
+from penstock.operators.op import (
+    ERRORS,
+    JOIN,
+    LATE,
+    LATE_RIGHT,
+    OUT,
+    OnError,
+    Op,
+    Routing,
+    Stream,
+    error_schema,
+)
+from penstock.timing.units import Duration, micros, spell
+from penstock.timing.windows import SlidingSpec, TimeWindow
 
 
 @dataclass(frozen=True, slots=True)

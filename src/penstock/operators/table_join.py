@@ -12,8 +12,7 @@ from penstock.connect.protocol import Reader
 from penstock.errors import ConnectorError, GraphError, SchemaError
 from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
-from penstock.operators.op import IN, OUT, Op
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, OUT, Op, Stream
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,12 @@ from penstock.caller import name_of
 from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices.device import AUTO, check_device, device_refusal
+from penstock.operators.choices import AUTO, check_device, device_refusal
 from penstock.operators.function import RowFunction, require_call, require_schema, row_function
-from penstock.operators.op import IN, LATE, OUT, Op, Routing
-from penstock.operators.stream import Stream, columns, join_columns
-from penstock.operators.window_specs import WindowSpec, check_length
+from penstock.operators.op import IN, LATE, OUT, Op, Routing, Stream, columns, join_columns
 from penstock.options import Cuda
-from penstock.timing.duration import Duration, micros, spell
-from penstock.timing.windows import CountWindow, Window
+from penstock.timing.units import Duration, micros, spell
+from penstock.timing.windows import CountWindow, Window, WindowSpec, check_length
 
 WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "window_index", "final"
 
@@ -216,8 +214,7 @@ def takes_window(fn: Callable[..., Any]) -> bool:
 
 def _no_aggregate(name: str, value: object) -> GraphError:
     """Return the error for what is no aggregate: most often one that was not called, `n=ps.count`."""
-    package = Aggregate.__module__.rpartition(".")[0]
-    is_ours = callable(value) and str(getattr(value, "__module__", "")).startswith(package)
+    is_ours = callable(value) and getattr(value, "__module__", "") == Aggregate.__module__
     text = f"ps.{name_of(value)}" if is_ours else f"{value!r:.80}"
     hint = f"call it: {name}={text}(...)" if is_ours else f'write {name}=ps.sum("price")'
     return GraphError(f'"{name}" is given {text}, not an aggregate', hint=hint)

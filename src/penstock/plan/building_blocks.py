@@ -18,7 +18,7 @@ from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, O
 from penstock.blocks import Input as Edge
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Routing
-from penstock.operators.split import Relay, Split
+from penstock.operators.rows import Relay, Split
 from penstock.plan.plan import Input, Ref, Step
 
 _DISTRIBUTION = {

@@ -14,12 +14,10 @@ from penstock.errors import GraphError
 from penstock.expr import Expr
 from penstock.expr.node import post_order
 from penstock.expr.nodes.functions import SparkSql
-from penstock.operators.columns import WithColumns
 from penstock.operators.ends import Sink, Source
 from penstock.operators.function import Expressions
-from penstock.operators.map import Filter, FlatMap
 from penstock.operators.op import ERRORS, JOIN, OUT, OnError, Op
-from penstock.operators.split import Split
+from penstock.operators.rows import Filter, FlatMap, Split, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Plan, Ref, Step

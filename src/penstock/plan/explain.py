@@ -1,9 +1,9 @@
 """The text and the data of explain(), made from the same words.
 
 Knows no engine: what an engine has chosen is passed in as lines. What is said of windows (pattern, slices,
-algorithms, memory, and why) is known before a run, from `operators/choices/`. Engines that build windows from
-slices do as it says; the reference engine, which is made to be right and not fast, gets the same rows its
-own way.
+algorithms, memory, and why) is known before a run, from `operators/choices.py`. Engines that build windows
+from slices do as it says; the reference engine, which is made to be right and not fast, gets the same rows
+its own way.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import pyarrow as pa
 
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.accumulators import (
+from penstock.operators.choices import (
+    AUTO,
     EXACT,
     AccumulatorKind,
     accumulators_of,
+    explain_method,
     uses_sketch,
+    why_not_by_itself,
+    why_not_cuda,
+    why_python,
     why_rows,
     width_of,
 )
-from penstock.operators.choices.device import AUTO, explain_method, why_not_by_itself, why_not_cuda
-from penstock.operators.choices.folds import why_python
-from penstock.operators.choices.patterns import DECOMPOSED
-from penstock.operators.op import IN, OUT
-from penstock.operators.split import Split
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, OUT, Stream
+from penstock.operators.patterns import DECOMPOSED
+from penstock.operators.rows import Split
 from penstock.operators.windows import Windows
 from penstock.plan.drawing.picture import describe_routing, is_side_output, make_printable
 from penstock.plan.fusion import fused_predecessors, group_fused

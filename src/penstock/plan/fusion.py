@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from penstock.operators.op import Routing
-from penstock.operators.split import Split
+from penstock.operators.rows import Split
 from penstock.plan.plan import Plan, Step
 
 

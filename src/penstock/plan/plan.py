@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import Where
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
-from penstock.operators.op import OUT, Degree, Op, Routing
-from penstock.operators.stream import Stream
+from penstock.operators.op import OUT, Degree, Op, Routing, Stream
 
 if TYPE_CHECKING:
     from penstock.blocks import Derivation

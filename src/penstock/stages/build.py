@@ -11,13 +11,9 @@ from functools import singledispatch
 
 from penstock.errors import NotSupported
 from penstock.expr import Expr
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.columns import WithColumns
 from penstock.operators.function import BatchFunction, Expressions
-from penstock.operators.map import Filter, FlatMap, Map
-from penstock.operators.op import Op
-from penstock.operators.split import Relay, Split
-from penstock.operators.stream import Stream
+from penstock.operators.op import Op, Stream
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.stages.stage import Stage, StageContext

@@ -20,11 +20,9 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.expr import Expr
 from penstock.expr import compute as pc
-from penstock.operators.columns import WithColumns
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
-from penstock.operators.map import Filter, FlatMap, Map
-from penstock.operators.op import ERRORS, IN, OUT
-from penstock.operators.stream import Stream
+from penstock.operators.op import ERRORS, IN, OUT, Stream
+from penstock.operators.rows import Filter, FlatMap, Map, WithColumns
 from penstock.stages.expressions import ExpressionEvaluator, expression_step, true_mask
 from penstock.stages.functions.calls import (
     BatchCaller,

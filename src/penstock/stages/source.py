@@ -31,9 +31,8 @@ from penstock.operators.op import ERRORS, OUT
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch
 from penstock.stages.stage import ErrorContext, Outputs, PlainRow, RowErrors, StageContext
-from penstock.timing.column import LIMIT
-from penstock.timing.duration import spell
-from penstock.timing.watermark import SourceWatermark
+from penstock.timing.units import LIMIT, spell
+from penstock.timing.windows import SourceWatermark
 
 _RAW = pa.field("raw", pa.string())
 

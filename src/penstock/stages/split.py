@@ -15,9 +15,8 @@ from penstock.errors import RowFailure
 from penstock.expr import Expr
 from penstock.expr.values import numbers_of, valid_in
 from penstock.operators.function import RowFunction, own_copy
-from penstock.operators.op import ERRORS, OUT
-from penstock.operators.split import Split
-from penstock.operators.stream import Stream
+from penstock.operators.op import ERRORS, OUT, Stream
+from penstock.operators.rows import Split
 from penstock.stages.expressions import ExpressionEvaluator, drop_failed_rows
 from penstock.stages.functions.calls import call_rows, row_type
 from penstock.stages.rows.batch import Batch, Mask

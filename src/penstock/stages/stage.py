@@ -21,9 +21,8 @@ from penstock.clock import Clock
 from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr.values import to_plain
 from penstock.frozen import dataclass
-from penstock.operators.op import ERRORS, OnError, error_schema
-from penstock.operators.row import Row
-from penstock.operators.stream import Stream
+from penstock.operators.function import Row
+from penstock.operators.op import ERRORS, OnError, Stream, error_schema
 from penstock.stages.rows.batch import Batch, Mask
 
 Outputs = Iterator[tuple[str, Batch]]

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr.values import from_numpy, valid_in
-from penstock.operators.op import IN, OUT
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.table_join import TableJoin
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, ColumnView, Ints, Selection

@@ -21,7 +21,7 @@ from penstock.expr import to_plain
 from penstock.graph.pipegraph import PipeGraph
 from penstock.graph.run import resolve_engine, start, wait
 from penstock.operators.aggregates import Fold
-from penstock.operators.row import Row
+from penstock.operators.function import Row
 from penstock.operators.windows import Windows
 from penstock.options import LocalOptions
 from penstock.plan.plan import Plan, Ref

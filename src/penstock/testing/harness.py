@@ -21,7 +21,7 @@ from penstock.graph.steps import locate_errors
 from penstock.operators.ends import Source
 from penstock.operators.op import ERRORS, LATE
 from penstock.plan.plan import Ref
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
 
 
 class Harness:

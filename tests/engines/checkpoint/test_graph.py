@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock.connect.writers.memory import Memory
 from penstock.engines.checkpoint.graph import describe_graph
-from penstock.operators.window_specs import WindowSpec
+from penstock.timing.windows import WindowSpec
 
 ROWS = [{"t": i, "v": i} for i in range(60)]
 

@@ -12,8 +12,8 @@ import pytest
 from penstock.errors import EngineError, FunctionError
 from penstock.expr import col
 from penstock.operators import aggregates as ps
-from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import sliding, tumbling
 from tests.support.plans import PlanBuilder, errors_port
 
 NAN, INF = math.nan, math.inf

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import FunctionError
-from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import tumbling
 from tests.support.plans import PlanBuilder, Rows
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.operators.aggregates import collect
-from penstock.operators.window_specs import count_window, tumbling
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import count_window, tumbling
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 
 

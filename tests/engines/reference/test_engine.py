@@ -14,9 +14,8 @@ from penstock.events import (
     ignore_event,
 )
 from penstock.frozen import dataclass
-from penstock.operators.op import OUT, Op
-from penstock.operators.split import Relay
-from penstock.operators.stream import Stream
+from penstock.operators.op import OUT, Op, Stream
+from penstock.operators.rows import Relay
 from tests.support.plans import PlanBuilder
 
 

@@ -11,9 +11,9 @@ import pytest
 from penstock.errors import FunctionError
 from penstock.operators.aggregates import count
 from penstock.operators.stream_join import StreamJoin, band, equal
-from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
+from penstock.timing.windows import tumbling
 from tests.support.plans import PlanBuilder, PlanRun, Rows
 
 LEFT = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.accumulate import Accumulate
 from penstock.operators.aggregates import collect, count
+from penstock.operators.rows import Accumulate
 from penstock.operators.stream_join import StreamJoin, band
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.engines.reference.test_joins import LEFT, RIGHT
 from tests.support.plans import PlanBuilder, PlanRun, Rows, late_port
 

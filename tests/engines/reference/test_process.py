@@ -11,9 +11,9 @@ import pytest
 from penstock.errors import FunctionError
 from penstock.operators.aggregates import count
 from penstock.operators.process import Context, Process, ProcessOperator
-from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
+from penstock.timing.windows import tumbling
 from tests.support.plans import KTV, PlanBuilder, PlanRun, batch
 
 

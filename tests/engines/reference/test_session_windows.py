@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.operators.aggregates import collect
-from penstock.operators.window_specs import session
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import session
 from tests.support.plans import PlanBuilder, Rows, late_port
 
 

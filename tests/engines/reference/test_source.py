@@ -16,9 +16,9 @@ from penstock.events import Event, WatermarkMoved
 from penstock.expr import col
 from penstock.operators.aggregates import count
 from penstock.operators.ends import ingest_time, source_watermark
-from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
-from penstock.timing.column import LIMIT
+from penstock.timing.units import LIMIT
+from penstock.timing.windows import tumbling
 from tests.support.plans import KTV, PlanBuilder, batch, errors_port
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from penstock.expr import col
 from penstock.operators.aggregates import count
-from penstock.operators.split import Relay, Split
-from penstock.operators.window_specs import tumbling
+from penstock.operators.rows import Relay, Split
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
+from penstock.timing.windows import tumbling
 from tests.support.plans import PlanBuilder, PlanRun, errors_port
 
 ROWS = [("a", 1, 0), ("b", 2, 1), ("c", 3, 2)]

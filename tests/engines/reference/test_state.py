@@ -8,9 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.plan.plan import Ref
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, errors_port, late_port
 

@@ -12,14 +12,12 @@ import pytest
 from penstock.errors import FunctionError
 from penstock.expr import col
 from penstock.operators.aggregates import collect
-from penstock.operators.columns import Select, WithColumns
 from penstock.operators.function import batch as batch_function
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op, Routing
-from penstock.operators.split import Relay
-from penstock.operators.window_specs import count_window
+from penstock.operators.rows import Filter, FlatMap, Map, Relay, Select, WithColumns
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
+from penstock.timing.windows import count_window
 from tests.support.plans import PlanBuilder, PlanRun, errors_port
 
 ROWS = [("a", 1, 10), ("b", 2, 0), ("c", 3, None)]

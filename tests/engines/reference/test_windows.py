@@ -9,8 +9,8 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.operators.aggregates import count, event_time_max, sum
-from penstock.operators.window_specs import SlidingSpec, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import SlidingSpec, session, sliding, tumbling
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import RowFailure
-from penstock.operators.row import Row, plain_row
+from penstock.operators.function import Row, plain_row
 from penstock.stages.functions.calls import RowValidator, row_type
 
 SCHEMA = pa.schema(

@@ -18,7 +18,7 @@ from penstock.connect.protocol import SourceBatch
 from penstock.errors import FunctionError
 from penstock.expr import col
 from penstock.operators.function import batch, row_function
-from penstock.operators.map import Filter, Map
+from penstock.operators.rows import Filter, Map
 from penstock.stages.functions.compile import CompiledFunction
 from tests.support.plans import batch as cut_batch
 from tests.support.sizes import set_sizes

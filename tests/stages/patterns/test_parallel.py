@@ -10,13 +10,13 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
-from penstock.operators.stream import Stream
-from penstock.operators.window_specs import sliding
+from penstock.operators.op import Stream
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
+from penstock.timing.windows import sliding
 
 SCHEMA = pa.schema([("t", pa.int64())])
 UP = Stream(SCHEMA, TimeType(pa.int64(), "us"))

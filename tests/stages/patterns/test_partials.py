@@ -9,14 +9,14 @@ import pytest
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.operators import aggregates as spec
-from penstock.operators.stream import Stream
-from penstock.operators.window_specs import sliding, tumbling
+from penstock.operators.op import Stream
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns.partials import PARTIALS, PartialAggregateStage
 from penstock.stages.patterns.pattern import Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
+from penstock.timing.windows import sliding, tumbling
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
 UP = Stream(SCHEMA, TimeType(pa.int64(), "us"), ("k",))

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from penstock.errors import FunctionError
 from penstock.expr import col
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import PATTERNS, KeyedWindows
+from penstock.timing.windows import sliding, tumbling
 from tests.stages.window.test_apply import TOLD, told
 from tests.support.patterns import Spread, by_one, by_pattern
 from tests.support.window_cases import (

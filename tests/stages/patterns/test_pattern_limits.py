@@ -10,11 +10,11 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import GraphError, Where
 from penstock.operators import aggregates as spec
-from penstock.operators.choices.patterns import possible_patterns
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
+from penstock.operators.patterns import possible_patterns
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
 from penstock.stages.patterns.pattern import decompose
 from penstock.stages.stage import StageContext
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.support.window_cases import ALL, REGISTERS, WIDE, joined
 from tests.support.windows import case
 

@@ -9,8 +9,7 @@ import pytest
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.operators import aggregates as spec
-from penstock.operators.stream import Stream
-from penstock.operators.window_specs import sliding
+from penstock.operators.op import Stream
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns.parallel import Pieces, convert_state, form_of
 from penstock.stages.patterns.partials import PartialAggregateStage
@@ -18,7 +17,8 @@ from penstock.stages.patterns.pattern import decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.snapshot import BY_KEY, BY_PARTITION
 from penstock.stages.stage import StageContext
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
+from penstock.timing.windows import sliding
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64())])
 UP = Stream(SCHEMA, TimeType(pa.int64(), "us"), ("k",))

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.operators.row import Row
+from penstock.operators.function import Row
 from penstock.stages.state.codec import NotSerializable, StateDecoder, StateEncoder, state_classes
 
 

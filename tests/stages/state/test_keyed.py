@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import CheckpointError
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Op
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from tests.support.stage_steps import Case, Driven, StageResult, agree, by_reference, by_stage, case, cases
 
 LAW = settings(deadline=None, max_examples=30)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import FunctionError
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, WindowContext
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.support.window_cases import cut, small, specs
 from tests.support.windows import agree, by_stage, case
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import tumbling
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import tumbling
 from tests.support.window_cases import SKETCHES, early_cases, ticks
 from tests.support.windows import Case, Driven, assert_same, by_stage, case, shown_by_reference
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import session, tumbling
 from tests.support.windows import assert_same, by_reference, by_stage, case
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("x", pa.float64())])

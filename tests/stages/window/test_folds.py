@@ -12,10 +12,10 @@ from penstock.errors import FunctionError
 from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.folds import may_raise, why_python
-from penstock.operators.window_specs import count_window, session, sliding
+from penstock.operators.choices import may_raise, why_python
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.window import folds as folding
+from penstock.timing.windows import count_window, session, sliding
 from tests.support.sizes import set_sizes
 from tests.support.windows import Driven, agree, assert_same, by_reference, by_stage, case
 

@@ -18,10 +18,10 @@ from penstock.kernels.cuda import device
 from penstock.kernels.windows.accumulate import Rule
 from penstock.kernels.windows.folds import build_fold_rule
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import session, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.stage import StageContext
 from penstock.stages.window.groups import Placement, choose_placement
+from penstock.timing.windows import session, tumbling
 from tests.support.window_cases import WIDE
 from tests.support.windows import STEP, Case, Driven, case
 
@@ -119,7 +119,7 @@ def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: 
 LARGE_RUN = """
 import sys
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import sliding
+from penstock.timing.windows import sliding
 from penstock.operators.windows import KeyedWindows
 from tests.support.windows import by_stage, case
 rows = [("ab"[i % 2], i, i) for i in range(20_000)]

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from penstock.errors import EngineError, FunctionError
 from penstock.expr import col
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.testing.strategies import values
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.support.window_cases import cases
 from tests.support.windows import Case, Driven, agree, by_stage, case, stage_batch, with_op
 
@@ -175,7 +175,7 @@ def test_explain_says_which_algorithm_and_why() -> None:
 SMALL_RUN = """
 import sys
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import sliding
+from penstock.timing.windows import sliding
 from penstock.operators.windows import KeyedWindows
 from tests.support.windows import by_stage, case
 aggregates = {"n": spec.count(), "s": spec.sum("v"), "hi": spec.max("v"), "all": spec.collect("v")}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from penstock.connect.protocol import SourceBatch
 from penstock.expr import col, to_plain
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.rows.batch import Batch, RowBatch
+from penstock.timing.windows import sliding, tumbling
 from tests.support.sizes import set_sizes
 from tests.support.window_cases import SKETCHES, cases, timed
 from tests.support.windows import (

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.testing.strategies import values
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.stages.window.test_snapshot import restarted
 from tests.support.window_cases import SKETCHES, cases, sessions, timed
 from tests.support.windows import Case, Driven, agree, assert_same, by_reference, by_stage, case

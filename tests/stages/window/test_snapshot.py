@@ -16,14 +16,13 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.testing.assertions import difference
-from penstock.timing.watermark import SourceWatermark
+from penstock.timing.windows import SourceWatermark, count_window, session, sliding, tumbling
 from tests.support.window_cases import SKETCHES, cases, early_cases, several_counts, some_batches, ticks
 from tests.support.windows import (
     STEP,

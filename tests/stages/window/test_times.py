@@ -11,13 +11,13 @@ from penstock.clock import ManualClock
 from penstock.errors import TimeError
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.stream import Stream
-from penstock.operators.window_specs import WindowSpec, count_window, session, tumbling
+from penstock.operators.op import Stream
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
+from penstock.timing.windows import WindowSpec, count_window, session, tumbling
 
 SCHEMA = pa.schema([("t", pa.int64())])
 FIRST, LAST = -(2**63), 2**63 - 1

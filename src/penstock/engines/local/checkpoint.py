@@ -29,7 +29,7 @@ from penstock.stages.patterns.partitioners import Partitioner
 from penstock.stages.rows.batch import Ints
 from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage
-from penstock.timing.watermark import BEFORE_ALL
+from penstock.timing.windows import BEFORE_ALL
 
 NEVER = -1
 """Stands for the round to save after a failure: none."""

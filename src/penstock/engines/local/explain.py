@@ -17,13 +17,11 @@ from penstock.engines.local.topology.groups import (
     split_into_groups,
     totally_ordered_steps,
 )
-from penstock.operators.choices.patterns import DECOMPOSED
-from penstock.operators.columns import WithColumns
 from penstock.operators.function import RowFunction
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import Routing
+from penstock.operators.patterns import DECOMPOSED
 from penstock.operators.process import Process
-from penstock.operators.split import Split
+from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
 from penstock.stages.build import build_stage

@@ -12,7 +12,7 @@ from penstock.errors import EngineError, PenstockError, nearest_first
 from penstock.frozen import dataclass
 from penstock.options import Elastic, LocalOptions
 from penstock.plan.plan import Plan
-from penstock.timing.duration import micros
+from penstock.timing.units import micros
 
 PER_TASK = "per-task"
 UNBOUNDED = "unbounded"

@@ -19,7 +19,7 @@ from penstock.engines.local.tasks.task import Task
 from penstock.events import ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
-from penstock.timing.watermark import AFTER_ALL
+from penstock.timing.windows import AFTER_ALL
 
 if TYPE_CHECKING:
     from penstock.engines.local.checkpoint import CheckpointCoordinator

@@ -30,9 +30,8 @@ from penstock.expr import lower_python
 from penstock.expr.values import from_python
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
-from penstock.operators.function import RowFunction, own_copy
-from penstock.operators.row import Row, plain_row
-from penstock.operators.stream import Stream
+from penstock.operators.function import Row, RowFunction, own_copy, plain_row
+from penstock.operators.op import Stream
 from penstock.operators.windows import WindowContext, takes_window
 
 Column = Sequence[Any]

@@ -16,9 +16,8 @@ from penstock.errors import FunctionError, PenstockError, RowFailure, Where, des
 from penstock.expr import Expr, lower_python
 from penstock.expr.values import from_python
 from penstock.frozen import dataclass
-from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
+from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy, plain_row
 from penstock.operators.op import ERRORS, OnError
-from penstock.operators.row import Row, plain_row
 from penstock.plan.plan import Step
 
 HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sends them to .errors'

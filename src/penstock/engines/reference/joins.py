@@ -25,9 +25,8 @@ from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_
 from penstock.errors import RowFailure
 from penstock.expr.values import from_python
 from penstock.frozen import dataclass
-from penstock.operators.function import own_copy
+from penstock.operators.function import Row, own_copy
 from penstock.operators.op import LATE_RIGHT, OUT
-from penstock.operators.row import Row
 from penstock.operators.stream_join import LATE_LEFT, LEFT, RIGHT, Band, Equal, PairFunction, StreamJoin, Term
 from penstock.timing.windows import is_late_for
 

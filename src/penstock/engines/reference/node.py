@@ -17,7 +17,7 @@ from penstock.engines.rows import TimedRow
 from penstock.frozen import dataclass
 from penstock.operators.op import IN
 from penstock.plan.plan import Plan, Step
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 Outputs = dict[str, list[TimedRow]]
 

@@ -44,19 +44,16 @@ from penstock.engines.rows import TimedRow, rows_to_batch
 from penstock.errors import NotSupported, PenstockError, RowFailure
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
 from penstock.expr import Expr
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.columns import Select, WithColumns
 from penstock.operators.ends import Sink, Source
 from penstock.operators.function import BatchFunction, Expressions, RowFunction
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
-from penstock.operators.split import Relay, Split
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Select, Split, WithColumns
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Input, Plan, Ref, Step
-from penstock.timing.watermark import AFTER_ALL
+from penstock.timing.windows import AFTER_ALL
 
 _BROADCAST = (Map, WithColumns, Filter, FlatMap, Split, Relay, TableJoin)
 """Operators whose replicas each process every row of a broadcast; the others have a routing of their own."""

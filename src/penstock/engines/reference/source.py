@@ -31,9 +31,8 @@ from penstock.expr.values import from_python, to_plain
 from penstock.operators.ends import Sink, Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
 from penstock.operators.op import OUT
-from penstock.timing.column import LIMIT
-from penstock.timing.duration import spell
-from penstock.timing.watermark import SourceWatermark
+from penstock.timing.units import LIMIT, spell
+from penstock.timing.windows import SourceWatermark
 
 _READER = ErrorContext("the reader", error=ConnectorError, catches=RowFailure)
 _TIME = ErrorContext("the time of a source", error=TimeError, catches=RowFailure)

@@ -21,11 +21,10 @@ from penstock.engines.reference.stateless import RowProcess
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.errors import RowFailure
 from penstock.expr.values import from_python
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.function import own_copy
+from penstock.operators.function import Row, own_copy, plain_row
 from penstock.operators.op import LATE, OUT
 from penstock.operators.process import Process
-from penstock.operators.row import Row, plain_row
+from penstock.operators.rows import Accumulate
 
 
 class StateNode(Node):

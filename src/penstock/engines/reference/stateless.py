@@ -25,11 +25,9 @@ from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key,
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
 from penstock.expr.values import to_plain
-from penstock.operators.columns import Select
-from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
+from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy
 from penstock.operators.op import OUT, OnError
-from penstock.operators.row import Row
-from penstock.operators.split import Split
+from penstock.operators.rows import Select, Split
 from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Ref
 

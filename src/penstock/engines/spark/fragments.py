@@ -20,9 +20,9 @@ from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.worker.files import FileReadPlan
 from penstock.frozen import dataclass
-from penstock.operators.choices.patterns import PANED, why_not_pattern
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, OUT
+from penstock.operators.patterns import PANED, why_not_pattern
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.patterns.partials import PARTIALS

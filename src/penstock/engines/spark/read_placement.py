@@ -22,13 +22,11 @@ from penstock.engines.spark.fragments import Fragments
 from penstock.expr import Expr
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.accumulators import AccumulatorKind, accumulators_of
-from penstock.operators.choices.patterns import PANED, why_not_pattern
-from penstock.operators.columns import Select, WithColumns
+from penstock.operators.choices import AccumulatorKind, accumulators_of
 from penstock.operators.ends import Source
-from penstock.operators.map import Filter
-from penstock.operators.op import ERRORS, LATE, OUT, Routing
-from penstock.operators.stream import Stream
+from penstock.operators.op import ERRORS, LATE, OUT, Routing, Stream
+from penstock.operators.patterns import PANED, why_not_pattern
+from penstock.operators.rows import Filter, Select, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql

@@ -36,7 +36,7 @@ from penstock.operators.op import OUT
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import StageContext
-from penstock.timing.watermark import BEFORE_ALL
+from penstock.timing.windows import BEFORE_ALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -18,7 +18,7 @@ from penstock.expr.nodes.columns import to_expr
 from penstock.expr.signature import INT64, Operand, Signature, require_type
 from penstock.expr.surface import Expr, MethodCall
 from penstock.frozen import dataclass
-from penstock.timing.duration import MICROS, micros, spell
+from penstock.timing.units import MICROS, micros, spell
 
 UNITS = {"d": MICROS["d"], "s": MICROS["s"], "ms": MICROS["ms"], "us": MICROS["us"]}
 DATE_PARTS = ("year", "month", "day", "weekday")

@@ -12,16 +12,14 @@ from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.expr import Expr
 from penstock.graph.steps import locate_errors
 from penstock.graph.verbs.pipe import Pipe, refuse_unknown, split_options
-from penstock.operators.columns import WithColumns
 from penstock.operators.ends import Sink
-from penstock.operators.op import IN, Op
-from penstock.operators.split import Relay, Split
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, Op, Stream
+from penstock.operators.rows import Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
-from penstock.operators.window_specs import SlidingSpec
 from penstock.options import StepOptions
 from penstock.plan.plan import Ref
-from penstock.timing.duration import Duration
+from penstock.timing.units import Duration
+from penstock.timing.windows import SlidingSpec
 
 AnyPipe = TypeVar("AnyPipe", bound=Pipe)
 

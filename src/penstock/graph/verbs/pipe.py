@@ -16,8 +16,7 @@ from penstock.caller import find_call_site
 from penstock.errors import GraphError, nearest_first
 from penstock.expr import Expr
 from penstock.operators.ends import Sink
-from penstock.operators.op import IN, OUT, Op
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, OUT, Op, Stream
 from penstock.options import StepOptions
 from penstock.plan.plan import Input, Ref
 

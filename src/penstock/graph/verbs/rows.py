@@ -12,10 +12,8 @@ from penstock.errors import FunctionError
 from penstock.expr import Column, Expr, col
 from penstock.graph.steps import locate_errors
 from penstock.graph.verbs.pipe import Pipe, refuse_unknown, split_options
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.columns import Select, WithColumns
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.process import Process, ProcessOperator
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Select, WithColumns
 from penstock.options import StepOptions
 from penstock.plan.plan import Ref
 

@@ -10,13 +10,13 @@ from penstock.errors import GraphError, nearest_first
 from penstock.graph.steps import locate_errors
 from penstock.graph.verbs.pipe import STEP_OPTIONS, Pipe
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices.device import on_cuda
-from penstock.operators.choices.patterns import as_pattern, choose_pattern, why_not_pattern
+from penstock.operators.choices import on_cuda
 from penstock.operators.op import Op, degree
-from penstock.operators.window_specs import WindowSpec
+from penstock.operators.patterns import as_pattern, choose_pattern, why_not_pattern
 from penstock.operators.windows import PATTERNS
 from penstock.options import Cuda
-from penstock.timing.duration import Duration
+from penstock.timing.units import Duration
+from penstock.timing.windows import WindowSpec
 
 PatternName = Literal["auto", "keyed", "parallel", "paned", "map_reduce"]
 AnyPipe = TypeVar("AnyPipe", bound=Pipe)

@@ -10,10 +10,9 @@ import unicodedata
 from enum import StrEnum
 
 from penstock.frozen import dataclass
-from penstock.operators.columns import Select
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Degree, Op, Routing
-from penstock.operators.split import Split
+from penstock.operators.rows import Select, Split
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows

@@ -1,11 +1,11 @@
 """Calls of users' functions of rows, of batches and of windows, and what they may return.
 
 Every stage works on its own copies of callable objects. Rows go in and come out quickly: the answers are
-those of `operators/row.py`, whose `plain_row` checks whatever is not plainly of its type, and only that is
-left out which need not be asked again for every row.
+those of `operators/function.py`, whose `plain_row` checks whatever is not plainly of its type, and only that
+is left out which need not be asked again for every row.
 
-A function of one row is called once per row: a row on which it fails is remembered with its reason, because
-a second call might not fail again. What it returns is checked against its schema at once, because it may hand
+A function of one row is called once per row: a row on which it fails is remembered with its reason, because a
+second call might not fail again. What it returns is checked against its schema at once, because it may hand
 out one object again and again.
 
 A function of a batch that raises stops the run or, if the step lets errors pass, is called again row by row,
@@ -29,10 +29,8 @@ from penstock.expr.python.row_check import compile_row_check, has_exact_check
 from penstock.expr.values import from_python, to_plain
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Fold
-from penstock.operators.function import BatchFunction, RowFunction, own_copy
-from penstock.operators.op import ERRORS, IN, OUT, Op
-from penstock.operators.row import Row, plain_row
-from penstock.operators.stream import Stream
+from penstock.operators.function import BatchFunction, Row, RowFunction, own_copy, plain_row
+from penstock.operators.op import ERRORS, IN, OUT, Op, Stream
 from penstock.operators.windows import WindowContext, takes_window
 from penstock.stages import policy
 from penstock.stages.rows.batch import Batch, Ints, rows_to_columns

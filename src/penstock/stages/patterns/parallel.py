@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.frozen import dataclass
-from penstock.operators.choices.patterns import PARALLEL, as_pattern
-from penstock.operators.stream import Stream
+from penstock.operators.op import Stream
+from penstock.operators.patterns import PARALLEL, as_pattern
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.partitioners import WindowPartitioner
 from penstock.stages.rows.batch import Batch, Ints, Mask

@@ -33,7 +33,7 @@ from penstock.frozen import dataclass
 from penstock.kernels.windows.accumulate import Cells
 from penstock.kernels.windows.sessions import build_merge_loop
 from penstock.kernels.windows.slice_loop import MAX_ID
-from penstock.operators.stream import Stream
+from penstock.operators.op import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints

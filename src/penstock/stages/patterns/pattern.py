@@ -16,15 +16,14 @@ import pyarrow as pa
 
 from penstock.expr import compute as pc
 from penstock.frozen import dataclass
-from penstock.operators.choices.patterns import (
+from penstock.operators.op import IN, OUT, Stream
+from penstock.operators.patterns import (
     KEYED,
     PANED,
     PARALLEL,
     as_pattern,
     pattern_refusal,
 )
-from penstock.operators.op import IN, OUT
-from penstock.operators.stream import Stream
 from penstock.operators.windows import FINAL, PATTERNS, START, WINDOW, Windows
 from penstock.stages.patterns.parallel import ParallelStage
 from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage

@@ -1,6 +1,6 @@
 """Batches: rows of one stream as Arrow columns, and beside them when each happened and its place among ties.
 
-Times are microseconds since 1970 (`timing/column.py`), never null: sources give rows without a time to
+Times are microseconds since 1970 (`timing/units.py`), never null: sources give rows without a time to
 `.errors`. They travel beside the columns, so a map may drop the time column.
 
 What filters and look-ups keep is a `Selection` (a selection vector, as in DuckDB and Velox): columns are

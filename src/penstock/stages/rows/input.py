@@ -22,7 +22,7 @@ from penstock.expr.values import from_numpy, numbers_of, valid_in
 from penstock.frozen import dataclass
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
 
 NEVER = -(2**62)
 """The watermark before the first row."""

@@ -27,10 +27,8 @@ import pyarrow as pa
 
 from penstock.caller import name_of
 from penstock.errors import CheckpointError
-from penstock.operators.function import RowFunction
-from penstock.operators.op import Op
-from penstock.operators.row import Row
-from penstock.operators.stream import Stream
+from penstock.operators.function import Row, RowFunction
+from penstock.operators.op import Op, Stream
 from penstock.stages.snapshot import HINT
 from penstock.stages.stage import StageContext
 

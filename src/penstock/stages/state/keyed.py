@@ -23,11 +23,9 @@ import pyarrow as pa
 from penstock.errors import RowFailure
 from penstock.expr.python.row_check import exact_type_check
 from penstock.expr.values import from_checked, from_python
-from penstock.operators.accumulate import Accumulate
 from penstock.operators.function import RowFunction, own_copy
-from penstock.operators.map import Filter, FlatMap, Map
-from penstock.operators.op import ERRORS, IN, LATE, OUT, Op
-from penstock.operators.stream import Stream
+from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.stages.functions.calls import (
     RowResults,
     RowValidator,

@@ -28,7 +28,7 @@ from penstock.kernels.windows.accumulate import MAX, Cells
 from penstock.kernels.windows.arena import Arena
 from penstock.kernels.windows.ring import Rings, expand_ranges
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK
-from penstock.operators.choices.device import explain_method
+from penstock.operators.choices import explain_method
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, InputRows, WindowRows, no_ints

@@ -36,8 +36,8 @@ from penstock.kernels.windows.folds import (
     build_probe_loop,
 )
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.folds import is_pure, may_raise
-from penstock.operators.stream import Stream
+from penstock.operators.choices import is_pure, may_raise
+from penstock.operators.op import Stream
 from penstock.stages import policy
 from penstock.stages.functions.calls import SKIPPED, FoldCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.rows.batch import Ints, Mask

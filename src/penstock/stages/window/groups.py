@@ -24,7 +24,7 @@ from penstock.errors import NotSupported, PenstockError
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
 from penstock.kernels.windows.accumulate import Rule
-from penstock.operators.choices.device import (
+from penstock.operators.choices import (
     AUTO,
     CUDA,
     device_refusal,
@@ -32,7 +32,7 @@ from penstock.operators.choices.device import (
     why_not_by_itself,
     why_not_cuda,
 )
-from penstock.operators.stream import Stream
+from penstock.operators.op import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.options import Cuda
 from penstock.stages.rows.batch import Ints, Mask

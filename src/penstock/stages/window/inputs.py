@@ -28,8 +28,8 @@ from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.kernels.windows.folds import build_add_loop, build_cells_loop
 from penstock.kernels.windows.slice_loop import write_run_cells
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.folds import why_python
-from penstock.operators.stream import Stream
+from penstock.operators.choices import why_python
+from penstock.operators.op import Stream
 from penstock.stages.functions.calls import FoldCaller, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.input import NOT_LIFTED, Form, Objects, Values, encode_column

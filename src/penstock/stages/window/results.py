@@ -19,8 +19,7 @@ from penstock.errors import EngineError, FunctionError, RowFailure, TimeError
 from penstock.expr import compute as pc
 from penstock.expr.values import from_list, from_numpy, from_plain, to_plain, to_python
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.op import IN, OUT
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.windows import WindowContext, Windows
 from penstock.stages.functions.calls import ApplyCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.keys.slots import KeySlots

@@ -29,10 +29,8 @@ from penstock.errors import RowFailure
 from penstock.expr import lower_python
 from penstock.expr.nodes.columns import Column
 from penstock.operators.aggregates import Fold
-from penstock.operators.choices.accumulators import uses_sketch
-from penstock.operators.choices.folds import why_python
-from penstock.operators.op import ERRORS, LATE, OUT
-from penstock.operators.stream import Stream
+from penstock.operators.choices import uses_sketch, why_python
+from penstock.operators.op import ERRORS, LATE, OUT, Stream
 from penstock.operators.windows import Windows
 from penstock.stages import policy
 from penstock.stages.keys.slots import KeySlots

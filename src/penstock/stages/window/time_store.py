@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.kernels.windows.accumulate import Cells
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.kernels.windows.slice_loop import END, FIRST, MASK
-from penstock.operators.choices.device import explain_method
+from penstock.operators.choices import explain_method
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.store import PLACE, ints_of, places_of

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.jvm.partials import slice_end, slice_start
-from penstock.timing.column import LIMIT
 from penstock.timing.slices import Slicing
+from penstock.timing.units import LIMIT
 from penstock.timing.windows import TimeWindow
 
 SLICINGS = [

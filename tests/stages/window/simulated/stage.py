@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
-from penstock.operators.window_specs import sliding, tumbling
 from penstock.operators.windows import KeyedWindows, ParallelWindows
 from penstock.options import Cuda
 from penstock.stages.window.cuda_store import CudaStore
 from penstock.stages.window.time_store import TimeStore
+from penstock.timing.windows import sliding, tumbling
 from tests.support.window_cases import WIDE, cases, some_registers, timed
 from tests.support.windows import (
     Case,

@@ -23,7 +23,7 @@ from penstock.errors import EngineError, PenstockError
 from penstock.events import Event, EventSink, ScaleDecided
 from penstock.frozen import dataclass
 from penstock.options import Elastic
-from penstock.timing.duration import micros
+from penstock.timing.units import micros
 
 if TYPE_CHECKING:
     from penstock.engines.local.options import Settings

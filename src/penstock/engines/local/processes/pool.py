@@ -25,10 +25,9 @@ from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings, avai
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.local.topology.groups import Role, TaskGroup, split_into_groups
 from penstock.errors import EngineError
-from penstock.operators.accumulate import Accumulate
 from penstock.operators.function import BatchFunction, RowFunction
-from penstock.operators.map import Filter, FlatMap, Map
 from penstock.operators.op import IN, OUT
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage

@@ -21,7 +21,7 @@ from penstock.engines.wire import failure_from_dict, pack_batch, unpack_batch
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext, StatelessStage
-from penstock.timing.watermark import BEFORE_ALL
+from penstock.timing.windows import BEFORE_ALL
 
 Outputs = Iterator[tuple[str, Batch]]
 

@@ -40,14 +40,14 @@ from penstock.engines.local.topology.groups import (
 from penstock.engines.sinks import SinkWriter
 from penstock.engines.sources import SourceReader
 from penstock.errors import PenstockError
-from penstock.operators.choices.patterns import PANED
 from penstock.operators.ends import Sink, Source
+from penstock.operators.patterns import PANED
 from penstock.operators.process import Process
-from penstock.operators.window_specs import SessionSpec
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage
+from penstock.timing.windows import SessionSpec
 
 if TYPE_CHECKING:
     from penstock.stages.patterns.pattern import Pattern

@@ -18,14 +18,11 @@ from dataclasses import replace
 from enum import Enum
 
 from penstock.frozen import dataclass
-from penstock.operators.accumulate import Accumulate
-from penstock.operators.choices.patterns import KEYED, PANED, why_not_pattern
-from penstock.operators.columns import WithColumns
 from penstock.operators.ends import Sink, Source
-from penstock.operators.map import Filter, Map
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
+from penstock.operators.patterns import KEYED, PANED, why_not_pattern
 from penstock.operators.process import Process
-from penstock.operators.split import Relay, Split
+from penstock.operators.rows import Accumulate, Filter, Map, Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.fusion import fused_predecessors, group_fused

@@ -17,7 +17,7 @@ from penstock.engines.spark.wire import WirePartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
 from penstock.stages.patterns.partials import PARTIALS
 from penstock.stages.rows.batch import Batch, concat_batches
-from penstock.timing.watermark import BEFORE_ALL
+from penstock.timing.windows import BEFORE_ALL
 
 GROUPS = 64  # of the 256 buckets: enough to spread, few enough that a small batch is soon done with them
 GROUP, BODY = "group", "body"

@@ -27,12 +27,11 @@ from penstock.errors import SchemaError, TimeError
 from penstock.expr.types import canonical
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Fold
-from penstock.operators.stream import Stream, unknown_column
-from penstock.operators.window_specs import CountSpec
+from penstock.operators.op import Stream, unknown_column
 from penstock.operators.windows import Windows
-from penstock.timing.column import LIMIT, time_type
-from penstock.timing.duration import Duration, spell
-from penstock.timing.duration import micros as length
+from penstock.timing.units import LIMIT, Duration, spell, time_type
+from penstock.timing.units import micros as length
+from penstock.timing.windows import CountSpec
 
 _ZONE = "spark.sql.session.timeZone"
 

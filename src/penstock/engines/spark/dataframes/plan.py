@@ -44,7 +44,7 @@ from penstock.engines.spark.jvm.partials import (
 )
 from penstock.engines.spark.session.session import ship
 from penstock.errors import EngineError, NotSupported
-from penstock.timing.duration import Duration
+from penstock.timing.units import Duration
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

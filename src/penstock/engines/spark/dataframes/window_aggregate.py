@@ -15,9 +15,9 @@ from penstock.expr import SparkSql
 from penstock.expr.node import post_order
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.op import IN
-from penstock.operators.window_specs import WindowSpec
 from penstock.operators.windows import KeyedWindows, Windows
-from penstock.timing.duration import Duration
+from penstock.timing.units import Duration
+from penstock.timing.windows import WindowSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

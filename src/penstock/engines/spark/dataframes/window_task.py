@@ -20,9 +20,8 @@ from penstock.engines.spark.read_placement import why_not_in_jvm
 from penstock.errors import Where
 from penstock.expr.nodes.columns import Column
 from penstock.frozen import dataclass
-from penstock.operators.choices.patterns import PANED, why_not_pattern
-from penstock.operators.op import IN, OUT
-from penstock.operators.stream import Stream
+from penstock.operators.op import IN, OUT, Stream
+from penstock.operators.patterns import PANED, why_not_pattern
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.stage import StageContext

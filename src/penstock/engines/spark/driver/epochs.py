@@ -25,7 +25,7 @@ from penstock.frozen import dataclass
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.rows.batch import Batch
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 MAX_ROUNDS = 64
 MAX_ROWS = 500_000

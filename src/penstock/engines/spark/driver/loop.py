@@ -33,7 +33,7 @@ from penstock.errors import NotSupported, PenstockError
 from penstock.events import EventSink, StateSaved, StepFailed
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.snapshot import BY_KEY
-from penstock.timing.watermark import BEFORE_ALL
+from penstock.timing.windows import BEFORE_ALL
 
 
 class SinkDelivery:

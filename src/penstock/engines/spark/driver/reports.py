@@ -22,7 +22,7 @@ from penstock.errors import PenstockError
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import StageContext
-from penstock.timing.column import LIMIT
+from penstock.timing.units import LIMIT
 
 _DAY_ZERO, _EPOCH, _US = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 

@@ -23,7 +23,7 @@ from penstock.errors import CheckpointError
 from penstock.operators.ends import Source
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
-from penstock.timing.watermark import AFTER_ALL, BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 _READ_AHEAD = 2
 """Batches that wait to be taken."""

@@ -6,7 +6,7 @@ overflow; least values as complements; extremes of floats as floats, because Spa
 the worker turns them into the integers that accumulators compare (`to_batch`). A row on which an expression
 fails stops the query.
 
-Assumes times within the limit of `timing/column.py`, where none of this arithmetic overflows: other rows are
+Assumes times within the limit of `timing/units.py`, where none of this arithmetic overflows: other rows are
 row errors and never reach it.
 """
 
@@ -27,8 +27,8 @@ from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.types import from_spark, spark_type
 from penstock.expr import Expr, type_of
 from penstock.kernels.windows.accumulate import INT64_MIN, Cells, encode_floats
-from penstock.operators.choices.accumulators import AccumulatorKind
-from penstock.operators.stream import Stream
+from penstock.operators.choices import AccumulatorKind
+from penstock.operators.op import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.patterns.partials import PartialFormat
 from penstock.stages.policy import JitPolicy

@@ -52,16 +52,15 @@ from penstock.engines.spark.worker.task import (
 from penstock.engines.wire import failure_to_dict
 from penstock.expr import Expr
 from penstock.frozen import dataclass
-from penstock.operators.columns import WithColumns
 from penstock.operators.ends import Source
 from penstock.operators.function import Expressions
-from penstock.operators.map import Filter
 from penstock.operators.op import OUT
+from penstock.operators.rows import Filter, WithColumns
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.rows.batch import Batch
-from penstock.timing.column import TimeType
-from penstock.timing.watermark import BEFORE_ALL
+from penstock.timing.units import TimeType
+from penstock.timing.windows import BEFORE_ALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices.accumulators import (
+from penstock.operators.choices import (
     EXACT,
     AccumulatorKind,
     accumulators_of,
@@ -17,7 +17,7 @@ from penstock.operators.choices.accumulators import (
     why_rows,
     width_of,
 )
-from penstock.operators.stream import Stream
+from penstock.operators.op import Stream
 from penstock.stages.window.accumulators import (
     AccumulatorLayout,
     AggregatePlan,
@@ -26,7 +26,7 @@ from penstock.stages.window.accumulators import (
     plan_accumulators,
 )
 from penstock.stages.window.inputs import InputEvaluator
-from penstock.timing.column import TimeType
+from penstock.timing.units import TimeType
 from tests.support.window_cases import ALL, WIDE
 
 UP = Stream(WIDE, TimeType(pa.int64(), "us"), ("k",))

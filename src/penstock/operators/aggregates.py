@@ -1,18 +1,26 @@
-"""What an aggregate is, and the exact ones: counts, sums, extremes, moments, values in order of time.
+"""Aggregates: specifications that every engine computes to the same answer.
 
-An aggregate says which values it takes, the type of its result, and whether row order matters.
+An aggregate says which values it takes, the type of its result, and whether row order matters. Most are
+exact; two are estimates by mergeable sketches; a fold is any associative function of the user's own, in the
+words of Tangwongsan et al. (lift, combine, lower), which FiBA and Scotty use too.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import typing
+from collections.abc import Callable, Sequence
+from numbers import Real
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import SchemaError
+from penstock.caller import find_call_site, find_definition, name_of
+from penstock.errors import FunctionError, SchemaError
 from penstock.expr import Expr, col, type_of
+from penstock.expr.types import parse_type
 from penstock.frozen import dataclass
-from penstock.operators.stream import Stream
+from penstock.operators.function import require_call
+from penstock.operators.op import Stream
 
 types = pa.types
 
@@ -284,3 +292,144 @@ class EventTimeMax(Aggregate):
 def event_time_max() -> EventTimeMax:
     """Take the greatest event time among the window's rows: what latency is measured from."""
     return EventTimeMax(None)
+
+
+@dataclass(frozen=True, slots=True)
+class ApproxDistinct(Aggregate):
+    """An estimate of the number of different values, by a mergeable sketch (HLL, lg_k 12)."""
+
+    label: ClassVar[str] = "approx_distinct"
+    accepts: ClassVar[str] = ORDERED
+    exact: ClassVar[bool] = False
+
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return int64."""
+        return pa.int64()
+
+
+def approx_distinct(value: str | Expr) -> ApproxDistinct:
+    """Estimate how many different values a column or an expression has."""
+    return ApproxDistinct(as_value(value))
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile(Aggregate):
+    """An estimate of a quantile, by a mergeable sketch (KLL, k 200), judged by its rank error."""
+
+    q: float = 0.5
+
+    label: ClassVar[str] = "quantile"
+    accepts: ClassVar[str] = NUMBERS
+    exact: ClassVar[bool] = False
+
+    def result_type(self, value_type: pa.DataType) -> pa.DataType:
+        """Return float64."""
+        return pa.float64()
+
+
+def quantile(value: str | Expr, q: float) -> Quantile:
+    """Estimate the value below which the share `q` of a column or an expression lies; 0.5 is the median."""
+    if isinstance(q, bool) or not isinstance(q, (int, float)) or not 0 <= q <= 1:
+        raise SchemaError(
+            f"quantile {q!r} is not a share",
+            where=find_call_site(),
+            hint="use a number from 0 to 1: 0.5 is the median",
+        )
+    return Quantile(as_value(value), q)
+
+
+@dataclass(frozen=True, slots=True)
+class Fold(Aggregate):
+    """`lower(combine(... combine(zero, lift(row 1)) ..., lift(row n)))`.
+
+    `combine` must be associative and `zero` neutral: partial results are combined in any grouping, and in
+    any order too unless `commutative=False`.
+    """
+
+    lift: Callable[[Any], Any]
+    combine: Callable[[Any, Any], Any]
+    zero: Any
+    lower: Callable[[Any], Any] | None
+    columns: tuple[str, ...] | None
+    result: pa.DataType | None
+    commutative: bool
+
+    label: ClassVar[str] = "fold"
+
+    def type(self, up: Stream) -> pa.DataType:
+        """Return the declared type; raise a SchemaError when there is none."""
+        up.require(*(self.columns or ()))
+        if self.result is None:
+            raise SchemaError(
+                f"fold {name_of(self.combine)} has no result type",
+                where=find_definition(self.lower or self.combine),
+                hint='say type="float64", or annotate what lower (or combine) returns',
+            )
+        return self.result
+
+    def check_partial(self, partial: Any) -> Any:
+        """Return what lift or combine gave; raise a TypeError where zero is of floats and this is not.
+
+        Engines keep such partial results as numbers. Of other kinds nothing is known.
+        """
+        zero = self.zero
+        if isinstance(zero, float):
+            if not isinstance(partial, Real):
+                raise TypeError(f"gave {partial!r:.80}, and zero is a number")
+        elif isinstance(zero, tuple) and zero and all(isinstance(part, float) for part in zero):
+            if not isinstance(partial, tuple | list) or len(partial) != len(zero):
+                raise TypeError(f"gave {partial!r:.80}, and zero has {_count_numbers(len(zero))}")
+            if not all(isinstance(part, Real) for part in partial):
+                raise TypeError(f"gave {partial!r:.80}, which are not all numbers")
+        return partial
+
+    def __str__(self) -> str:
+        return f"fold({name_of(self.combine)})"
+
+
+def _count_numbers(n: int) -> str:
+    return "1 number" if n == 1 else f"{n} numbers"
+
+
+def fold(
+    lift: Callable[[Any], Any],
+    combine: Callable[[Any, Any], Any],
+    zero: Any,
+    lower: Callable[[Any], Any] | None = None,
+    *,
+    columns: str | Sequence[str] | None = None,
+    type: object = None,
+    commutative: bool = True,
+) -> Fold:
+    """Aggregate with functions of your own.
+
+    lift(row)      one row as a partial result: a number or a tuple of numbers
+    combine(a, b)  two partial results as one; must be associative
+    zero           the partial result of no rows
+    lower(part)    the final result; the partial one itself if left out
+    columns        the columns that lift reads: rows with a null in one of them are skipped
+    type           the result's type, unless `lower` (or `combine`) is annotated with it
+    commutative    False when the order of rows matters: they are folded in order (time, seq)
+    """
+    for role, fn in (("lift", lift), ("combine", combine), ("lower", lower)):
+        if not callable(fn) and (fn is not None or role != "lower"):
+            raise FunctionError(
+                f"fold's {role} is {fn!r}, not a function",
+                where=find_call_site(),
+                hint="write ps.fold(lift, combine, zero, lower)",
+            )
+    require_call(lift, "row")
+    require_call(combine, "a", "b")
+    if lower is not None:
+        require_call(lower, "part")
+    declared = type if type is not None else _return_annotation(lower or combine)
+    result = None if declared is None else parse_type(declared)
+    read = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
+    return Fold(None, lift, combine, zero, lower, read, result, commutative)
+
+
+def _return_annotation(fn: Callable[..., Any]) -> object:
+    try:
+        return typing.get_type_hints(fn).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None

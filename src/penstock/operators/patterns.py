@@ -14,8 +14,8 @@ from dataclasses import fields
 from penstock.errors import GraphError
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices.accumulators import why_rows
-from penstock.operators.stream import Stream
+from penstock.operators.choices import why_rows
+from penstock.operators.op import Stream
 from penstock.operators.windows import PATTERNS, Windows
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices.patterns import Choice, choose_pattern
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
+from penstock.operators.patterns import Choice, choose_pattern
 from penstock.operators.windows import KeyedWindows
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.support.windows import case
 
 COUNT: dict[str, Aggregate] = {"n": spec.count()}

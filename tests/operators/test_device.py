@@ -10,8 +10,8 @@ import penstock as ps
 from penstock.errors import GraphError, NotSupported, PenstockError
 from penstock.operators import aggregates as spec
 from penstock.operators.op import IN
-from penstock.operators.window_specs import count_window, session, sliding, tumbling
 from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
+from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.support.window_cases import REGISTERS, ROWS, SKETCHES, WIDE
 from tests.support.windows import Case
 

@@ -1,0 +1,421 @@
+"""Operators that look at rows one by one: by a function (`Map`, `Filter`, `FlatMap`, `Split`, `Accumulate`)
+or by expressions (`WithColumns`, `Select`).
+
+With `state=factory` a row function keeps a state per key and is called as `fn(row, state)`. An expression
+sees the row as it arrived: the columns of one step do not see each other.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
+from penstock.expr import Column, Expr, type_of
+from penstock.expr.types import parse_schema
+from penstock.frozen import dataclass
+from penstock.operators.function import (
+    BatchFunction,
+    Expressions,
+    Function,
+    RowFunction,
+    as_expressions,
+    as_function,
+    check_compile,
+    has_state,
+    keep_key,
+    late_port,
+    require_bool,
+    require_call,
+    require_schema,
+    row_function,
+)
+from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream, columns, join_columns, with_columns
+
+Predicate = Expr | BatchFunction | RowFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Map(Op):
+    """Make a row of every row by a row function or a batch function, which gives the whole new row.
+
+    `compile=True` lets a row function be compiled although its integers then wrap at 64 bits.
+    """
+
+    function: object
+    schema: object = None
+    state: Callable[[], Any] | None = None
+    compile: bool = False
+
+    kind: ClassVar[str] = "M"
+    verb: ClassVar[str] = "map"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        object.__setattr__(self, "function", as_function(self.function, self.schema, "map"))
+        if self.compile is not False:
+            check_compile(self.compile, self.how, self.state, "map")
+
+    @property
+    def how(self) -> BatchFunction | RowFunction:
+        """Return the checked function."""
+        assert isinstance(self.function, BatchFunction | RowFunction), "made so by __post_init__"
+        return self.function
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the columns that the function declares, without a key."""
+        up = inputs[IN]
+        out = up.with_schema(require_schema(self.how, "map")).without_key()
+        late = late_port(up) if has_state(self.state, up, self.how, "map") else {}
+        return {OUT: out, **late, **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """Return the verb and the function."""
+        return f"map {self.how}" + (" with state per key" if self.state is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Filter(Op):
+    """Drop the rows for which the predicate is false or null; they are counted as filtered.
+
+    `compile=True` lets a row function be compiled although its integers then wrap at 64 bits.
+    """
+
+    predicate: object
+    state: Callable[[], Any] | None = None
+    compile: bool = False
+
+    kind: ClassVar[str] = "F"
+    verb: ClassVar[str] = "filter"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if not isinstance(self.predicate, Predicate):
+            object.__setattr__(self, "predicate", row_function(self.predicate))
+        if self.compile is not False:
+            check_compile(self.compile, self.how, self.state, "filter")
+
+    @property
+    def how(self) -> Predicate:
+        """Return the checked predicate."""
+        assert isinstance(self.predicate, Predicate), "made so by __post_init__"
+        return self.predicate
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the same columns, still keyed."""
+        up = inputs[IN]
+        if isinstance(self.how, Expr):
+            require_bool(self.how, up.schema, "a filter")
+        late = late_port(up) if has_state(self.state, up, self.how, "filter") else {}
+        return {OUT: up, **late, **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """Return the verb and the predicate."""
+        return f"filter {self.how}" + (" with state per key" if self.state is not None else "")
+
+
+@dataclass(frozen=True, slots=True)
+class FlatMap(Op):
+    """Make rows of a row: a function gives an iterable of them, an expression gives a list.
+
+    `flat_map(word=col("line").str.split(" "))` gives one row per element, the other columns repeated.
+    """
+
+    function: object
+    schema: object = None
+    state: Callable[[], Any] | None = None
+
+    kind: ClassVar[str] = "FM"
+    verb: ClassVar[str] = "flat_map"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        function: Function
+        if isinstance(self.function, Mapping):
+            function = as_expressions(self.function.items(), "flat_map")
+            if self.schema is not None:
+                raise FunctionError(
+                    "flat_map is given schema= and nothing to declare with it",
+                    detail="an expression has a type of its own",
+                    hint='leave schema= out; for a column of that name: .flat_map({"schema": ...})',
+                )
+            if len(function.columns) != 1:
+                raise FunctionError(
+                    "flat_map takes one list column at a time",
+                    hint="write two flat_maps, or a function that gives rows",
+                )
+        else:
+            function = as_function(self.function, self.schema, "flat_map", many=True)
+        object.__setattr__(self, "function", function)
+
+    @property
+    def how(self) -> Function:
+        """Return the checked function or expression."""
+        assert isinstance(self.function, Function), "made so by __post_init__"
+        return self.function
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the columns that the function declares, or the list column with its elements."""
+        up = inputs[IN]
+        late = late_port(up) if has_state(self.state, up, self.how, "flat_map") else {}
+        return {OUT: self._output(up), **late, **self.errors_port(up)}
+
+    def _output(self, up: Stream) -> Stream:
+        if not isinstance(self.how, Expressions):
+            return up.with_schema(require_schema(self.how, "flat_map")).without_key()
+        ((name, type_),) = self.how.types(up.schema)
+        if not pa.types.is_list(type_):
+            raise SchemaError(
+                f"flat_map needs a list, and {self.how.columns[0][1]} is {type_}",
+                hint='make a list, e.g. col("line").str.split(" "), or use with_columns',
+            )
+        return keep_key(up, (name,), with_columns(up.schema, [(name, type_.value_type)]))
+
+    def describe(self) -> str:
+        """Return the verb and the function."""
+        return f"flat_map {self.how}" + (" with state per key" if self.state is not None else "")
+
+
+NamedColumns = Mapping[str, object] | Iterable[tuple[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class WithColumns(Op):
+    """Add columns, or replace those of the same name: `WithColumns({"total": col("price") * col("n")})`."""
+
+    columns: NamedColumns
+
+    kind: ClassVar[str] = "M"
+    verb: ClassVar[str] = "with_columns"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if not isinstance(self.columns, Expressions):
+            object.__setattr__(self, "columns", as_expressions(named_columns(self.columns), self.verb))
+
+    @property
+    def how(self) -> Expressions:
+        """Return the expressions, checked."""
+        assert isinstance(self.columns, Expressions), "made so by __post_init__"
+        return self.columns
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the old columns and the new ones; the key stays unless one of its columns is replaced."""
+        up = inputs[IN]
+        schema = with_columns(up.schema, self.how.types(up.schema))
+        return {OUT: keep_key(up, self.how.names, schema), **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """Return the verb and the columns."""
+        return f"{self.verb} {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Select(WithColumns):
+    """Keep only these columns, in this order: `Select({"user": col("user"), "c": col("price") * 100})`."""
+
+    verb: ClassVar[str] = "select"
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the columns selected; the key stays if its columns are all passed on as they are."""
+        up = inputs[IN]
+        for name in self.how.names:
+            if self.how.names.count(name) > 1:
+                raise SchemaError(
+                    f'select gives column "{name}" twice', hint="leave one out, or give it another name"
+                )
+        up.require(*(name for _, expr in self.how.columns for name in expr.columns()))
+        as_they_are = {
+            name for name, expr in self.how.columns if isinstance(expr, Column) and expr.name == name
+        }
+        schema = pa.schema([pa.field(name, type_) for name, type_ in self.how.types(up.schema)])
+        return {OUT: keep_key(up, set(up.key) - as_they_are, schema), **self.errors_port(up)}
+
+
+def named_columns(columns: NamedColumns) -> list[tuple[str, object]]:
+    """Return columns given by name, or as pairs, as pairs."""
+    if isinstance(columns, Mapping):
+        return list(columns.items())
+    if isinstance(columns, Expr | str) or callable(columns):
+        raise FunctionError(
+            f"{columns!s:.80} makes a column, and nothing says its name"
+            if isinstance(columns, Expr)
+            else f"{columns!r:.80} is not a mapping from names to expressions",
+            hint='name the columns: {"total": col("a") * 2}; for a function use map',
+        )
+    return list(columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Op):
+    """Branches "0" to "n-1" by an index, or named branches by a predicate each.
+
+    A row of several branches is copied; a row of none, or of a branch that nobody reads, is counted
+    as unrouted.
+    """
+
+    function: object = None
+    branches: int | Mapping[str, Expr] = 0
+
+    kind: ClassVar[str] = "SPLIT"
+    verb: ClassVar[str] = "split"
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        if isinstance(self.branches, bool) or not isinstance(self.branches, int | Mapping):
+            raise GraphError(f"{self.branches!r} is not a number of branches", hint="write pipe.split(fn, 2)")
+        if len(self.names) < 2:
+            raise GraphError(
+                f"a split has two branches or more, and got {len(self.names)}",
+                hint="write pipe.split(fn, 2) or pipe.split(view=..., click=...); for one branch use filter",
+            )
+        for name in self.names:
+            if name in (LATE, ERRORS):
+                raise GraphError(
+                    f'a branch cannot be called "{name}"',
+                    detail=f"every step keeps .{name} for its own rows of that kind",
+                    hint=f'use another name, e.g. "{name}_rows"',
+                )
+        if self.function is not None and not isinstance(self.function, Expr | RowFunction):
+            function = row_function(self.function)
+            require_call(function.call, "row")
+            object.__setattr__(self, "function", function)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the branches in order."""
+        if isinstance(self.branches, int):
+            return tuple(str(index) for index in range(self.branches))
+        return tuple(self.branches)
+
+    @property
+    def predicates(self) -> Mapping[str, Expr] | None:
+        """Return the predicate of each named branch; None when one function gives the index."""
+        return None if isinstance(self.branches, int) else self.branches
+
+    @property
+    def how(self) -> Expr | RowFunction | None:
+        """Return the function that gives the index or indexes, checked."""
+        assert self.function is None or isinstance(self.function, Expr | RowFunction), "by __post_init__"
+        return self.function
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the input, once per branch."""
+        up = inputs[IN]
+        for name, predicate in (self.predicates or {}).items():
+            if not isinstance(predicate, Expr):
+                raise GraphError(
+                    f'branch "{name}" is given {predicate!r}, not an expression',
+                    hint=f'write {name}=col("type") == "{name}", or split(fn, 2) for a function',
+                )
+            require_bool(predicate, up.schema, f'branch "{name}"')
+        if isinstance(self.how, Expr) and not pa.types.is_integer(type_of(self.how, up.schema)):
+            raise SchemaError(
+                f"a split needs the index of a branch, and {self.how} is {type_of(self.how, up.schema)}",
+                hint='name the branches instead: pipe.split(view=col("type") == "view", rest=...)',
+            )
+        return {**dict.fromkeys(self.names, up), **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """Return what decides."""
+        if self.predicates is not None:
+            return "split " + ", ".join(f"{name}: {predicate}" for name, predicate in self.predicates.items())
+        return f"split {len(self.names)} ways by {self.how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Relay(Op):
+    """Pass rows on unchanged: what stands where streams meet and part again with nothing between."""
+
+    kind: ClassVar[str] = "ID"
+    verb: ClassVar[str] = "relay"
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the input."""
+        return {OUT: inputs[IN]}
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate(Op):
+    """`state = fn(row, state)`, beginning with `init`; one row out per row in: the key and the state.
+
+    A state that is a plain value needs a schema of one column, e.g. `schema={"count": "int64"}`.
+    """
+
+    function: object
+    init: object
+    schema: object = None
+
+    kind: ClassVar[str] = "A"
+    verb: ClassVar[str] = "accumulate"
+    chainable: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        function = row_function(self.function, schema=self.schema)
+        if function.schema is None:
+            function = dataclasses.replace(function, schema=_schema_of(self.init))
+        object.__setattr__(self, "function", function)
+        self.new_state()  # a first state that cannot be copied is refused before a run
+
+    @property
+    def how(self) -> RowFunction:
+        """Return the function, checked."""
+        assert isinstance(self.function, RowFunction), "made so by __post_init__"
+        return self.function
+
+    @property
+    def stateful(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def state_schema(self) -> pa.Schema:
+        """Return the columns of the state."""
+        if self.how.schema is None:
+            raise SchemaError(
+                f"accumulate({self.how.name}) has no schema for its state",
+                where=self.how.where,
+                hint='say accumulate(fn, init, schema={"count": "int64"}), or let fn return a dataclass',
+            )
+        return self.how.schema
+
+    def new_state(self) -> object:
+        """Return the state of a key that is seen for the first time: a copy of its own."""
+        try:
+            return copy.deepcopy(self.init)
+        except Exception as cause:
+            raise FunctionError(
+                f"the first state {self.init!r:.80} cannot be copied, and every key begins with a copy",
+                detail=describe_cause(cause),
+                hint="begin with plain values, a dataclass or a NamedTuple of them",
+            ) from cause
+
+    def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
+        """Return the key columns and the state's columns, still keyed."""
+        up = inputs[IN]
+        if not up.key:
+            raise GraphError(
+                "accumulate needs a key", hint='say whose state it is: .key_by("word") before it'
+            )
+        require_call(self.how.call, "row", "state")
+        key = columns(*((name, up.schema.field(name).type) for name in up.key))
+        schema = join_columns(
+            [("the key", key), ("the state", self.state_schema)], hint="give the state's column another name"
+        )
+        return {OUT: Stream(schema, up.time, up.key), **late_port(up), **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """Return the function."""
+        return f"accumulate {self.how}"
+
+
+def _schema_of(init: object) -> pa.Schema | None:
+    kind = type(init)
+    if dataclasses.is_dataclass(kind) or (isinstance(init, tuple) and hasattr(init, "_fields")):
+        return parse_schema(kind)
+    return None
