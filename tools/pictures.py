@@ -32,7 +32,7 @@ def draw_campaign_views() -> str:
         program = found[1].replace("graph.run()", 'graph.run(engine="reference")')
         Path("program.py").write_text(program, "utf-8")
         with contextlib.redirect_stdout(io.StringIO()):
-            drawn: str = runpy.run_path("program.py")["graph"].to_svg()
+            drawn: str = runpy.run_path("program.py")["graph"].explain(format="svg")
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""What explain() and to_mermaid() say of a few graphs, word for word."""
+"""What explain() says of a few graphs, word for word."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ def test_explain_says_what_its_golden_file_says(make: Callable[[], ps.PipeGraph]
 
 @pytest.mark.parametrize("make", GRAPHS)
 def test_mermaid_is_what_its_golden_file_is(make: Callable[[], ps.PipeGraph], golden: Golden) -> None:
-    golden(f"mermaid/{make.__name__}.mmd", make().to_mermaid())
+    golden(f"mermaid/{make.__name__}.mmd", make().explain(format="mermaid"))

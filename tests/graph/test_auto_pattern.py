@@ -84,6 +84,6 @@ def test_a_chosen_pattern_looks_like_the_same_one_named() -> None:
     chosen, named = graphs
     assert chosen.blocks() == named.blocks()
     assert count(chosen.blocks()) == count(named.blocks())
-    assert chosen.to_mermaid() == named.to_mermaid()
-    assert "by pane" in chosen.to_mermaid()
+    assert chosen.explain(format="mermaid") == named.explain(format="mermaid")
+    assert "by pane" in chosen.explain(format="mermaid")
     assert chosen.derivation() == named.derivation()

@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.plan.explain import WIDTH, explain_dict, explain_plan
+from penstock.graph.run import resolve_engine
+from penstock.plan.explain import WIDTH, explain_plan
 from penstock.plan.plan import Plan, Ref
 from tests.support import plan_graphs as graphs
 
@@ -105,19 +107,27 @@ def test_control_characters_in_a_column_s_name_do_not_break_lines() -> None:
     assert any("two lines int64" in line for line in graph.explain().splitlines())
 
 
-def test_the_dict_is_json_and_holds_every_column() -> None:
-    plan = wide(36).plan()
-    told = explain_dict(plan, blocks="Seq(x)", derivation=["create x"], engine=["as is"], unused=["y"])
-    again = json.loads(json.dumps(told))
-    assert len(again["steps"][0]["gives"]["out"]["columns"]) == 36
-    assert again["blocks"] == "Seq(x)"
-    assert again["derivation"] == ["create x"]
-    assert again["engine"] == ["as is"]
-    assert again["not_run"] == ["y"]
+def test_the_json_holds_every_column_and_what_else_the_text_says() -> None:
+    graph = wide(36)
+    graph["source"].select("column_0", name="forgotten")
+    told = json.loads(graph.explain("reference", format="json"))
+    assert told["graph"] == "wide"
+    assert len(told["steps"][0]["gives"]["out"]["columns"]) == 36
+    assert told["blocks"].startswith("Pipe\n")
+    assert told["derivation"][0] == "1. create       source"
+    assert told["engine"] == list(resolve_engine("reference").explain(graph.plan()))
+    assert told["not_run"] == ["forgotten"]
 
 
-def test_the_dict_says_who_reads_whom_and_how() -> None:
-    steps = {step["name"]: step for step in graphs.campaign_views().explain_dict()["steps"]}
+def test_a_format_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ps.GraphError, match="format='yaml' is unknown"):
+        wide(1).explain(format="yaml")  # type: ignore[arg-type]  # that is what is refused
+
+
+def test_the_json_says_who_reads_whom_and_how() -> None:
+    steps = {
+        step["name"]: step for step in json.loads(graphs.campaign_views().explain(format="json"))["steps"]
+    }
     assert steps["views"]["reads"] == [{"port": "in", "feeds": ["campaigns"], "control": False}]
     assert steps["views"]["routing"] == "key_by"
     assert steps["views"]["degree"] == {"least": 4, "most": 4}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from typing import Any
 
@@ -31,7 +32,7 @@ def said(pipe: ps.MultiPipe) -> dict[str, list[str]]:
     """What is said of the window step, by topic."""
     pipe.sink(ps.write.memory())
     found = defaultdict(list)
-    (step,) = [step for step in pipe.graph.explain_dict()["steps"] if step["windows"]]
+    (step,) = [step for step in json.loads(pipe.graph.explain(format="json"))["steps"] if step["windows"]]
     for line in step["windows"]:
         found[line["topic"]].append(line["says"])
     return dict(found)
@@ -184,7 +185,7 @@ def test_the_device_is_told(device: Any, says: str) -> None:
 def test_steps_without_windows_say_nothing_of_them() -> None:
     pipe = source().with_columns(v=ps.col("v") + 1)
     pipe.sink(ps.write.memory())
-    assert all(step["windows"] == [] for step in pipe.graph.explain_dict()["steps"])
+    assert all(step["windows"] == [] for step in json.loads(pipe.graph.explain(format="json"))["steps"])
 
 
 def test_what_is_said_is_printed_with_the_step() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from penstock.plan.drawing.layout import Edge
+from penstock.plan.layout import Edge
 
 
 @st.composite

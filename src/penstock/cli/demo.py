@@ -53,7 +53,7 @@ def demo(
         try:
             write_events(folder, rows=rows, seed=seed)
             graph = campaign_views(folder)
-            graph.to_svg(folder / "campaign-views.svg")
+            (folder / "campaign-views.svg").write_text(graph.explain(format="svg"), encoding="utf-8")
         except OSError as problem:
             raise typer.BadParameter(f'"{folder}" cannot be written: {problem.strerror}') from problem
     screen.out().print(Syntax(program(), "python", background_color="default"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,6 @@ def explain(
         with screen.programs_own_text(aside=json):
             chosen = load_graph(file, graph)
         if json:
-            screen.say_json(chosen.explain_dict(engine))
+            sys.stdout.write(chosen.explain(engine, format="json"))
         else:
             screen.say(chosen.explain(engine))

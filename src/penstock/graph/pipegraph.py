@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
 
 import pyarrow as pa
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from penstock.blocks import PBB, Composition, Derivation
     from penstock.connect.protocol import Reader
     from penstock.engines.protocol import Engine, Run, RunResult
+
+ExplainFormat = Literal["text", "json", "mermaid", "svg"]
 
 
 class PipeGraph:
@@ -198,50 +199,37 @@ class PipeGraph:
         """Return how the term is derived: which rule made which part of it."""
         return _derive(tuple(self.steps), composition or self.composition)
 
-    def explain(self, engine: str | Engine | None = None) -> str:
-        """Say what the graph does: steps and schemas, building blocks, and an engine's choices and why."""
+    def explain(self, engine: str | Engine | None = None, *, format: ExplainFormat = "text") -> str:
+        """Describe the graph: its steps and schemas, its building blocks, and an engine's choices and why.
+
+        format  "text"; "json", the same as data, with nothing cut; or a picture, "mermaid" or "svg", which
+                shows everything, sink or not
+        """
+        if format == "mermaid":
+            from penstock.plan.picture import to_mermaid
+
+            return to_mermaid(Plan(self.name, tuple(self.steps)))
+        if format == "svg":
+            from penstock.plan.svg import to_svg
+
+            return to_svg(Plan(self.name, tuple(self.steps)))
+        if format not in get_args(ExplainFormat):
+            raise GraphError(
+                f"format={format!r} is unknown",
+                where=find_call_site(),
+                hint=f"use one of {', '.join(map(repr, get_args(ExplainFormat)))}",
+            )
         from penstock.plan.explain import explain_plan
 
-        return explain_plan(**self._explanation(engine))
-
-    def explain_dict(self, engine: str | Engine | None = None) -> dict[str, Any]:
-        """Return the same as plain data, for JSON."""
-        from penstock.plan.explain import explain_dict
-
-        return explain_dict(**self._explanation(engine))
-
-    def to_mermaid(self) -> str:
-        """Return the graph as a Mermaid flowchart."""
-        from penstock.plan.drawing.mermaid import to_mermaid
-
-        return to_mermaid(self._whole_plan())
-
-    def to_svg(self, path: str | Path | None = None) -> str:
-        """Return the graph as an SVG picture, also written to `path` if given."""
-        from penstock.plan.drawing.svg import to_svg
-
-        picture = to_svg(self._whole_plan())
-        if path is not None:
-            Path(path).write_text(picture, encoding="utf-8")
-        return picture
-
-    def _explanation(self, engine: str | Engine | None) -> dict[str, Any]:
-        from penstock.blocks import tree
-
         plan = self.plan()
-        derivation = plan.derived or _derive(plan.steps, self.composition)
         used = {step.name for step in plan}
-        return {
-            "plan": plan,
-            "blocks": tree(derivation.term),
-            "derivation": str(derivation).splitlines(),
-            "engine": runs.resolve_engine(engine).explain(plan) if engine is not None else (),
-            "unused": [step.name for step in self.steps if step.name not in used],
-        }
-
-    def _whole_plan(self) -> Plan:
-        """Return everything, sink or not: a picture of an unfinished graph is useful too."""
-        return Plan(self.name, tuple(self.steps))
+        return explain_plan(
+            plan,
+            derivation=plan.derived or _derive(plan.steps, self.composition),
+            engine=runs.resolve_engine(engine).explain(plan) if engine is not None else (),
+            unused=[step.name for step in self.steps if step.name not in used],
+            format=format,
+        )
 
     def __repr__(self) -> str:
         return f"PipeGraph({self.name!r}, {len(self.steps)} steps)"

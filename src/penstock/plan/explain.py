@@ -1,4 +1,4 @@
-"""The text and the data of explain(), made from the same words.
+"""What explain() says of a plan, as text and as JSON, made from the same words.
 
 Knows no engine: what an engine has chosen is passed in as lines. What is said of windows (pattern, slices,
 algorithms, memory, and why) is known before a run, from `operators/choices.py`. Engines that build windows
@@ -8,11 +8,15 @@ its own way.
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
 
 import pyarrow as pa
 
+from penstock.blocks import Derivation, tree
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import (
@@ -32,9 +36,8 @@ from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.patterns import DECOMPOSED
 from penstock.operators.rows import Split
 from penstock.operators.windows import Windows
-from penstock.plan.drawing.picture import describe_routing, is_side_output, make_printable
-from penstock.plan.fusion import fused_predecessors, group_fused
-from penstock.plan.plan import Input, Plan, Ref, Step
+from penstock.plan.picture import describe_routing, is_side_output, make_printable
+from penstock.plan.plan import Input, Plan, Ref, Step, group_fused
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window
 
@@ -52,46 +55,39 @@ Explanations = Iterator[tuple[str, str]]
 def explain_plan(
     plan: Plan,
     *,
-    blocks: str | None = None,
-    derivation: Sequence[str] = (),
+    derivation: Derivation | None = None,
     engine: Sequence[str] = (),
     unused: Sequence[str] = (),
+    format: Literal["text", "json"] = "text",
 ) -> str:
-    """Return the plan as text: its steps, its building blocks and their derivation, the engine's choices."""
-    fused = fused_predecessors(plan)
-    shared = {node[0].name: [step.name for step in node[1:]] for node in group_fused(plan, fused)}
+    """Return what the plan is: its steps, its building blocks and their derivation, the engine's choices.
+
+    As text, or as the same in JSON, where nothing is cut.
+    """
+    groups = group_fused(plan)
+    fused = {after.name: before.name for group in groups for before, after in pairwise(group)}
+    blocks = tree(derivation.term) if derivation else None
+    rules = str(derivation).splitlines() if derivation else []
+    if format == "json":
+        data = {
+            "graph": plan.graph,
+            "steps": [_step_dict(plan, step, fused) for step in plan],
+            "blocks": blocks,
+            "derivation": rules,
+            "engine": list(engine),
+            "not_run": list(unused),
+        }
+        return json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
+    shared = {group[0].name: [step.name for step in group[1:]] for group in groups}
     lines = [_headline(plan)]
     for number, step in enumerate(plan, 1):
-        lines += [
-            "",
-            f"{number}. {make_printable(step.name)}",
-            *_step(plan, step, _stage(step, fused, shared)),
-        ]
+        lines += ["", f"{number}. {make_printable(step.name)}"]
+        lines += _step(plan, step, _stage(step, fused, shared))
     lines += _section("Building blocks", blocks.splitlines() if blocks else ())
-    lines += _section("Derivation", derivation)
+    lines += _section("Derivation", rules)
     lines += _section("Engine", engine)
     lines += _section("Not run, because no sink needs it", unused)
     return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def explain_dict(
-    plan: Plan,
-    *,
-    blocks: str | None = None,
-    derivation: Sequence[str] = (),
-    engine: Sequence[str] = (),
-    unused: Sequence[str] = (),
-) -> dict[str, object]:
-    """Return the same as data that JSON can hold; nothing is cut."""
-    fused = fused_predecessors(plan)
-    return {
-        "graph": plan.graph,
-        "steps": [_step_dict(plan, step, fused) for step in plan],
-        "blocks": blocks,
-        "derivation": [str(line) for line in derivation],
-        "engine": list(engine),
-        "not_run": list(unused),
-    }
 
 
 def _headline(plan: Plan) -> str:

@@ -5,6 +5,7 @@ Engines lower a plan and nothing else. It holds only the steps that some sink, o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from penstock.errors import Where
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import OUT, Degree, Op, Routing, Stream
+from penstock.operators.rows import Split
 
 if TYPE_CHECKING:
     from penstock.blocks import Derivation
@@ -127,3 +129,38 @@ class Plan:
     def is_read(self, ref: Ref) -> bool:
         """Return whether rows on this port go anywhere."""
         return ref in self._readers or ref in self.collects
+
+
+def group_fused(plan: Plan) -> list[list[Step]]:
+    """Return the steps by task, each task's in order: WindFlow's rule for chaining (WindFlow, 2.2.2).
+
+    A step is fused with the step before it when it asks to be, rows are forwarded between equal degrees, it
+    has one feed, and nobody else reads the step that feeds it: where streams fork or merge, a task ends. As
+    in the algebra, a split is no task but belongs to what feeds it, and rows that flow back into a control
+    port do not count. Invariant: a group is a chain, entered at its first step and left at its last, but for
+    those.
+    """
+    rank = {step.name: index for index, step in enumerate(plan)}
+    n_readers = Counter(
+        ref.step
+        for step in plan
+        for port in step.inputs
+        for ref in port.feeds
+        if not (port.control and rank.get(ref.step, -1) >= rank[step.name])
+    )
+    # Steps whose rows go to several readers, also by another branch of what feeds a split.
+    forking = {name for name, count in n_readers.items() if count > 1}
+    forking |= {s.name for s in plan if isinstance(s.op, Split) and s.feeds[0].step in forking}
+    tasks: list[list[Step]] = []
+    task_of: dict[str, list[Step]] = {}
+    for step in plan:
+        task: list[Step] = []
+        feed = step.feeds[0].step if len(step.feeds) == 1 and not step.inputs[0].control else None
+        forwarded = step.fuse and step.routing is Routing.FORWARD and feed not in forking
+        if forwarded and feed in rank and plan[feed].degree == step.degree:
+            task = task_of[feed]
+        if not task:
+            tasks.append(task)
+        task.append(step)
+        task_of[step.name] = task
+    return tasks

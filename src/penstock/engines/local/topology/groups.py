@@ -25,8 +25,7 @@ from penstock.operators.process import Process
 from penstock.operators.rows import Accumulate, Filter, Map, Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.fusion import fused_predecessors, group_fused
-from penstock.plan.plan import Plan, Step
+from penstock.plan.plan import Plan, Step, group_fused
 
 _SINGLE = (Source, Sink, Process)
 """Operators with one task, whatever the parallelism says."""
@@ -85,7 +84,7 @@ def split_into_groups(
     ordered       window steps whose rows are totally ordered
     """
     result: list[TaskGroup] = []
-    for fused in group_fused(plan, fused_predecessors(plan)):
+    for fused in group_fused(plan):
         for chain in _split_chain(fused, max_replicas):
             head, degree = chain[0], chain[0].degree.least
             if isinstance(head.op, _SINGLE):

@@ -1,12 +1,13 @@
 """The contents of a picture of a plan: boxes, lines between them, and groups of fused steps.
 
-Mermaid and SVG draw the same `Picture`, so they agree on every label and colour.
+Mermaid, here, and SVG draw the same `Picture`, so they agree on every label and colour.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from enum import StrEnum
 
 from penstock.frozen import dataclass
@@ -16,8 +17,7 @@ from penstock.operators.rows import Select, Split
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.fusion import fused_predecessors, group_fused
-from penstock.plan.plan import Input, Plan, Ref, Step
+from penstock.plan.plan import Input, Plan, Ref, Step, group_fused
 
 _COLUMN = re.compile(r'\bcol\("([A-Za-z_]\w*)"\)')
 
@@ -93,12 +93,11 @@ def build_picture(plan: Plan) -> Picture:
         for ref in port.feeds
         if ref.step in place
     ]
-    nodes = group_fused(plan, fused_predecessors(plan))
     return Picture(
         plan.graph,
         tuple(_box(step) for step in plan),
         tuple(lines),
-        tuple(tuple(place[step.name] for step in node) for node in nodes),
+        tuple(tuple(place[step.name] for step in node) for node in group_fused(plan)),
     )
 
 
@@ -202,3 +201,63 @@ def _printable_letter(letter: str) -> str:
         return " "
     bad = unicodedata.category(letter) in ("Cc", "Cs", "Cn") or letter in "\u2028\u2029"
     return "\ufffd" if bad else letter
+
+
+# The picture as a Mermaid flowchart, which GitHub and many editors draw by themselves.
+
+LONGEST = 60  # letters of a box's second line
+_BRACKETS = {
+    Shape.SOURCE: ("([", "])"),
+    Shape.SINK: ("[(", ")]"),
+    Shape.SPLIT: ("{", "}"),
+    Shape.WINDOW: ("[[", "]]"),
+    Shape.JOIN: ("{{", "}}"),
+    Shape.STEP: ("[", "]"),
+}
+_ESCAPES = str.maketrans({letter: f"#{ord(letter)};" for letter in '"#&<>%`\\'})
+
+
+def to_mermaid(plan: Plan) -> str:
+    """Return the picture as Mermaid text.
+
+    Everything a user can name is quoted and escaped: also `%`, because Mermaid reads `%%{...}` as a directive
+    wherever it stands, and the backtick, which would begin Markdown.
+    """
+    picture = build_picture(plan)
+    lines = ["flowchart LR"]
+    for number, group in enumerate(picture.groups):
+        boxes = [f"  {_mermaid_node(place, picture.boxes[place])}" for place in group]
+        framed = [f'  subgraph g{number} [" "]', *(f"  {box}" for box in boxes), "  end"]
+        lines += boxes if len(group) == 1 else framed
+    for line in picture.lines:
+        arrow = "-->" if line.kind is LineKind.ROWS else "-.->"
+        label = f'|"{_escape(line.label)}"|' if line.label else ""
+        lines.append(f"  s{line.tail} {arrow}{label} s{line.head}")
+    return "\n".join([*lines, *_mermaid_styles(picture)]) + "\n"
+
+
+def _mermaid_node(place: int, box: Box) -> str:
+    left, right = _BRACKETS[box.shape]
+    text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
+    lines = [_escape(box.name) + (f" {_escape(box.degree)}" if box.degree else ""), _escape(text)]
+    return f's{place}{left}"{"<br/>".join(line for line in lines if line)}"{right}'
+
+
+def _mermaid_styles(picture: Picture) -> Iterator[str]:
+    """Yield a class per shape, dashed frames around fused steps, and a warm colour for side outputs."""
+    for shape, (fill, edge) in LIGHT_COLOURS.items():
+        of_shape = [f"s{place}" for place, box in enumerate(picture.boxes) if box.shape is shape]
+        if of_shape:
+            yield f"  classDef {shape} fill:{fill},stroke:{edge},color:#1f2328"
+            yield f"  class {','.join(of_shape)} {shape}"
+    frames = [f"g{number}" for number, group in enumerate(picture.groups) if len(group) > 1]
+    if frames:
+        yield "  classDef fused fill:none,stroke:#8c959f,stroke-dasharray:5 4"
+        yield f"  class {','.join(frames)} fused"
+    side = [str(place) for place, line in enumerate(picture.lines) if line.kind is LineKind.ASIDE]
+    if side:
+        yield f"  linkStyle {','.join(side)} stroke:#bc4c00,color:#bc4c00"
+
+
+def _escape(text: str) -> str:
+    return make_printable(text).translate(_ESCAPES)

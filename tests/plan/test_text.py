@@ -3,8 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.plan.drawing.picture import make_printable
-from penstock.plan.drawing.svg import cut, width_of, wrap
+from penstock.plan.picture import make_printable
+from penstock.plan.svg import cut, width_of, wrap
 
 
 def test_what_fits_is_left_alone() -> None:

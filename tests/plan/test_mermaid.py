@@ -17,7 +17,7 @@ def named(name: str, branch: str = "b") -> str:
     source = graph.source(ps.read.rows([], schema={"a": "int64"}), name=name)
     branches: dict[str, Any] = {branch: col("a") > 0, f"{branch}2": col("a") < 0}
     source.split(**branches)[branch].sink(ps.write.memory())
-    return graph.to_mermaid()
+    return graph.explain(format="mermaid")
 
 
 def test_quotes_tags_and_hashes_are_escaped() -> None:
@@ -53,7 +53,7 @@ def test_whatever_the_names_every_line_is_a_line_of_mermaid(name: str, branch: s
 
 
 def test_late_errors_and_control_are_dotted_and_rows_are_not() -> None:
-    text = graphs.join().to_mermaid() + graphs.feedback().to_mermaid()
+    text = graphs.join().explain(format="mermaid") + graphs.feedback().explain(format="mermaid")
     dotted = re.findall(r'-\.->\|"(\w+)"\|', text)
     assert sorted(dotted) == ["late", "late_right", "limit"]
 
@@ -61,8 +61,8 @@ def test_late_errors_and_control_are_dotted_and_rows_are_not() -> None:
 def test_long_texts_are_cut() -> None:
     graph = ps.PipeGraph("g")
     graph.source(ps.read.rows([], schema={"a": "int64"})).filter(col("a").is_in(list(range(200))))
-    assert max(map(len, graph.to_mermaid().splitlines())) < 160
+    assert max(map(len, graph.explain(format="mermaid").splitlines())) < 160
 
 
 def test_an_empty_graph_is_an_empty_flowchart() -> None:
-    assert ps.PipeGraph("nothing").to_mermaid() == "flowchart LR\n"
+    assert ps.PipeGraph("nothing").explain(format="mermaid") == "flowchart LR\n"

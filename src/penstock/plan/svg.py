@@ -13,8 +13,8 @@ from html import escape
 from itertools import accumulate, pairwise
 
 from penstock.frozen import dataclass
-from penstock.plan.drawing.layout import Edge, Layout, Node, Place, Point, Route, lay_out
-from penstock.plan.drawing.picture import (
+from penstock.plan.layout import Edge, Layout, Node, Place, Point, Route, lay_out
+from penstock.plan.picture import (
     LIGHT_COLOURS,
     Box,
     Line,

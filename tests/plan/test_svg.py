@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.plan.drawing.svg import NAME_SIZE, TEXT_SIZE, width_of
+from penstock.plan.svg import NAME_SIZE, TEXT_SIZE, width_of
 from tests.support import plan_graphs as graphs
 from tests.support.random_plans import random_graphs
 
@@ -21,7 +21,7 @@ GRAPHS = [graphs.campaign_views, graphs.split_and_merge, graphs.join, graphs.fee
 
 
 def parsed(graph: ps.PipeGraph) -> ElementTree.Element:
-    return ElementTree.fromstring(graph.to_svg())
+    return ElementTree.fromstring(graph.explain(format="svg"))
 
 
 def of_class(root: ElementTree.Element, tag: str, name: str) -> list[ElementTree.Element]:
@@ -88,7 +88,7 @@ def test_whatever_the_names_the_picture_is_well_formed_and_text_stays_in_its_box
 
 @pytest.mark.parametrize("make", GRAPHS)
 def test_the_picture_stands_alone(make: Callable[[], ps.PipeGraph]) -> None:
-    text = make().to_svg()
+    text = make().explain(format="svg")
     assert not re.search(r"href|url\(|@import|<script|<image|<foreignObject|\bid=", text)
     assert text.count("http") == 1  # the name space
 
@@ -96,7 +96,7 @@ def test_the_picture_stands_alone(make: Callable[[], ps.PipeGraph]) -> None:
 def test_markup_in_names_is_text() -> None:
     graph = ps.PipeGraph('<script>alert("x")</script>')
     graph.source(ps.read.rows([], schema={"a": "int64"}), name="</text><b>&amp;")
-    text = graph.to_svg()
+    text = graph.explain(format="svg")
     assert "<script" not in text
     assert texts(ElementTree.fromstring(text), "name") == ["</text><b>&amp;"]
 

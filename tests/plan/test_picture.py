@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import penstock as ps
 from penstock import col
-from penstock.plan.drawing.picture import Line, LineKind, Picture, Shape, build_picture
+from penstock.plan.picture import Line, LineKind, Picture, Shape, build_picture
 from penstock.plan.plan import Plan
 from tests.support import plan_graphs as graphs
 

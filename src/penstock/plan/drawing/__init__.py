@@ -1,1 +1,0 @@
-"""Pictures of a plan: Mermaid and SVG."""
