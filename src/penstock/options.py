@@ -1,7 +1,7 @@
 """Options: of a step, of a run, of a run on a particular engine, and of a CUDA device.
 
 `StepOptions` and `RunSettings` are the keywords that every verb and every way to run a graph take; type
-checkers and editors know them by name, and `refuse_unknown` in `graph/verbs/pipe.py` refuses others.
+checkers and editors know them by name, and `refuse_unknown` in `graph/pipe.py` refuses others.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from penstock.errors import GraphError
 from penstock.expr import Expr
 from penstock.graph import run as runs
 from penstock.graph.multipipe import MultiPipe
+from penstock.graph.pipe import refuse_unknown
 from penstock.graph.steps import Steps, locate_errors
-from penstock.graph.verbs.pipe import refuse_unknown
 from penstock.operators.ends import IngestTime, Source, WatermarkFromSource
 from penstock.operators.op import OUT, Op
 from penstock.operators.process import Process, ProcessOperator

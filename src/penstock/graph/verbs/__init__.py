@@ -1,1 +1,0 @@
-"""The verbs of a MultiPipe, by topic."""
