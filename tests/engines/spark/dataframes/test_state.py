@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import CheckpointError
-from penstock.engines.spark.dataframes.batches import BODY, GROUP, GROUPS, pack_by_group
-from penstock.engines.spark.dataframes.state import GroupWindows
-from penstock.engines.spark.dataframes.window_task import ExecutionPath, WindowTask
+from penstock.engines.spark.dataframes.window_task import (
+    BODY,
+    GROUP,
+    GROUPS,
+    ExecutionPath,
+    GroupWindows,
+    WindowTask,
+)
 from penstock.engines.wire import unpack_batch
 from penstock.operators.aggregates import Aggregate
 from penstock.stages.rows.input import NEVER
@@ -34,7 +39,7 @@ CASES: list[tuple[Any, dict[str, Aggregate]]] = [
 def packed_by_group(made: WindowTask, batches: Sequence[pa.RecordBatch]) -> dict[int, list[bytes]]:
     """What Spark's exchange brings to each group."""
     found: dict[int, list[bytes]] = {}
-    for batch in pack_by_group(made)(iter(batches)):
+    for batch in made.pack_by_group(iter(batches)):
         for group, body in zip(*(batch.column(name).to_pylist() for name in (GROUP, BODY)), strict=True):
             found.setdefault(group, []).append(body)
     return found
@@ -65,12 +70,12 @@ class Stream:
         ]
 
     def _turn(self, group: int, packed: dict[int, list[bytes]], watermark: int) -> list[dict[str, Any]]:
-        turned = self._turns.advance(self.held.pop(group, {}), packed.get(group, []), watermark)
+        pieces, bodies = self._turns.advance(self.held.pop(group, {}), packed.get(group, []), watermark)
         self._timers.pop(group, None)
-        if turned.pieces:
-            self.held[group] = dict(turned.pieces)
+        if pieces:
+            self.held[group] = dict(pieces)
             self._timers[group] = max(self._turns.next_emission(watermark), watermark + 1)
-        results = [unpack_batch(body, self._recipe.results).rows for body in turned.results]
+        results = [unpack_batch(body, self._recipe.results).rows for body in bodies]
         return [row for batch in results for row in batch.to_pylist()]
 
 
@@ -115,11 +120,11 @@ def test_slices_from_the_jvm_are_taken_before_windows_leave() -> None:
         [pa.array(["a"]), pa.array([0], pa.int64()), pa.array([3], pa.int64())],
         names=["k0", "start", "p0"],
     )
-    (packed,) = list(pack_by_group(made)(iter([given])))
-    turned = GroupWindows(made).advance({}, packed.column(BODY).to_pylist(), 10 * S)
-    (result,) = [unpack_batch(body, made.results).rows.to_pylist() for body in turned.results]
+    (packed,) = list(made.pack_by_group(iter([given])))
+    pieces, bodies = GroupWindows(made).advance({}, packed.column(BODY).to_pylist(), 10 * S)
+    (result,) = [unpack_batch(body, made.results).rows.to_pylist() for body in bodies]
     assert [row["rows"] for row in result] == [3]
-    assert not turned.pieces
+    assert not pieces
 
 
 def test_state_of_another_step_is_refused() -> None:
@@ -138,7 +143,7 @@ def test_the_next_turn_is_when_a_window_may_leave() -> None:
 def test_rows_go_to_groups_by_bucket() -> None:
     table = pa.Table.from_pylist([{"page": str(i), "ts": i, "n": i} for i in range(500)], schema=SCHEMA)
     made = recipe(ps.session("1 s"))
-    (packed,) = list(pack_by_group(made)(iter(table.to_batches())))
+    (packed,) = list(made.pack_by_group(iter(table.to_batches())))
     groups = packed.column(GROUP).to_pylist()
     assert (len(groups), min(groups), max(groups)) == (GROUPS, 0, GROUPS - 1)
     rows = [unpack_batch(body, SCHEMA).num_rows for body in packed.column(BODY).to_pylist()]
@@ -192,9 +197,9 @@ def test_slices_that_the_jvm_closes_make_the_windows_of_the_reference_engine(apa
         watermark = max(max(times_of(each)) for each in batches[: i + 1]) - 12 * S
         packed = packed_by_group(made, [jvm.close(watermark)])
         for group in {**packed, **held}:
-            turned = turns.advance(held.pop(group, {}), packed.get(group, []), watermark)
-            held |= {group: dict(turned.pieces)} if turned.pieces else {}
-            for body in turned.results:
+            pieces, bodies = turns.advance(held.pop(group, {}), packed.get(group, []), watermark)
+            held |= {group: dict(pieces)} if pieces else {}
+            for body in bodies:
                 ours += unpack_batch(body, made.results).rows.to_pylist()
     theirs = judged_stream(batches, ["page"], window, {"rows": ps.count()}, delay="12 s", lateness="1 s")
     assert same(ours, theirs)

