@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.connect.infer import infer_schema
+from penstock.connect.conversion import infer_schema
 from penstock.errors import SchemaError
 
 

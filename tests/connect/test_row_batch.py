@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.connect.row_batch import MAX_ROWS, RowConverter, SourceRowBatch
+from penstock.connect.batching import MAX_ROWS, RowConverter, SourceRowBatch
 
 SCHEMA = pa.schema(
     [("n", pa.int8()), ("x", pa.float64()), ("text", pa.string()), ("yes", pa.bool_()), ("at", pa.date32())]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
+from penstock.connect.batching import SourceRowBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.rows import table
-from penstock.connect.row_batch import SourceRowBatch
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.ends import Source
@@ -26,7 +26,7 @@ from penstock.stages.stage import StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
-    from penstock.connect.readers.file_batches import Journal
+    from penstock.connect.readers.files import Journal
 
 JournalOf = Callable[[str, int], "Journal | None"]
 """Returns the journal of a source, by its name and the number of batches done; None where there is none."""

@@ -122,12 +122,10 @@ def _refuse_own_input(plan: Plan) -> None:
     """Raise if a sink writes to a folder that the graph reads: starting it over would remove input."""
     if not plan.sinks or not any(hasattr(_reader(step.op), "reads_from") for step in plan):
         return
-    from penstock.connect.readers.directory_watcher import DirectoryWatcher
     from penstock.connect.readers.files import FileReader
     from penstock.connect.writers.folder import FolderWriter
 
-    kinds = FileReader | DirectoryWatcher
-    files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), kinds)}
+    files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), FileReader)}
     for sink in plan.sinks:
         writer = sink.op.writer if isinstance(sink.op, Sink) else None
         for name, reader in files.items():

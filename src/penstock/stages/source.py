@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.connect import row_batch
+from penstock.connect.batching import SourceRowBatch
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError, FunctionError, RowFailure, TimeError, describe_cause
 from penstock.expr import Expr
@@ -87,7 +87,7 @@ class SourceStage:
         if read.num_rows or read.bad:
             self._last_rows_at = self._now
         self.site.accounts.rows_in += read.num_rows + len(read.bad)
-        plain = self._plain_batch(read) if isinstance(read, row_batch.SourceRowBatch) else None
+        plain = self._plain_batch(read) if isinstance(read, SourceRowBatch) else None
         if plain is not None:
             yield OUT, plain
             return
@@ -131,7 +131,7 @@ class SourceStage:
         self._watermark.observe(times[0])
         return times[0]
 
-    def _plain_batch(self, read: row_batch.SourceRowBatch) -> Batch | None:
+    def _plain_batch(self, read: SourceRowBatch) -> Batch | None:
         """Returns a batch of plain rows that are all good, without columns; None for a closer look."""
         plain = read.plain
         if not plain or self._has_rule:

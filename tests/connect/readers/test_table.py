@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import penstock.read as read
+from penstock.connect.batching import MAX_ROWS, SourceRowBatch
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.row_batch import MAX_ROWS, SourceRowBatch
 from penstock.errors import SchemaError
 from tests.support.reader_contents import cuts_of, rows_of
 

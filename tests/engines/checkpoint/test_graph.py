@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.connect.writers.memory import Memory
+from penstock.connect.writers.program import Memory
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.timing.windows import WindowSpec
 

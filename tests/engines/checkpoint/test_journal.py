@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.connect.readers.file_batches import FileStatus, JournalEntry
+from penstock.connect.readers.files import FileStatus, JournalEntry
 from penstock.engines.checkpoint.checkpoint import Journal
 from penstock.errors import CheckpointError
 

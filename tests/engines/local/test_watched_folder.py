@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import crash_points
-from penstock.connect.readers import directory_watcher
+from penstock.connect.readers import files as file_readers
 from penstock.errors import ConnectorError, PenstockError
 from tests.support.file_runs import Died, dying_at, put, run, written
 
@@ -23,8 +23,8 @@ POINTS = (*crash_points.POINTS, crash_points.JOURNALED)
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_watcher, "POLL_S", 0.0)
-    monkeypatch.setattr(directory_watcher, "EMPTY_BATCHES_PER_ENTRY", 3)
+    monkeypatch.setattr(file_readers, "POLL_S", 0.0)
+    monkeypatch.setattr(file_readers, "EMPTY_BATCHES_PER_ENTRY", 3)
 
 
 @pytest.fixture

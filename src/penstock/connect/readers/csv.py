@@ -27,9 +27,8 @@ from penstock.connect.readers.csv_parser import (
     parse_rows,
     split_rows,
 )
-from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
-from penstock.connect.readers.files import FileReader, Paths
-from penstock.connect.readers.text import Chunk, read_chunks
+from penstock.connect.readers.files import FileReader, Paths, build_file_reader
+from penstock.connect.readers.text import Chunk, number_rows, read_chunks
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.types import parse_schema, parse_type
 from penstock.frozen import dataclass
@@ -75,14 +74,10 @@ class CsvFormat:
         extra = [name for name in names if name not in schema.names]
         return f'it has one more column, "{extra[0]}"' if extra and not declared else None
 
-    def read(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
+    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yields the rows of each chunk."""
         layout, chunks = self._open(file, schema)
-        start = 0
-        for chunk in chunks:
-            rows = parse_rows(chunk, str(file), start, layout, schema)
-            yield rows
-            start = rows.end
+        return number_rows(chunks, partial(parse_rows, place=str(file), layout=layout, schema=schema), start)
 
     def _open(
         self, file: Path, schema: pa.Schema | None = None, size: int | None = None
@@ -115,7 +110,7 @@ def csv(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
-) -> FileReader | DirectoryWatcher:
+) -> FileReader:
     """Read csv files: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
     Types come from `schema=` (only its columns are read), or from the values of the first file, with `types=`
@@ -138,7 +133,7 @@ def csv(
     if columns is not None:
         check_column_types(dict(zip(columns.names, columns.types, strict=True)))
     file_format = CsvFormat(delimiter, header, null_texts, exact)
-    return build_reader(file_format, path, columns, batch, files, follow=follow)
+    return build_file_reader(file_format, path, columns, batch, files, follow=follow)
 
 
 def check_delimiter(delimiter: object) -> str:

@@ -64,7 +64,7 @@ class RawRow:
     is_unclosed: bool
 
 
-def parse_rows(chunk: Chunk, place: str, start: int, layout: CsvLayout, schema: pa.Schema) -> RowRange:
+def parse_rows(chunk: Chunk, start: int, place: str, layout: CsvLayout, schema: pa.Schema) -> RowRange:
     """Returns the schema's columns of a chunk, from row number `start` on; `place` is where it is from."""
     raw = None
     try:

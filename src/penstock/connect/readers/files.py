@@ -1,31 +1,45 @@
-"""Readers of files: which files a path means, their one schema, row numbers, and the cut into batches.
+"""Readers of files: which files a path means, which make which batch, their one schema, and row numbers.
 
 A path is a file, a folder (its own files), or a glob; or a list of these, each file once. Files are read by
 modification time, then by name. In folders and globs, names that begin with `.` or `_` are not data:
 half-written files and manifests have such names. Files are listed again at the start of every run.
 
-A format knows how to take the schema of a file, whether another file fits it, and how to read one file.
+A folder can be watched: then the files that appear are read too, until the run stops. Files are read whole
+and once, so they must appear whole: written under a name that begins with `.` or `_`, or elsewhere, and
+renamed. Every second without a new file there is a batch without rows, so that a run that waits can stop.
+
+A run with a checkpoint records in a journal which files make which batch, and a run that resumes reads by the
+journal first. Files are identified by name, size and modification time. So files that have been read may be
+removed, and new ones may have any name and time; one that changed after it was read is refused, because its
+rows would be read twice or not at all.
 """
 
 from __future__ import annotations
 
 import glob
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import pyarrow as pa
 
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers.file_batches import FileBatchPlanner, Journal
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 
+POLL_S = 1.0
+EMPTY_BATCHES_PER_ENTRY = 60
+"""Batches without rows that share a journal entry: a folder where nothing happens has one a minute."""
+
 Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
+Stamp = tuple[int, int]
+"""Size in bytes and modification time in nanoseconds."""
+_REMOVED: Stamp = (0, 0)
 
 
 class InputFormat(Protocol):
@@ -45,8 +59,39 @@ class InputFormat(Protocol):
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Returns why the file cannot be read with the schema, or None. A declared one may skip columns."""
 
-    def read(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
-        """Yields the file's rows, numbered from 0."""
+    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yields the file's rows, numbered from `start`."""
+
+
+class FileStatus(NamedTuple):
+    """A file that was read, with its size and modification time."""
+
+    path: str
+    size: int
+    modified_ns: int
+
+
+class JournalEntry(NamedTuple):
+    """The files of the batch before number `until`; without files, batches up to there have no rows."""
+
+    until: int
+    files: tuple[FileStatus, ...] = ()
+
+    @classmethod
+    def of(cls, until: int, files: Iterable[Iterable[object]]) -> Self:
+        """Returns an entry that was read back; raises ValueError or TypeError if it is none."""
+        statuses = tuple(FileStatus(str(path), int(str(size)), int(str(ns))) for path, size, ns in files)
+        return cls(int(until), statuses)
+
+
+class Journal(Protocol):
+    """A run's record of the files in its batches."""
+
+    def entries(self) -> Iterable[JournalEntry]:
+        """Returns what earlier runs recorded, in order."""
+
+    def append(self, *entries: JournalEntry) -> None:
+        """Records entries durably; called before their batches are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +100,7 @@ class FileReader:
 
     schema_file  the file that gave the schema; None when it was declared
     batch        rows per batch; None where files make the batches, `files` of them each
+    follow       whether a folder is watched for files that appear
     journal      which files the batches are made of
     position     the number of batches that earlier runs have read, and of the rows in them
     """
@@ -65,11 +111,16 @@ class FileReader:
     schema_file: Path | None
     batch: int | None
     files: int
+    follow: bool
     journal: Journal | None = None
     position: tuple[int, int] = (0, 0)
 
-    bounded: ClassVar[bool] = True
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+
+    @property
+    def bounded(self) -> bool:
+        """True unless a folder is watched."""
+        return not self.follow
 
     @property
     def keeps_raw(self) -> bool:
@@ -92,7 +143,7 @@ class FileReader:
             return
         start = self.position[1]
         for files in self.plan_batches():
-            batch = self.read_batch(files, start)
+            batch = to_source_batch(list(self._read(files, start)), self.schema)
             start += batch.num_rows + len(batch.bad)
             yield batch
 
@@ -100,16 +151,19 @@ class FileReader:
         """Yields the files of each batch: those in the journal and not read, then those not seen yet."""
         planner = FileBatchPlanner(self.journal, self.position[0], self.files)
         yield from planner.replay()
-        yield from planner.plan_new(lambda: list_files(self.paths))
-
-    def read_batch(self, files: Sequence[Path], start: int) -> SourceBatch:
-        """Reads files as one batch, numbered through from `start`."""
-        return to_source_batch(list(self._read(files, start)), self.schema)
+        while True:
+            before = planner.number
+            yield from planner.plan_new(list_files(self.paths))
+            if not self.follow:
+                return
+            if planner.number == before:
+                planner.plan_empty(EMPTY_BATCHES_PER_ENTRY)
+                time.sleep(POLL_S)
+                yield []
 
     def read_file(self, file: Path, start: int) -> Iterator[RowRange]:
         """Yields the rows of a file, numbered from `start`."""
-        for rows in self.format.read(file, self.schema, self.schema_file is None):
-            yield rows.shift(start)
+        return self.format.read(file, self.schema, self.schema_file is None, start)
 
     def check(self, file: Path) -> None:
         """Raises ConnectorError unless the file can be read with the schema."""
@@ -123,8 +177,9 @@ class FileReader:
 
     def describe(self) -> str:
         """Returns such as `parquet events/ (3 files)`."""
-        n_files = len(list_files(self.paths))
-        return f"{self.format.name} {format_paths(self.paths)} ({n_files} file{'s' * (n_files != 1)})"
+        n_files = 0 if self.follow else len(list_files(self.paths))
+        files = "watched" if self.follow else f"{n_files} file{'s' * (n_files != 1)}"
+        return f"{self.format.name} {format_paths(self.paths)} ({files})"
 
     def reads_from(self, folder: Path) -> bool:
         """Returns whether it reads files of the folder, which a sink that overwrites it would remove."""
@@ -145,9 +200,27 @@ class FileReader:
 
 
 def build_file_reader(
-    file_format: InputFormat, paths: Paths, schema: object, batch: int | None, files: int | None
+    file_format: InputFormat,
+    paths: Paths,
+    schema: object,
+    batch: int | None,
+    files: int | None,
+    *,
+    follow: bool,
 ) -> FileReader:
-    """Returns a reader whose schema is known and which all files that exist now fit."""
+    """Returns a reader whose schema is known and which all files that exist now fit.
+
+    With `follow` it also reads the files that will appear in the folder.
+    """
+    if follow and (not isinstance(paths, str | Path) or not Path(paths).is_dir()):
+        raise ConnectorError(
+            f"{paths!r:.80} is not a folder that can be watched", hint='name one that exists: "events/"'
+        )
+    if follow and batch is not None:
+        raise ConnectorError(
+            f"batch={batch} would hold rows of a watched folder back until others come",
+            hint="leave it out: every file is a batch; files= puts several together",
+        )
     if batch is not None and files is not None:
         raise ConnectorError(f"batch={batch} and files={files} both cut batches", hint="give one of them")
     existing = list_files(paths)
@@ -161,10 +234,78 @@ def build_file_reader(
             hint='say the types: schema={"price": "float64", …}',
         )
     n_rows, n_files = check_size("batch", batch), check_size("files", files) or 1
-    reader = FileReader(file_format, paths, columns, schema_file, n_rows, n_files)
+    reader = FileReader(file_format, paths, columns, schema_file, n_rows, n_files, follow)
     for file in existing:
         reader.check(file)
     return reader
+
+
+class FileBatchPlanner:
+    """Assigns the files of one source to batches of `files_per_batch`; `number` is the next batch's.
+
+    A run that cannot be resumed has no journal.
+    """
+
+    def __init__(self, journal: Journal | None, number: int, files_per_batch: int) -> None:
+        self._journal, self.number, self._files_per_batch = journal, number, files_per_batch
+        self._seen: dict[Path, Stamp] = {}
+        self._journaled: dict[int, list[Path]] = {}
+        self._until = 0
+        for entry in journal.entries() if journal is not None else ():
+            self._until = max(self._until, entry.until)
+            stamps = {Path(file.path): (file.size, file.modified_ns) for file in entry.files}
+            self._seen.update(stamps)
+            if stamps:
+                self._journaled[entry.until - 1] = list(stamps)
+
+    def replay(self) -> Iterator[list[Path]]:
+        """Yields the batches that an earlier run planned and did not complete, some without files."""
+        while self.number < self._until:
+            files = self._journaled.get(self.number, [])
+            for file in files:
+                self._is_new(file)
+            self.number += 1
+            yield files
+
+    def plan_new(self, existing: Sequence[Path]) -> Iterator[list[Path]]:
+        """Yields batches of files not seen before, after it has recorded all of them in the journal."""
+        new = [file for file in existing if self._is_new(file)]
+        size = self._files_per_batch
+        batches = [new[first : first + size] for first in range(0, len(new), size)]
+        entries = [
+            JournalEntry(self.number + n, tuple(FileStatus(str(f), *self._seen[f]) for f in files))
+            for n, files in enumerate(batches, 1)
+        ]
+        if entries and self._journal is not None:
+            self._journal.append(*entries)
+        for files in batches:
+            self.number += 1
+            yield files
+
+    def plan_empty(self, n_ahead: int) -> None:
+        """Plans a batch without rows. An entry covers `n_ahead` of these, so that few are recorded."""
+        if self.number >= self._until:
+            self._until = self.number + n_ahead
+            if self._journal is not None:
+                self._journal.append(JournalEntry(self._until))
+        self.number += 1
+
+    def _is_new(self, file: Path) -> bool:
+        """Returns whether a file is seen for the first time; raises if it has changed since it was."""
+        is_new = file not in self._seen
+        try:
+            status = file.stat()
+            stamp = status.st_size, status.st_mtime_ns
+        except FileNotFoundError:
+            stamp = _REMOVED  # reading it raises its own error
+        if stamp not in (self._seen.setdefault(file, stamp), _REMOVED):
+            raise ConnectorError(
+                f'"{file}" changed after it was read',
+                detail="a file is read once; rows that are put into it later would be missed",
+                hint="put new rows into new files, written under a name that begins with a dot and renamed "
+                "when they are whole; or start with an empty checkpoint folder",
+            )
+        return is_new
 
 
 def read_error(file: Path, problem: Exception) -> ConnectorError:

@@ -17,10 +17,16 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.connect.batching import RowRange, check_size, to_source_batch
+from penstock.connect.batching import (
+    MAX_ROWS,
+    RowConverter,
+    RowRange,
+    SourceRowBatch,
+    check_size,
+    to_source_batch,
+)
 from penstock.connect.conversion import cast_batch, convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
-from penstock.connect.row_batch import MAX_ROWS, RowConverter, SourceRowBatch
 from penstock.errors import ConnectorError, PenstockError, SchemaError
 from penstock.expr.types import parse_schema
 from penstock.expr.values import from_python

@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange
 from penstock.connect.conversion import cast_batch, schema_difference
-from penstock.connect.readers.directory_watcher import DirectoryWatcher, build_reader
-from penstock.connect.readers.files import FileReader, Paths, read_error
+from penstock.connect.readers.files import FileReader, Paths, build_file_reader, read_error
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
@@ -44,11 +43,10 @@ class ParquetFormat:
         extra = [name for name in own.names if name not in schema.names]
         return schema_difference(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
 
-    def read(self, file: Path, schema: pa.Schema, declared: bool) -> Iterator[RowRange]:
+    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Reads only the columns of the schema from disk."""
         import pyarrow.parquet as pq
 
-        start = 0
         try:
             with pq.ParquetFile(file) as opened:
                 for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=schema.names):
@@ -67,7 +65,7 @@ def parquet(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
-) -> FileReader | DirectoryWatcher:
+) -> FileReader:
     """Read parquet files: a file, a folder, a glob, or a list of these.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. With `schema=`, only
@@ -75,7 +73,7 @@ def parquet(
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return build_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
+    return build_file_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
 
 
 def _read_footer(file: Path) -> pa.Schema:

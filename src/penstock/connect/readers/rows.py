@@ -11,11 +11,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.batching import RowRange, check_size, to_source_batch
-from penstock.connect.conversion import cast_batch, concat_batches, convert_rows
-from penstock.connect.infer import infer_schema
+from penstock.connect.batching import MAX_ROWS, RowRange, check_size, to_source_batch
+from penstock.connect.conversion import cast_batch, concat_batches, convert_rows, infer_schema
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.row_batch import MAX_ROWS
 from penstock.errors import SchemaError
 from penstock.expr.python.row_check import has_exact_check
 from penstock.expr.types import canonical_schema, parse_schema

@@ -21,9 +21,9 @@ import pyarrow as pa
 from penstock.connect.address import Address, check_address, check_wait, system_message
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers import csv, csv_parser, jsonl
+from penstock.connect.readers import csv, csv_parser
 from penstock.connect.readers.iterable import DEFAULT_BATCH
-from penstock.connect.readers.text import Chunk, RowEnd
+from penstock.connect.readers.text import Chunk, RowEnd, number_rows, parse_json_rows
 from penstock.errors import ConnectorError, nearest_first
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
@@ -41,12 +41,12 @@ class LineFormat:
     """How rows are written in lines.
 
     end_of_rows  where the last whole row of a text ends
-    parse        the rows of a chunk, given its place and the number of its first row
+    parse        the rows of a chunk, given the number of its first row
     """
 
     name: str
     end_of_rows: RowEnd
-    parse: Callable[[Chunk, str, int], RowRange]
+    parse: Callable[[Chunk, int], RowRange]
 
 
 class SocketLines:
@@ -173,7 +173,8 @@ class TcpReader:
         for lines in self._connections():
             while lines is not None and not lines.ended:
                 empty = True
-                for batch in batch_by_rows(self._read(lines, start), self.schema, self._batch):
+                rows = number_rows(lines.read(self._wait_s), self._format.parse, start)
+                for batch in batch_by_rows(rows, self.schema, self._batch):
                     empty = False
                     start += batch.rows.num_rows + len(batch.bad)
                     yield batch
@@ -185,12 +186,6 @@ class TcpReader:
     def describe(self) -> str:
         """Returns such as `tcp 127.0.0.1:9000 (jsonl, listening)`."""
         return f"tcp {self._address} ({self._format.name}{', listening' if self._listen else ''})"
-
-    def _read(self, lines: SocketLines, start: int) -> Iterator[RowRange]:
-        for chunk in lines.read(self._wait_s):
-            rows = self._format.parse(chunk, lines.place, start)
-            yield rows
-            start = rows.end
 
     def _connections(self) -> Iterator[SocketLines | None]:
         """Yields each connection, and None for each second without one."""
@@ -247,32 +242,29 @@ def tcp(
             f"listening on {address} without a token would let anyone send rows",
             hint="token=secrets.token_urlsafe(), which senders send as their first line",
         )
-    columns = parse_schema(schema)
+    columns, place = parse_schema(schema), str(address)
+    if format == "csv":
+        csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
+        names = tuple(columns.names)
+        layout = csv_parser.CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
+        line_format = LineFormat(
+            "csv",
+            partial(csv_parser.end_of_last_row, delimiter=delimiter),
+            partial(csv_parser.parse_rows, place=place, layout=layout, schema=columns),
+        )
+    else:
+        line_format = LineFormat(
+            "jsonl",
+            lambda text: text.rfind(b"\n") + 1,
+            partial(parse_json_rows, place=place, schema=columns, declared=True),
+        )
     return TcpReader(
         address,
         columns,
-        _csv_lines(columns, delimiter, nulls) if format == "csv" else _json_lines(columns),
+        line_format,
         batch=check_size("batch", batch) or DEFAULT_BATCH,
         wait_s=check_wait("wait", wait),
         senders=check_size("senders", senders),
         listen=listen,
         bounded=bounded,
-    )
-
-
-def _json_lines(schema: pa.Schema) -> LineFormat:
-    return LineFormat(
-        "jsonl",
-        lambda text: text.rfind(b"\n") + 1,
-        lambda chunk, place, start: jsonl.parse_rows(chunk, place, start, schema, declared=True),
-    )
-
-
-def _csv_lines(schema: pa.Schema, delimiter: str, nulls: Sequence[str]) -> LineFormat:
-    csv.check_column_types(dict(zip(schema.names, schema.types, strict=True)))
-    layout = csv_parser.CsvLayout(tuple(schema.names), csv.check_delimiter(delimiter), csv.check_nulls(nulls))
-    return LineFormat(
-        "csv",
-        partial(csv_parser.end_of_last_row, delimiter=delimiter),
-        lambda chunk, place, start: csv_parser.parse_rows(chunk, place, start, layout, schema),
     )

@@ -20,7 +20,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -49,18 +49,18 @@ class StagedFile(Protocol):
         """Writes what is buffered, and closes the file."""
 
 
-class OutputFormat(Protocol):
-    """One kind of file."""
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """One kind of file.
 
-    @property
-    def name(self) -> str:
-        """Return the name, such as `csv`: also the suffix of the files."""
+    name    such as `csv`: also the suffix of the files
+    create  creates a file for rows of a schema
+    check   raises SchemaError for columns that the format cannot hold; None if it holds all
+    """
 
-    def check(self, schema: pa.Schema) -> None:
-        """Raises SchemaError for columns that the format cannot hold."""
-
-    def create(self, file: Path, schema: pa.Schema) -> StagedFile:
-        """Creates the file."""
+    name: str
+    create: Callable[[Path, pa.Schema], StagedFile]
+    check: Callable[[pa.Schema], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,8 @@ class FolderWriter:
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
         """Begins an output. `resume` continues that of the same sink after a restart from a checkpoint."""
-        self.format.check(schema)
+        if self.format.check is not None:
+            self.format.check(schema)
         with translate_os_errors(self.folder):
             if self.folder.exists() and not self.folder.is_dir():
                 raise ConnectorError(
@@ -299,3 +300,19 @@ def build_folder_writer(
             f"{path!r:.80} is not a path", hint=f'name a folder: ps.write.{file_format.name}("out/")'
         )
     return FolderWriter(file_format, Path(path), overwrite)
+
+
+def parquet(path: str | os.PathLike[str], *, overwrite: bool = False) -> FolderWriter:
+    """Write parquet files into a folder, one per batch that has rows, exactly once.
+
+    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
+    """
+    return build_folder_writer(OutputFormat("parquet", _create_parquet), path, overwrite)
+
+
+def _create_parquet(file: Path, schema: pa.Schema) -> StagedFile:
+    """Creates a file as Arrow writes it; each batch of rows makes a row group."""
+    import pyarrow.parquet as pq
+
+    writer: StagedFile = pq.ParquetWriter(file, schema)
+    return writer

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from penstock.connect.address import Address, check_address, system_message
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.staged_output import StagedOutput
-from penstock.connect.writers.text_files import CsvFormat, encode_csv, encode_jsonl
+from penstock.connect.writers.program import StagedOutput
+from penstock.connect.writers.text_files import check_csv_columns, encode_csv, encode_jsonl
 from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import dataclass
 
@@ -41,7 +41,7 @@ class TcpWriter:
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> TcpOutput:
         """Connects, and sends the token."""
         if self.format == "csv":
-            CsvFormat().check(schema)
+            check_csv_columns(schema)
         return TcpOutput(self.address, self.address.connect(), _ENCODERS[self.format])
 
     def describe(self) -> str:

@@ -15,17 +15,16 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.writers.folder import FolderWriter, build_folder_writer
+from penstock.connect.writers.folder import FolderWriter, OutputFormat, build_folder_writer
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr import compute as pc
-from penstock.frozen import dataclass
 
 _NEEDS_QUOTES = r'[",\r\n]|^$|^\x{FEFF}'
 # ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
@@ -33,47 +32,13 @@ _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
-@dataclass(frozen=True, slots=True)
-class CsvFormat:
-    """Comma-separated values with a header line."""
-
-    name: ClassVar[str] = "csv"
-
-    def check(self, schema: pa.Schema) -> None:
-        """Raises SchemaError for lists, structs and bytes, which have no csv form."""
-        for field in schema:
-            if kind.is_nested(field.type) or kind.is_binary(field.type):
-                raise SchemaError(
-                    f'csv cannot hold column "{field.name}" of type {field.type}',
-                    hint="write jsonl or parquet, or select the other columns",
-                )
-
-    def create(self, file: Path, schema: pa.Schema) -> StagedTextFile:
-        """Creates the file with its header."""
-        header = ",".join(_quote(pa.array(schema.names)).to_pylist())
-        return StagedTextFile(file, f"{header}\n".encode(), encode_csv)
-
-
 def csv(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
     """Write csv files with a header into a folder, one per batch that has rows, exactly once.
 
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
     """
-    return build_folder_writer(CsvFormat(), path, overwrite)
-
-
-@dataclass(frozen=True, slots=True)
-class JsonlFormat:
-    """JSON lines; every type of a row has a form."""
-
-    name: ClassVar[str] = "jsonl"
-
-    def check(self, schema: pa.Schema) -> None:
-        """Accepts all schemas."""
-
-    def create(self, file: Path, schema: pa.Schema) -> StagedTextFile:
-        """Creates the file."""
-        return StagedTextFile(file, b"", encode_jsonl)
+    csv_format = OutputFormat("csv", partial(StagedTextFile, encode_csv, _encode_header), check_csv_columns)
+    return build_folder_writer(csv_format, path, overwrite)
 
 
 def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
@@ -81,16 +46,32 @@ def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter
 
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
     """
-    return build_folder_writer(JsonlFormat(), path, overwrite)
+    json_format = OutputFormat("jsonl", partial(StagedTextFile, encode_jsonl, lambda schema: b""))
+    return build_folder_writer(json_format, path, overwrite)
+
+
+def check_csv_columns(schema: pa.Schema) -> None:
+    """Raises SchemaError for lists, structs and bytes, which have no csv form."""
+    for field in schema:
+        if kind.is_nested(field.type) or kind.is_binary(field.type):
+            raise SchemaError(
+                f'csv cannot hold column "{field.name}" of type {field.type}',
+                hint="write jsonl or parquet, or select the other columns",
+            )
 
 
 class StagedTextFile:
     """A text file; `encode` turns rows into whole lines."""
 
-    def __init__(self, file: Path, head: bytes, encode: Callable[[pa.RecordBatch], bytes]) -> None:
-        self._stream = file.open("wb")
-        self._encode = encode
-        self._stream.write(head)
+    def __init__(
+        self,
+        encode: Callable[[pa.RecordBatch], bytes],
+        encode_header: Callable[[pa.Schema], bytes],
+        file: Path,
+        schema: pa.Schema,
+    ) -> None:
+        self._stream, self._encode = file.open("wb"), encode
+        self._stream.write(encode_header(schema))
 
     def write_batch(self, rows: pa.RecordBatch) -> None:
         """Appends rows."""
@@ -123,6 +104,10 @@ def encode_csv(rows: pa.RecordBatch) -> bytes:
     columns = [_csv_text(array, name) for array, name in zip(rows.columns, rows.schema.names, strict=True)]
     lines = pc.binary_join_element_wise(*columns, pa.scalar(",", pa.large_string()))
     return ("\n".join(lines.to_pylist()) + "\n").encode()
+
+
+def _encode_header(schema: pa.Schema) -> bytes:
+    return (",".join(_quote(pa.array(schema.names)).to_pylist()) + "\n").encode()
 
 
 def _csv_text(array: pa.Array, name: str) -> pa.Array:

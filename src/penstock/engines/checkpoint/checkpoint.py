@@ -30,7 +30,7 @@ import xxhash
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.connect.readers.file_batches import JournalEntry
+from penstock.connect.readers.files import JournalEntry
 from penstock.connect.writers.folder import sync_path
 from penstock.crash_points import CLEANED, JOURNALED, RENAMED, STAGED, pass_crash_point
 from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock import crash_points
-from penstock.connect.readers import directory_watcher
+from penstock.connect.readers import files as file_readers
 from penstock.errors import PenstockError
 from tests.support.file_runs import Died, dying_at, put, run, written
 
@@ -18,8 +18,8 @@ from tests.support.file_runs import Died, dying_at, put, run, written
 def test_a_run_that_dies_goes_on_with_every_file_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    monkeypatch.setattr(directory_watcher, "POLL_S", 0.05)
-    monkeypatch.setattr(directory_watcher, "EMPTY_BATCHES_PER_ENTRY", 2)
+    monkeypatch.setattr(file_readers, "POLL_S", 0.05)
+    monkeypatch.setattr(file_readers, "EMPTY_BATCHES_PER_ENTRY", 2)
     files = tmp_path / "files"
     files.mkdir()
     put(files, "z.jsonl", (1, "a", 1))

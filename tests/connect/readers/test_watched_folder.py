@@ -12,13 +12,13 @@ import pytest
 
 import penstock as ps
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers import directory_watcher
+from penstock.connect.readers import files as file_readers
 from penstock.errors import ConnectorError, GraphError
 
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory_watcher, "POLL_S", 0.0)
+    monkeypatch.setattr(file_readers, "POLL_S", 0.0)
 
 
 def put(folder: Path, name: str, text: str, at: int = 1) -> Path:
