@@ -80,6 +80,6 @@ def test_a_column_of_the_table_is_itself_whether_its_values_are_kept_once_or_not
     values: list[object],
 ) -> None:
     column = pa.array(values)
-    rows, selection = TableColumn("a", column).at(Selection.from_indices(np.array([3, 1, 1])))
+    rows, selection = TableColumn("a", column).at(Selection(3, lambda: np.array([3, 1, 1])))
     assert selection is not None
     assert rows.column("a").take(selection.arrow).equals(column.take(pa.array([3, 1, 1])))

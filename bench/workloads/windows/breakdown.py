@@ -15,7 +15,7 @@ import numpy as np
 from bench.workloads.windows.answer import compute_answer
 from bench.workloads.windows.shape import Flow
 from bench.workloads.windows.stage import build_store, build_store_input
-from penstock.stages.keys.slots import KeySlots
+from penstock.stages.keys.index import build_keys
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.input import NEVER, Form, InputRows, encode_column
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
@@ -34,7 +34,7 @@ def count_rows_and_keys(flow: Flow) -> list[float]:
 def assign_slots(flow: Flow) -> list[float]:
     """Assign slots to the keys of all batches."""
     types = [flow.shape.up.schema.field(name).type for name in flow.shape.up.key]
-    keys = KeySlots(types)
+    keys = build_keys(types)
     n_rows = 0
     for batch in flow.batches:
         columns = [batch.rows.column(name) for name in flow.shape.up.key]

@@ -15,7 +15,7 @@ import pyarrow.types as kind
 from penstock.expr.values import from_numpy, valid_in
 from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.table_join import TableJoin
-from penstock.stages.keys.slots import KeySlots
+from penstock.stages.keys.index import build_keys
 from penstock.stages.rows.batch import Batch, ColumnView, Ints, Selection
 from penstock.stages.stage import Outputs, StageContext, StatelessStage
 
@@ -51,7 +51,7 @@ class TableJoinStage(StatelessStage):
             batch, rows, has_missing = batch.where(~is_missing), rows[~is_missing], False
         self.site.accounts.passed += batch.num_rows
         if not has_missing:
-            selection = Selection.from_indices(rows)
+            selection = Selection(len(rows), lambda: rows)
             yield OUT, batch.with_columns([column.at(selection) for column in self._added], self._down)
             return
         indices = pa.array(rows, mask=is_missing)
@@ -79,7 +79,8 @@ class TableColumn:
     def at(self, selection: Selection) -> ColumnView:
         """Return the column at some of the table's rows."""
         if self._numbers is not None:
-            selection = selection.map_through(self._numbers)
+            numbers = self._numbers
+            selection = selection.compose(Selection(len(numbers), lambda: numbers))
         return ColumnView(self._values, selection)
 
 
@@ -92,7 +93,7 @@ class TableIndex:
 
     def __init__(self, columns: Mapping[str, pa.Array]) -> None:
         self._names = tuple(columns)
-        self._keys = KeySlots([column.type for column in columns.values()])
+        self._keys = build_keys([column.type for column in columns.values()])
         valid = [valid_in(column) for column in columns.values()]
         rows = np.flatnonzero(np.logical_and.reduce(valid))
         slots = self._keys.assign([column.take(from_numpy(rows)) for column in columns.values()])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import xxhash
 
-from penstock.stages.keys.slots import KeySlots
+from penstock.stages.keys.index import build_keys
 
 
 def chained(*parts: bytes) -> int:
@@ -22,7 +22,7 @@ def chained(*parts: bytes) -> int:
 
 
 def buckets(*columns: pa.Array) -> list[int]:
-    keys = KeySlots([column.type for column in columns])
+    keys = build_keys([column.type for column in columns])
     found = keys.buckets_of(keys.assign(columns))
     assert found.dtype == np.uint8
     return [int(bucket) for bucket in found]
@@ -68,7 +68,7 @@ def test_long_decimals_are_hashed_by_their_fewest_bytes_greatest_first(value: st
 
 
 def test_a_key_without_columns_is_in_the_bucket_of_the_seed() -> None:
-    keys = KeySlots([])
+    keys = build_keys([])
     assert keys.buckets_of(keys.assign([], n_rows=2)).tolist() == [42, 42]
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from penstock.expr.values import to_plain
 from penstock.stages import policy
 from penstock.stages.keys import index as key_index
+from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import KeySlots
 from penstock.testing.strategies import values
 from tests.naive.slots import KnownSlots, same
@@ -64,7 +65,7 @@ def test_keys_come_and_go_as_in_a_dict(
     types: tuple[pa.DataType, ...], table: str, data: st.DataObject
 ) -> None:
     pool = data.draw(st.lists(st.tuples(*map(some, types)), min_size=1, max_size=8))
-    keys, known = KeySlots(types), KnownSlots()
+    keys, known = build_keys(types), KnownSlots()
     for _ in range(data.draw(st.integers(1, 5))):
         rows = data.draw(st.lists(st.sampled_from(pool), max_size=12))
         columns = [pa.array([row[i] for row in rows], type) for i, type in enumerate(types)]
@@ -87,7 +88,7 @@ def ints(keys: KeySlots, *words: int | None) -> list[int]:
 
 def test_all_nans_are_one_key_and_minus_zero_comes_out_as_zero(table: str) -> None:
     for type in (pa.float64(), pa.float32()):
-        keys = KeySlots([type])
+        keys = build_keys([type])
         strange = np.array([0x7FF0000000000001], np.uint64).view(np.float64)[0]
         slots = keys.assign([pa.array([-0.0, math.nan, 0.0, -math.nan, strange, None], type)])
         assert slots.tolist() == [0, 1, 0, 1, 1, 2]
@@ -96,7 +97,7 @@ def test_all_nans_are_one_key_and_minus_zero_comes_out_as_zero(table: str) -> No
 
 
 def test_zero_and_null_are_two_keys(table: str) -> None:
-    keys = KeySlots([pa.int64()])
+    keys = build_keys([pa.int64()])
     assert ints(keys, None, 0, None, 0) == [1, 0, 1, 0]
     keys.free(np.array([1]))
     assert ints(keys, 0, 5, None) == [0, 1, 2]
@@ -105,21 +106,21 @@ def test_zero_and_null_are_two_keys(table: str) -> None:
 
 def test_a_slice_of_a_column_is_read_from_where_it_begins(table: str) -> None:
     column = pa.array([1, None, 3, 3, None, 1], pa.int64())
-    assert KeySlots([pa.int64()]).assign([column.slice(2, 3)]).tolist() == [0, 0, 1]
+    assert build_keys([pa.int64()]).assign([column.slice(2, 3)]).tolist() == [0, 0, 1]
     texts = pa.array(["x", None, "y", "y"])
-    assert KeySlots([pa.string()]).assign([texts.slice(1, 2)]).tolist() == [1, 0]
+    assert build_keys([pa.string()]).assign([texts.slice(1, 2)]).tolist() == [1, 0]
     money = pa.array([Decimal(1), Decimal(2), None, Decimal(2)], pa.decimal128(5, 0))
-    assert KeySlots([money.type]).assign([money.slice(1)]).tolist() == [0, 1, 0]
+    assert build_keys([money.type]).assign([money.slice(1)]).tolist() == [0, 1, 0]
 
 
 def test_texts_of_two_columns_do_not_run_together(table: str) -> None:
-    keys = KeySlots([pa.string(), pa.string()])
+    keys = build_keys([pa.string(), pa.string()])
     slots = keys.assign([pa.array(["x", "xy", "x", None]), pa.array(["yz", "z", "yz", "xyz"])])
     assert slots.tolist() == [0, 1, 0, 2]
 
 
 def test_without_key_columns_all_rows_have_one_slot() -> None:
-    keys = KeySlots([])
+    keys = build_keys([])
     assert (keys.n_live, keys.capacity) == (0, 1)
     assert keys.assign([], n_rows=3).tolist() == [0, 0, 0]
     assert (keys.n_live, keys.live().tolist(), keys.columns_of(keys.live())) == (1, [0], [])
@@ -128,14 +129,14 @@ def test_without_key_columns_all_rows_have_one_slot() -> None:
 
 
 def test_slots_are_handed_out_in_order_of_appearance_whichever_table_holds_the_words(table: str) -> None:
-    keys = KeySlots([pa.int64()])
+    keys = build_keys([pa.int64()])
     words = [7, -(2**63), 7, 2**63 - 1, 0, *range(1000, 1300), 7]
     assert ints(keys, *words) == [0, 1, 0, 2, 3, *range(4, 304), 0]
     assert keys.capacity == 512
 
 
 def test_keys_move_from_the_dict_to_a_table_and_keep_their_slots() -> None:
-    keys = KeySlots([pa.int64()])
+    keys = build_keys([pa.int64()])
     small = ints(keys, 5, None, 9, -1)
     large = keys.assign([pa.array(np.arange(5000))])
     assert ints(keys, 5, None, 9, -1) == small
@@ -147,7 +148,7 @@ def test_keys_move_from_the_dict_to_a_table_and_keep_their_slots() -> None:
 
 
 def test_a_range_of_words_that_moves_on_keeps_a_small_table() -> None:
-    keys = KeySlots([pa.int64()])
+    keys = build_keys([pa.int64()])
     for start in range(0, 2_000_000, 10_000):
         slots = keys.assign([pa.array(np.arange(start, start + 10_000))])
         assert keys.columns_of(slots[[0, -1]])[0].to_pylist() == [start, start + 9_999]
@@ -157,7 +158,7 @@ def test_a_range_of_words_that_moves_on_keeps_a_small_table() -> None:
 
 def test_memory_is_given_back_when_most_keys_have_gone() -> None:
     for type, spread in ((pa.int64(), 1), (pa.int64(), 10**12), (pa.string(), 1)):
-        keys = KeySlots([type])
+        keys = build_keys([type])
         slots = keys.assign([pa.array(np.arange(50_000) * spread).cast(type)])
         held = keys.nbytes
         keys.free(slots[100:])
@@ -168,7 +169,7 @@ def test_memory_is_given_back_when_most_keys_have_gone() -> None:
 
 
 def test_values_that_no_combination_uses_are_swept() -> None:
-    keys = KeySlots([pa.string(), pa.int64()])
+    keys = build_keys([pa.string(), pa.int64()])
     for start in range(0, 50_000, 1_000):
         numbers = pa.array(np.arange(start, start + 1_000))
         slots = keys.assign([numbers.cast(pa.string()), numbers])
@@ -180,7 +181,7 @@ def test_values_that_no_combination_uses_are_swept() -> None:
 
 
 def test_combined_keys_stay_the_same_when_a_column_gets_many_values(table: str) -> None:
-    keys = KeySlots([pa.int64(), pa.int64()])
+    keys = build_keys([pa.int64(), pa.int64()])
     first = keys.assign([pa.array([1, 2, 1]), pa.array([10, 10, 20])])
     assert first.tolist() == [0, 1, 2]
     many = pa.array(np.arange(1000))
@@ -190,7 +191,7 @@ def test_combined_keys_stay_the_same_when_a_column_gets_many_values(table: str) 
 
 
 def test_freeing_what_is_not_in_use_is_a_broken_promise() -> None:
-    keys = KeySlots([pa.int64()])
+    keys = build_keys([pa.int64()])
     ints(keys, 1, 2)
     with pytest.raises(AssertionError, match="not in use"):
         keys.free(np.array([2]))
@@ -199,18 +200,18 @@ def test_freeing_what_is_not_in_use_is_a_broken_promise() -> None:
 
 
 def test_an_export_assigned_elsewhere_brings_the_same_keys() -> None:
-    keys = KeySlots([pa.string(), pa.float64()])
+    keys = build_keys([pa.string(), pa.float64()])
     keys.assign([pa.array(["a", "b", None]), pa.array([1.5, None, math.nan])])
     saved = keys.export(np.array([2, 0]))
     assert saved.schema.names == ["key_0", "key_1"]
-    other = KeySlots([pa.string(), pa.float64()])
+    other = build_keys([pa.string(), pa.float64()])
     slots = other.assign(saved.columns)
     assert other.export(slots).equals(saved) or repr(other.export(slots)) == repr(saved)
     assert slots.tolist() == [0, 1]
 
 
 def test_texts_come_and_go_in_an_arena_that_closes_its_holes() -> None:
-    keys = KeySlots([pa.binary()])
+    keys = build_keys([pa.binary()])
     stay = keys.assign([pa.array([b"", b"stays", b"s" * 1000])])
     for turn in range(40):
         texts = pa.array([b"%d" % n * (1 + n % 7) for n in range(turn * 5_000, turn * 5_000 + 5_000)])
@@ -222,7 +223,7 @@ def test_texts_come_and_go_in_an_arena_that_closes_its_holes() -> None:
 
 
 def test_a_text_longer_than_the_arena_finds_room() -> None:
-    keys = KeySlots([pa.string()])
+    keys = build_keys([pa.string()])
     texts = pa.array(["x" * n for n in (1, 100_000, 3, 50_000)] + ["y"] * 5000)
     assert keys.assign([texts])[:5].tolist() == [0, 1, 2, 3, 4]
     assert keys.columns_of(np.array([3, 1]))[0].equals(texts.take(pa.array([3, 1])))
@@ -232,7 +233,7 @@ def test_a_text_longer_than_the_arena_finds_room() -> None:
 @pytest.mark.parametrize("spread", [1, 2**43 + 1], ids=["near", "far"])
 def test_a_million_keys(spread: int) -> None:
     n = 1_000_000
-    keys = KeySlots([pa.int64()])
+    keys = build_keys([pa.int64()])
     words = np.random.default_rng(3).permutation(n) * spread
     slots = keys.assign([pa.array(words)])
     assert np.array_equal(slots, np.arange(n))
@@ -246,11 +247,11 @@ def test_a_million_keys(spread: int) -> None:
 SMALL = """
 import sys
 import numpy as np, pyarrow as pa
-from penstock.stages.keys.slots import KeySlots
+from penstock.stages.keys.index import build_keys
 types = [pa.int64(), pa.string(), pa.float32()]
 columns = [pa.array(np.arange(900)), pa.array(map(str, range(900))), pa.array(np.zeros(900, np.float32))]
 for which in ([0], [1], [2], [0, 1, 2]):
-    keys = KeySlots([types[i] for i in which])
+    keys = build_keys([types[i] for i in which])
     keys.free(keys.assign([columns[i] for i in which])[:1])
     keys.buckets_of(keys.live())
 sys.exit("numba" in sys.modules)
@@ -266,7 +267,7 @@ def test_long_streams_of_small_batches_move_to_tables_and_keep_their_slots(
 ) -> None:
     monkeypatch.setattr(policy, "SIZES", policy.SizePolicy(hash_total_rows=10))
     for type in (pa.int64(), pa.string(), pa.decimal128(20, 0)):
-        keys = KeySlots([type])
+        keys = build_keys([type])
         column = pa.array([3, None, 4, 3, 5]).cast(type)
         before = keys.assign([column])
         assert before.tolist() == [0, 3, 1, 0, 2]

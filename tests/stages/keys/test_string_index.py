@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from penstock.kernels.compile.loops import Loop
 from penstock.stages import policy
 from penstock.stages.keys import index as key_index
-from penstock.stages.keys.index import StringIndex
+from penstock.stages.keys import slots as key_slots
+from penstock.stages.keys.index import StringKeys
 from penstock.stages.rows.batch import ColumnView, Selection
 
 ALIKE = "https://x/{}/index.html"
@@ -36,8 +38,17 @@ class PlainLoop:
 def _speed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "SIZES", policy.SizePolicy(hash_batch_rows=0))
     if request.param == "plain":
-        for name in ("assign_strings", "insert_slots", "remove_slots", "write_strings"):
-            monkeypatch.setattr(key_index, name, PlainLoop(getattr(key_index, name)))
+        for module, name in (
+            (key_index, "assign_strings"),
+            (key_index, "write_strings"),
+            (key_slots, "insert_slots"),
+            (key_slots, "remove_slots"),
+        ):
+            monkeypatch.setattr(module, name, PlainLoop(getattr(module, name)))
+
+
+def selection_of(places: npt.NDArray[np.int64]) -> Selection:
+    return Selection(len(places), lambda: places)
 
 
 def slots_of(strings: Sequence[object], known: dict[object, int]) -> list[int]:
@@ -65,16 +76,16 @@ def slice_of(strings: Sequence[str], type_: pa.DataType, before: int, after: int
 def test_every_string_gets_the_slot_that_a_dict_gives_it(
     type_: pa.DataType, batches: list[list[str]], margins: tuple[int, int], seed: int
 ) -> None:
-    index, known = StringIndex(), dict[object, int]()
+    index, known = StringKeys([type_]), dict[object, int]()
     for strings in batches:
         column = slice_of(strings, type_, *margins)
         n = len(strings)
         picks = np.random.default_rng(seed).integers(0, n, 2 * n) if n else np.arange(0)
-        selected = ColumnView(column, Selection.from_indices(picks))
-        assert index.assign(selected).tolist() == slots_of([strings[place] for place in picks], known)
-        assert index.assign(ColumnView(column, None)).tolist() == slots_of(strings, known)
+        selected = ColumnView(column, selection_of(picks))
+        assert index.look_up([selected]).tolist() == slots_of([strings[place] for place in picks], known)
+        assert index.look_up([ColumnView(column, None)]).tolist() == slots_of(strings, known)
     order = np.arange(len(known))[::-1]
-    written = index.strings_of(order, type_).cast(pa.binary()).cast(pa.string())
+    written = index.columns_of(order)[0].cast(pa.binary()).cast(pa.string())
     assert written.to_pylist() == list(known)[::-1]
 
 
@@ -84,4 +95,4 @@ def test_buffers_that_begin_askew_are_read_all_the_same() -> None:
     _, offsets, data = pa.array(strings).buffers()
     askew = pa.py_buffer(b"\0" * 3 + data.to_pybytes()).slice(3)
     column = pa.Array.from_buffers(pa.string(), len(strings), [None, offsets, askew])
-    assert StringIndex().assign(ColumnView(column, None)).tolist() == [0, 1, 2, 0, 1]
+    assert StringKeys([pa.string()]).look_up([ColumnView(column, None)]).tolist() == [0, 1, 2, 0, 1]

@@ -1,153 +1,45 @@
-"""Distinct keys and their slots: a dict while inputs are small, then the compiled tables of `kernels/keys`.
+"""The forms that keys can have: words, pairs of keys, strings, and no columns at all.
 
-The first large batch, or enough rows in small ones (`policy.SIZES`), moves the keys from the dict into a
-table; a stream never moves back. Slots stay the same throughout, and are handed out in order of first
-appearance.
-
-`WordIndex` is for 64-bit words, `StringIndex` for strings, which stand in the same hash table by their
-hashes. Null is no key: it has a slot of its own that is in no table.
+`NumberKeys` are 64-bit words, `PairKeys` are words that combine two keys, and `StringKeys` stand in the same
+hash table by their hashes. Equal values are one key: NaN equals NaN, -0.0 equals 0.0, and null is a key of
+its own. Types are canonical (`expr/types.py`) and not nested: the plan refuses other keys.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.values import from_list, from_numpy, to_numpy
+from penstock.expr.values import from_list, from_numpy, numbers_of, to_numpy
 from penstock.kernels.keys.hash_table import (
     assign_dense,
     assign_strings,
     assign_words,
-    insert_slots,
-    remove_slots,
     write_strings,
 )
-from penstock.stages import policy
-from penstock.stages.keys.allocator import SlotAllocator
-from penstock.stages.rows.batch import ColumnView
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from penstock.stages.keys.slots import MIN_SLOTS, NO_INTS, KeySlots, resize
+from penstock.stages.rows.batch import ColumnView, Ints
 
 DENSE_RANGE = 1 << 16  # a dense table of this length (512 KB) is always worth having
 DENSE_PER_SLOT = 4  # and beyond it, this many places per slot: no more than a hash table takes
-SPARSE_SLOTS = 4096  # tables of up to this many slots are kept sparse: displaced keys cost more than cache
 BLOCK_ROWS = 1024  # rows whose misses are collected before they are searched for
-
-_NO_INTS = np.empty(0, np.int64)
-
-
-class HashIndex:
-    """What the indexes of words and of strings share: a dict, a hash table, and the slot of null.
-
-    While there is no table, `_dict` has the slot of each key and `_keys` the key of each slot; then `_dict`
-    is None, and `_words` has the word of each slot: the key itself, or its hash.
-    """
-
-    def __init__(self) -> None:
-        self.allocator = SlotAllocator()
-        self._dict: dict[Any, int] | None = {}
-        self._keys: dict[int, Any] = {}
-        self._n_rows = 0
-        self._null = -1
-        self._words = self._pairs = _NO_INTS
-        self._shift = 0
-
-    def null_slot(self) -> int:
-        """Return the slot of null; the first caller is given a new one."""
-        if self._null < 0:
-            if self.allocator.n_free == 0:
-                self._grow()
-            self._null = self.allocator.take()
-        return self._null
-
-    def nulls_of(self, slots: Ints) -> Mask:
-        """Return which of the slots is that of null."""
-        return np.asarray(slots == self._null, np.bool_)
-
-    def free(self, slots: Ints) -> None:
-        """Forget the keys of these slots, each live and named once."""
-        self.allocator.release(slots)
-        if self._null >= 0 and (slots == self._null).any():
-            slots = slots[slots != self._null]
-            self._null = -1
-        if self._dict is None:
-            self._remove(slots)
-        else:
-            for slot in slots.tolist():
-                del self._dict[self._keys.pop(slot)]
-        if self.allocator.trim():
-            self._resize()
-
-    def _is_small(self, n_rows: int) -> bool:
-        """Count the rows of a batch, and return whether the keys stay in the dict."""
-        self._n_rows += n_rows
-        sizes = policy.SIZES
-        is_small = n_rows < sizes.hash_batch_rows and self._n_rows < sizes.hash_total_rows
-        return self._dict is not None and is_small
-
-    def _assign_small(self, keys: list[Any]) -> Ints:
-        """Return the slots of keys, by the dict."""
-        assert self._dict is not None, "a stream never moves back into the dict"
-        slots = []
-        for key in keys:
-            slot = self._dict.get(key)
-            if slot is None:
-                if self.allocator.n_free == 0:
-                    self._grow()
-                slot = self._dict[key] = self.allocator.take()
-                self._keys[slot] = key
-            slots.append(slot)
-        return np.array(slots, np.int64)
-
-    def _grow(self) -> None:
-        self.allocator.grow()
-        self._resize()
-
-    def _resize(self) -> None:
-        """Follow the capacity of the allocator."""
-        if self._dict is None:
-            self._words = resize(self._words, self.allocator.capacity)
-            self._build_table()
-        else:
-            # Why: a dict gives memory back only when it is made anew.
-            self._dict, self._keys = dict(self._dict), dict(self._keys)
-
-    def _build_table(self) -> None:
-        """Make the table anew, for the capacity of now."""
-        self._build_hash_table(self._key_slots())
-
-    def _build_hash_table(self, slots: Ints) -> None:
-        """Make the hash table anew, with the keys of some slots."""
-        capacity = self.allocator.capacity
-        entries = capacity * (8 if capacity <= SPARSE_SLOTS else 2)  # a power of two
-        self._shift = 64 - (entries - 1).bit_length()
-        self._pairs = np.full(2 * entries, -1, np.int64)
-        insert_slots.compiled(slots, self._words, self._pairs, self._shift)
-
-    def _remove(self, slots: Ints) -> None:
-        """Take keys out of the table."""
-        remove_slots.compiled(slots, self._words, self._pairs, self._shift)
-
-    def _key_slots(self) -> Ints:
-        """Return the slots of all keys."""
-        live = self.allocator.live()
-        return np.asarray(live[live != self._null], np.int64)
+SPARE_VALUES = 256  # values that combined keys may leave behind before they are swept
 
 
-class WordIndex(HashIndex):
+class WordKeys(KeySlots):
     """A slot for each distinct 64-bit word.
 
     Words of a small range stand in a dense table, at their distance from the low end (see `assign_dense`).
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        super().__init__(types)
         self._dense: Ints | None = None
         self._low = 0
         self._missed = np.empty(BLOCK_ROWS + 1, np.int64)
@@ -155,38 +47,36 @@ class WordIndex(HashIndex):
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        table = self._pairs if self._dense is None else self._dense
-        in_dict = 0 if self._dict is None else sys.getsizeof(self._dict) + 64 * len(self._dict)
-        return self._words.nbytes + table.nbytes + in_dict + self.allocator.nbytes
+        return super().nbytes + (0 if self._dense is None else self._dense.nbytes)
 
-    def assign(self, words: Ints) -> Ints:
+    def _assign_words(self, words: Ints) -> Ints:
         """Return the slot of each word."""
         if self._is_small(len(words)):
             return self._assign_small(words.tolist())
         words, slots = np.ascontiguousarray(words), np.empty(len(words), np.int64)
         if self._dict is not None:
             slots_of_keys, self._dict = self._key_slots(), None
-            self._words = np.zeros(self.allocator.capacity, np.int64)
+            self._words = np.zeros(self.capacity, np.int64)
             self._words[slots_of_keys] = [self._keys[slot] for slot in slots_of_keys.tolist()]
             self._keys = {}
             self._choose_table(words)
         row = self._assign_from(0, words, slots)
         while row < len(words):
             # No slot is free, or a word lies outside the dense table.
-            if self.allocator.n_free == 0:
-                self.allocator.grow()
-                self._words = resize(self._words, self.allocator.capacity)
+            if self._n_free == 0:
+                self._double()
+                self._words = resize(self._words, self.capacity)
             self._choose_table(words[row:])
             row = self._assign_from(row, words, slots)
         return slots
 
-    def words_of(self, slots: Ints) -> Ints:
+    def _words_of(self, slots: Ints) -> Ints:
         """Return the words of live slots; of null anything."""
         if self._dict is None:
             return self._words[slots]
         return np.array([self._keys.get(slot, 0) for slot in slots.tolist()], np.int64)
 
-    def widen(self, bits: int, by: int) -> None:
+    def _widen(self, bits: int, by: int) -> None:
         """Insert `by` zero bits above the lowest `bits` of every word: the same keys, in wider words."""
         low = (1 << bits) - 1
         if self._dict is None:
@@ -198,18 +88,18 @@ class WordIndex(HashIndex):
 
     def _assign_from(self, row: int, words: Ints, slots: Ints) -> int:
         """Fill in the slots of the rows from `row` on; return the row it had to stop at, or all."""
-        stack, n_free = self.allocator.stack, self.allocator.n_free
+        stack, n_free = self._stack, self._n_free
         if self._dense is None:
             table = (self._pairs, self._shift, self._words, stack, n_free, self._missed)
             row, n_free = assign_words.compiled(words, row, *table, slots)
         else:
             table_ = (self._low, self._dense, self._words, stack, n_free)
             row, n_free = assign_dense.compiled(words, row, *table_, slots)
-        self.allocator.set_free_count(n_free)
+        self._set_free_count(n_free)
         return int(row)
 
     def _build_table(self) -> None:
-        self._choose_table(_NO_INTS)
+        self._choose_table(NO_INTS)
 
     def _choose_table(self, words: Ints) -> None:
         """Make the table anew, for the words it has and for `words`: dense if their range allows it."""
@@ -217,14 +107,14 @@ class WordIndex(HashIndex):
         held = self._words[slots]
         ends = [int(end) for part in (held, words) if len(part) for end in (part.min(), part.max())]
         low, high = min(ends, default=0), max(ends, default=0)
-        longest = max(DENSE_RANGE, DENSE_PER_SLOT * self.allocator.capacity)
+        longest = max(DENSE_RANGE, DENSE_PER_SLOT * self.capacity)
         if high - low >= longest:
             self._dense = None
             self._build_hash_table(slots)
             return
         # Growing ranges mostly grow upwards; a table never reaches past the last int64.
         length = min(longest, 2 * (high - low) + 1024, 2**63 - low)
-        self._low, self._dense, self._pairs = low, np.full(length, -1, np.int64), _NO_INTS
+        self._low, self._dense, self._pairs = low, np.full(length, -1, np.int64), NO_INTS
         self._dense[held - low] = slots
 
     def _remove(self, slots: Ints) -> None:
@@ -232,6 +122,74 @@ class WordIndex(HashIndex):
             super()._remove(slots)
         else:
             self._dense[self._words[slots] - self._low] = -1
+
+
+class NumberKeys(WordKeys):
+    """Integers, dates, timestamps, bools and floats: each is a word."""
+
+    def _look_up_valid(self, column: ColumnView) -> Ints:
+        values = numbers_of(column.take())
+        if values.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+                values = values + values.dtype.type(0)
+            values[np.isnan(values)] = np.nan
+            values = values.view(np.int64 if values.dtype.itemsize == 8 else np.int32)
+        return self._assign_words(values.astype(np.int64, copy=False))
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """Implement `KeySlots.columns_of`."""
+        (type_,), words, nulls = self.types, self._words_of(slots), np.asarray(slots == self._null)
+        mask = nulls if nulls.any() else None
+        if kind.is_boolean(type_):
+            return [from_numpy(words.astype(np.bool_), missing=mask)]
+        stored = words.astype(f"i{type_.bit_width // 8}", copy=False)
+        return [from_numpy(stored, missing=mask).view(type_)]
+
+
+class PairKeys(WordKeys):
+    """The combinations of two keys: a word holds the left slot above the right one.
+
+    Words are kept short (the right slot takes only the bits it needs), so that combinations of few values
+    stay in a dense table. A value that no combination uses any more is swept later, many at a time.
+    """
+
+    def __init__(self, left: KeySlots, right: KeySlots) -> None:
+        super().__init__((*left.types, *right.types))
+        self._left, self._right = left, right
+        self._bits = MIN_SLOTS.bit_length() - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held, that of left and right included."""
+        return super().nbytes + self._left.nbytes + self._right.nbytes
+
+    def look_up(self, columns: Sequence[ColumnView]) -> Ints:
+        """Implement `KeySlots.look_up`."""
+        left, right = self._left.look_up(columns[:-1]), self._right.look_up(columns[-1:])
+        needed = (self._right.capacity - 1).bit_length()
+        if needed > self._bits:
+            self._widen(self._bits, needed - self._bits)
+            self._bits = needed
+        return self._assign_words((left << self._bits) | right)
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """Implement `KeySlots.columns_of`."""
+        left, right = self._split(slots)
+        return self._left.columns_of(left) + self._right.columns_of(right)
+
+    def free(self, slots: Ints) -> None:
+        """Forget keys, and sweep the values of each side that none of them uses, if these are many."""
+        super().free(slots)
+        enough = 2 * self.n_live + SPARE_VALUES
+        sides = (self._left, self._right)
+        if any(side.n_live > enough for side in sides):
+            for side, used in zip(sides, self._split(self.live()), strict=True):
+                side.free(np.setdiff1d(side.live(), used))
+
+    def _split(self, slots: Ints) -> tuple[Ints, Ints]:
+        """Return the slots of the left and of the right values of combinations."""
+        words = self._words_of(slots)
+        return words >> self._bits, words & ((1 << self._bits) - 1)
 
 
 class StringColumn(NamedTuple):
@@ -266,29 +224,29 @@ class StringColumn(NamedTuple):
         return cls(ends - np.int32(first), words, last - first)
 
 
-class StringIndex(HashIndex):
-    """A slot for each distinct string, or binary.
+class StringKeys(KeySlots):
+    """Strings and binaries, and decimals as their sixteen bytes.
 
     Small inputs: Arrow finds the distinct strings of a batch and the dict knows them all. Large ones: the
     strings of slots lie in an arena of bytes, and nothing is done in Python per string. Strings that were
     freed leave holes, which are closed when the arena is full and a third of it is holes.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._starts = self._arena = _NO_INTS
+    def __init__(self, types: Sequence[pa.DataType]) -> None:
+        super().__init__(types)
+        # Why: these bytes are equal exactly when the decimals are, as all values of a column have one scale.
+        self._is_decimal = kind.is_decimal128(types[0])
+        self._starts = self._arena = NO_INTS
         self._n_arena = self._n_holes = 0
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        strings = sum(map(sys.getsizeof, self._keys.values())) + sys.getsizeof(self._keys)
-        in_dict = 0 if self._dict is None else sys.getsizeof(self._dict) + strings
-        arrays = (self._words, self._pairs, self._starts, self._arena)
-        return sum(array.nbytes for array in arrays) + in_dict + self.allocator.nbytes
+        return super().nbytes + self._starts.nbytes + self._arena.nbytes
 
-    def assign(self, column: ColumnView) -> Ints:
-        """Return the slot of each selected string; none of them is null."""
+    def _look_up_valid(self, column: ColumnView) -> Ints:
+        if self._is_decimal:
+            column = ColumnView(column.take().view(pa.binary(16)).cast(pa.binary()), None)
         strings, selection = column
         n_rows = len(strings) if selection is None else selection.num_rows
         if self._is_small(n_rows):
@@ -298,10 +256,20 @@ class StringIndex(HashIndex):
             self._move_to_arena(strings.type)
         slots = np.empty(n_rows, np.int64)
         if n_rows:
-            self._assign_selected(strings, _NO_INTS if selection is None else selection.indices, slots)
+            self._assign_selected(strings, NO_INTS if selection is None else selection.indices, slots)
         return slots
 
-    def strings_of(self, slots: Ints, type_: pa.DataType) -> pa.Array:
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """Implement `KeySlots.columns_of`."""
+        known, (type_,) = np.asarray(slots != self._null), self.types
+        strings = self._strings_of(slots[known], pa.binary() if self._is_decimal else type_)
+        if self._is_decimal:
+            strings = pa.Array.from_buffers(type_, len(strings), [None, strings.buffers()[2]])
+        if known.all():
+            return [strings]
+        return [pc.take(strings, from_numpy(np.cumsum(known) - 1, missing=~known))]
+
+    def _strings_of(self, slots: Ints, type_: pa.DataType) -> pa.Array:
         """Return the strings of live slots."""
         if self._dict is not None:
             return from_list([self._keys[slot] for slot in slots.tolist()], type_)
@@ -315,7 +283,7 @@ class StringIndex(HashIndex):
         column, row = StringColumn.of(strings), 0
         while True:
             row, n_free = self._assign_from(row, column, selected, slots)
-            self.allocator.set_free_count(n_free)
+            self._set_free_count(n_free)
             if row == len(slots):
                 return
             string = int(selected[row]) if len(selected) else row
@@ -324,7 +292,7 @@ class StringIndex(HashIndex):
                 # Only a string at the very end of its buffer: the others are in place.
                 rest = from_numpy(selected[row:]) if len(selected) else None
                 strings = strings.slice(row) if rest is None else strings.take(rest)
-                column, selected, slots, row = StringColumn.copy(strings), _NO_INTS, slots[row:], 0
+                column, selected, slots, row = StringColumn.copy(strings), NO_INTS, slots[row:], 0
             elif n_free == 0:
                 self._grow()
             else:
@@ -333,28 +301,28 @@ class StringIndex(HashIndex):
     def _assign_from(self, row: int, column: StringColumn, selected: Ints, slots: Ints) -> tuple[int, int]:
         """Fill in slots from `row` on; return the row it had to stop at, and the number of free slots."""
         table = (self._pairs, self._shift, self._words, self._starts, self._arena, self._n_arena)
-        free = (self.allocator.stack, self.allocator.n_free)
+        free = (self._stack, self._n_free)
         row, n_free, self._n_arena = assign_strings.compiled(*column, selected, row, *table, *free, slots)
         return row, n_free
 
     def _move_to_arena(self, type_: pa.DataType) -> None:
         """Put the strings of the dict into an arena, with the slots they have."""
         slots = self._key_slots()
-        column = StringColumn.copy(self.strings_of(slots, type_))
+        column = StringColumn.copy(self._strings_of(slots, type_))
         self._dict, self._keys = None, {}
-        self._words, self._starts = np.zeros((2, self.allocator.capacity), np.int64)
+        self._words, self._starts = np.zeros((2, self.capacity), np.int64)
         self._arena = np.zeros(2 * int(_n_words(np.diff(column.offsets)).sum()) + 1024, np.int64)
-        self._build_hash_table(_NO_INTS)
+        self._build_hash_table(NO_INTS)
         # Why: the loop gives a new string the slot on top of a stack; here, the one it has.
         table = (self._pairs, self._shift, self._words, self._starts, self._arena, 0)
         ignored = np.empty(len(slots), np.int64)
         _, _, self._n_arena = assign_strings.compiled(
-            *column, _NO_INTS, 0, *table, slots[::-1].copy(), len(slots), ignored
+            *column, NO_INTS, 0, *table, slots[::-1].copy(), len(slots), ignored
         )
 
     def _resize(self) -> None:
         if self._dict is None:
-            self._starts = resize(self._starts, self.allocator.capacity)
+            self._starts = resize(self._starts, self.capacity)
             self._close_holes()
         super()._resize()
 
@@ -378,11 +346,42 @@ class StringIndex(HashIndex):
         self._n_holes += int(_n_words(self._arena[self._starts[slots]]).sum())
 
 
-def resize(array: Ints, length: int) -> Ints:
-    """Return the first `length` numbers, filled up with zeros."""
-    return np.concatenate([array[:length], np.zeros(max(0, length - len(array)), np.int64)])
-
-
 def _n_words(lengths: npt.NDArray[Any]) -> Ints:
     """Return the words in the arena of strings of these lengths in bytes: the length, and the bytes."""
     return np.asarray((lengths + 7) // 8 + 1, np.int64)
+
+
+class SingleKey(KeySlots):
+    """The key of a stream without key columns: slot 0, and no look-up."""
+
+    def look_up(self, columns: Sequence[ColumnView]) -> Ints:
+        """Return slot 0 for every row, as the slot of null."""
+        array = columns[0].values
+        if len(array) and self._n_free:
+            self._null = self._take_slot()
+        return np.zeros(len(array), np.int64)
+
+    def columns_of(self, slots: Ints) -> list[pa.Array]:
+        """Return no columns."""
+        return []
+
+
+def build_keys(types: Sequence[pa.DataType]) -> KeySlots:
+    """Return slots for key columns: one column as it is, several as pairs of pairs, from the left.
+
+    >>> keys = build_keys([pa.string()])
+    >>> keys.assign([pa.array(["a", None, "a", "b"])]).tolist()
+    [0, 2, 0, 1]
+    >>> keys.free(np.array([0]))
+    >>> keys.assign([pa.array(["c"])]).tolist()
+    [0]
+    >>> keys.columns_of(np.array([2, 0]))[0].to_pylist()
+    [None, 'c']
+    """
+    keys: KeySlots | None = None
+    for type_ in types:
+        assert not kind.is_nested(type_), f"the plan let a key of type {type_} pass"
+        is_string = kind.is_string(type_) or kind.is_binary(type_) or kind.is_decimal128(type_)
+        column = StringKeys([type_]) if is_string else NumberKeys([type_])
+        keys = column if keys is None else PairKeys(keys, column)
+    return SingleKey((), 1) if keys is None else keys

@@ -47,9 +47,9 @@ class KeyPartitioner:
 
     def buckets(self, batch: Batch) -> Ints:
         """Return the bucket of each row's key; in a dictionary column each value is hashed once."""
-        dictionary = batch.dictionary_column(self._key[0]) if len(self._key) == 1 else None
-        if dictionary is not None:
-            return self._of([dictionary.values], len(dictionary.values)).take(dictionary.codes)
+        view = batch.view(self._key[0]) if len(self._key) == 1 else None
+        if view is not None and view.codes is not None:
+            return self._of([view.values], len(view.values)).take(view.codes)
         return self._of([batch.column(name) for name in self._key], batch.num_rows)
 
     def _of(self, columns: Sequence[pa.Array], n_rows: int) -> Ints:

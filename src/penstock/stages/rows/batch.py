@@ -43,11 +43,6 @@ class Selection:
         self._indices: Ints | None = None
         self._arrow: pa.Array | None = None
 
-    @classmethod
-    def from_indices(cls, indices: npt.NDArray[Any]) -> Selection:
-        """Return the selection of the rows at these indices."""
-        return cls(len(indices), lambda: indices)
-
     @property
     def indices(self) -> Ints:
         """Return where the rows are."""
@@ -62,20 +57,9 @@ class Selection:
             self._arrow = from_numpy(self.indices)
         return self._arrow
 
-    def map_through(self, numbers: Ints) -> Selection:
-        """Return the selection of the rows that `numbers` names at these indices."""
-        return Selection(self.num_rows, lambda: numbers.take(self.indices))
-
     def compose(self, before: Selection | None) -> Selection:
         """Return what is selected from the rows that were selected before."""
-        return self if before is None else Selection(self.num_rows, lambda: before.indices[self.indices])
-
-
-class DictionaryColumn(NamedTuple):
-    """A column whose values stand in a shorter one: row i has values[codes[i]]."""
-
-    values: pa.Array
-    codes: Ints
+        return self if before is None else Selection(self.num_rows, lambda: before.indices.take(self.indices))
 
 
 class ColumnView(NamedTuple):
@@ -83,6 +67,12 @@ class ColumnView(NamedTuple):
 
     values: Any
     selection: Selection | None
+
+    @property
+    def codes(self) -> Ints | None:
+        """Return where the value of each row stands in a shorter column; None if it stands in none."""
+        values, selection = self
+        return None if selection is None or len(values) >= selection.num_rows else selection.indices
 
     def take(self) -> pa.Array:
         """Return the selected values; numbers without nulls take half of the time that Arrow needs."""
@@ -98,54 +88,6 @@ class ColumnView(NamedTuple):
         return pa.Array.from_buffers(type_, len(selected), [None, pa.py_buffer(selected)])
 
 
-class SelectedColumns:
-    """Columns side by side in views, each with a selection of its own; a column is taken once."""
-
-    __slots__ = ("_taken", "_views", "num_rows", "schema")
-
-    def __init__(self, views: Sequence[ColumnView], schema: pa.Schema, num_rows: int) -> None:
-        self._views, self.schema, self.num_rows = tuple(views), schema, num_rows
-        self._taken: dict[str, pa.Array] = {}
-
-    def column(self, name: str) -> pa.Array:
-        """Return one column."""
-        column = self._taken.get(name)
-        if column is None:
-            column = self._taken[name] = self.source(name).take()
-        return column
-
-    def view(self, name: str) -> ColumnView:
-        """Return one column where it is: nothing is taken that was not before."""
-        column = self._taken.get(name)
-        return self.source(name) if column is None else ColumnView(column, None)
-
-    def rows(self) -> pa.RecordBatch:
-        """Return all columns."""
-        columns = [self.column(name) for name in self.schema.names]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
-
-    def select(self, selection: Selection) -> SelectedColumns:
-        """Return some of the rows."""
-        # Views that share a selection share what follows from it.
-        composed: dict[int, Selection] = {}
-        views = [
-            ColumnView(columns, composed.setdefault(id(before), selection.compose(before)))
-            for columns, before in self._views
-        ]
-        return SelectedColumns(views, self.schema, selection.num_rows)
-
-    def with_columns(self, added: Sequence[ColumnView], schema: pa.Schema) -> SelectedColumns:
-        """Return the same rows with further columns."""
-        return SelectedColumns((*self._views, *added), schema, self.num_rows)
-
-    def source(self, name: str) -> ColumnView:
-        """Return one column as it stands in its view."""
-        for columns, selection in self._views:
-            if name in columns.schema.names:
-                return ColumnView(columns.column(name), selection)
-        raise AssertionError(f"{name} is in no view")
-
-
 class Batch:
     """Rows of one stream.
 
@@ -158,16 +100,19 @@ class Batch:
     plain     the rows as plain values if they are at hand (`RowBatch`), else None
     """
 
+    # `_views`: where columns stand while they are not taken, side by side, each with a selection of its own.
+    # `_columns`: the columns that were taken from there, once each.
     # `_origin`: the batch and the selection that times and order follow from, while they are None.
-    __slots__ = ("_order", "_origin", "_rows", "_selected", "_times", "num_rows", "schema")
+    __slots__ = ("_columns", "_order", "_origin", "_rows", "_times", "_views", "num_rows", "schema")
 
     plain: Sequence[Plain] | None = None
+    _columns: dict[str, pa.Array]
 
     def __init__(self, rows: pa.RecordBatch, times: Ints, order: tuple[Ints, ...] = ()) -> None:
         self.num_rows: int = rows.num_rows
         self._rows: pa.RecordBatch | None = rows
         self.schema: pa.Schema = rows.schema
-        self._selected: SelectedColumns | None = None
+        self._views: tuple[ColumnView, ...] = ()
         self._times: Any = times
         self._order: Any = order
         self._origin: tuple[Batch, Selection] | None = None
@@ -216,26 +161,30 @@ class Batch:
 
     def column(self, name: str) -> pa.Array:
         """Return one column; the others stay as they are."""
-        return self.rows.column(name) if self._selected is None else self._selected.column(name)
+        if not self._views:
+            return self.rows.column(name)
+        column = self._columns.get(name)
+        if column is None:
+            column = self._columns[name] = self._source(name).take()
+        return column
 
-    def column_view(self, name: str) -> ColumnView:
-        """Return one column where it is, and which of its rows, without taking them."""
-        if self._selected is None:
+    def view(self, name: str) -> ColumnView:
+        """Return one column where it stands, and which of its rows: nothing is taken that was not before."""
+        if not self._views:
             return ColumnView(self.rows.column(name), None)
-        return self._selected.view(name)
+        source, column = self._source(name), self._columns.get(name)
+        return source if column is None or source.codes is not None else ColumnView(column, None)
 
-    def dictionary_column(self, name: str) -> DictionaryColumn | None:
-        """Return one column by indices into a shorter one; None if it stands in no shorter one."""
-        if self._selected is None:
-            return None
-        values, selection = self._selected.source(name)
-        if selection is None or len(values) >= selection.num_rows:
-            return None
-        return DictionaryColumn(values, selection.indices)
+    def _source(self, name: str) -> ColumnView:
+        """Return one column as it stands in its view."""
+        for columns, selection in self._views:
+            if name in columns.schema.names:
+                return ColumnView(columns.column(name), selection)
+        raise AssertionError(f"{name} is in no view")
 
     def take(self, indices: npt.NDArray[Any]) -> Batch:
         """Return the rows at these indices, in their order."""
-        return self._select(Selection.from_indices(indices))
+        return self._select(Selection(len(indices), lambda: indices))
 
     def where(self, mask: Mask) -> Batch:
         """Return the rows for which the mask is true."""
@@ -252,32 +201,41 @@ class Batch:
 
     def with_columns(self, added: Sequence[ColumnView], schema: pa.Schema) -> Batch:
         """Return the same rows with further columns, which stand elsewhere."""
-        return self._replace(
-            self._columns().with_columns(added, schema), self._times, self._order, self._origin
-        )
+        views = self._views or (ColumnView(self.rows, None),)
+        times = (self._times, self._order, self._origin)
+        return self._from_views((*views, *added), schema, self.num_rows, *times)
 
     def _build_rows(self) -> pa.RecordBatch:
-        assert self._selected is not None, "a batch has columns, or selected ones"
-        return self._selected.rows()
-
-    def _columns(self) -> SelectedColumns:
-        whole = (ColumnView(self.rows, None),) if self._selected is None else ()
-        return self._selected or SelectedColumns(whole, self.schema, self.num_rows)
+        columns = [self.column(name) for name in self.schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _select(self, selection: Selection) -> Batch:
-        selected = self._replace(self._columns().select(selection), None, None, (self, selection))
+        # Views that share a selection share what follows from it.
+        composed: dict[int, Selection] = {}
+        views = [
+            ColumnView(columns, composed.setdefault(id(before), selection.compose(before)))
+            for columns, before in self._views or (ColumnView(self.rows, None),)
+        ]
+        origin = (self, selection)
+        selected = self._from_views(tuple(views), self.schema, selection.num_rows, None, None, origin)
         if selection.num_rows * policy.SIZES.selection_share >= self.num_rows:
             return selected
         # Why: few rows must not keep many in memory.
         return Batch(selected.rows, selected.times, selected.order)
 
     @staticmethod
-    def _replace(
-        columns: SelectedColumns, times: Any, order: Any, origin: tuple[Batch, Selection] | None
+    def _from_views(
+        views: tuple[ColumnView, ...],
+        schema: pa.Schema,
+        num_rows: int,
+        times: Any,
+        order: Any,
+        origin: tuple[Batch, Selection] | None,
     ) -> Batch:
         batch = Batch.__new__(Batch)
-        batch.num_rows, batch._rows, batch.schema = columns.num_rows, None, columns.schema
-        batch._selected, batch._times, batch._order, batch._origin = columns, times, order, origin
+        batch.num_rows, batch._rows, batch.schema = num_rows, None, schema
+        batch._views, batch._columns = views, {}
+        batch._times, batch._order, batch._origin = times, order, origin
         return batch
 
 
@@ -298,7 +256,7 @@ class RowBatch(Batch):
         origin: tuple[Batch, Selection] | None = None,
     ) -> None:
         self.num_rows, self.plain = len(rows), rows
-        self._rows = self._selected = None
+        self._rows, self._views = None, ()
         self.schema, self._times, self._order, self._origin = schema, times, order, origin
 
     @classmethod

@@ -38,7 +38,7 @@ from penstock.stages.functions.calls import (
     new_object,
     row_type,
 )
-from penstock.stages.keys.slots import KeySlots
+from penstock.stages.keys.index import build_keys
 from penstock.stages.map import expand_rows, filter_rows
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
@@ -72,7 +72,7 @@ class KeyedStage(BucketedStage, RowStage):
         self._row_step = self.row_step()
 
     def _begin(self) -> None:
-        self.keys = KeySlots([self.up.schema.field(name).type for name in self.up.key])
+        self.keys = build_keys([self.up.schema.field(name).type for name in self.up.key])
         self._changed_buckets = ChangedBuckets(self.keys)
         self._states: dict[int, Any] = {}
         self._slot_by_key: dict[object, int] = {}

@@ -33,7 +33,7 @@ from penstock.operators.choices import uses_sketch, why_python
 from penstock.operators.op import ERRORS, LATE, OUT, Stream
 from penstock.operators.windows import Windows
 from penstock.stages import policy
-from penstock.stages.keys.slots import KeySlots
+from penstock.stages.keys.index import build_keys
 from penstock.stages.rows.batch import Batch, Ints, Mask, Plain, RowBatch
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.snapshot import (
@@ -104,7 +104,7 @@ class WindowStage(BucketedStage):
     def _begin(self) -> None:
         """Begin without keys and windows."""
         op, up = self._op, self._up
-        self._keys = KeySlots([up.schema.field(name).type for name in up.key])
+        self._keys = build_keys([up.schema.field(name).type for name in up.key])
         self._changed_buckets = ChangedBuckets(self._keys)
         self._results = ResultBuilder(
             op, up, plans=self._plans, inputs=self._inputs, keys=self._keys, site=self.site
