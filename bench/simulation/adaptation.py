@@ -8,9 +8,9 @@ from random import Random
 
 from bench.simulation.machine import MS, Costs, Machine
 from bench.simulation.topology import Topology
+from penstock.engines.local import schedulers
 from penstock.engines.local.elastic.controller import THREADS, Limits, ScalingDecision, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
-from penstock.engines.local.scheduling import schedulers
 
 Load = Callable[[Machine, int], None]
 

@@ -16,7 +16,7 @@ from random import Random
 from bench.simulation.replicas import Operator, Replica
 from bench.simulation.topology import US, Topology
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
-from penstock.engines.local.scheduling.schedulers import Scheduler
+from penstock.engines.local.schedulers import Scheduler
 
 MS = 1_000_000
 

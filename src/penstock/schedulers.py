@@ -6,6 +6,6 @@ A scheduler has `choose(ready, worker, now)` and returns one of the tasks that a
 """
 
 from penstock.engines.local.elastic.sample import suggest_parallelism
-from penstock.engines.local.scheduling.schedulers import Preset, Ready, Scheduler, names, register
+from penstock.engines.local.schedulers import Preset, Ready, Scheduler, names, register
 
 __all__ = ["Preset", "Ready", "Scheduler", "names", "register", "suggest_parallelism"]

@@ -12,10 +12,10 @@ import penstock as ps
 from penstock import col
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
+from penstock.engines.local.dispatch import run_task
 from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import Runtime, build_runtime
-from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.testing.strategies import cuts, timed_rows

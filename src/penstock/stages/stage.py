@@ -2,7 +2,7 @@
 
 Batch or watermark in, batches out; no threads and no I/O. Engines own both: they carry batches to stages and
 keep the snapshots that stages take of themselves. A stage without state is a `StatelessStage`; one that can
-also process single plain rows is a `RowStage`, which engines/local/fast_rows makes use of.
+also process single plain rows is a `RowStage`, which engines/local/row_path.py makes use of.
 
 `RowErrors` is what all of them do with rows that failed, as the step's `on_error` says: stop, count, or
 `.errors`.

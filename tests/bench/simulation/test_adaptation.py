@@ -15,7 +15,7 @@ from bench.simulation.adaptation import Period, Setting, adapt, run_fixed
 from bench.simulation.best_fixed import search_best_fixed, throughput_limit
 from bench.simulation.machine import MS, Costs, Machine
 from bench.simulation.topology import TOPOLOGIES, US, build_chain, build_data_parallel, build_reverse_tree
-from penstock.engines.local.scheduling import schedulers
+from penstock.engines.local import schedulers
 
 TEN = 10  # periods to settle in
 AFTER = 6  # periods to watch it stay

@@ -19,11 +19,11 @@ from penstock.crash_points import PROCESSED, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
 from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.frontiers import Frontier
+from penstock.engines.local.build import ExecutionGraph
 from penstock.engines.local.elastic.rescale import initial_owners
 from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.tasks.source import SourceStep
 from penstock.engines.local.tasks.task import InputTask, Task
-from penstock.engines.local.topology.graph import ExecutionGraph
 from penstock.events import StateSaved
 from penstock.stages.patterns.partitioners import Partitioner
 from penstock.stages.rows.batch import Ints

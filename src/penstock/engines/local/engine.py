@@ -1,4 +1,7 @@
-"""The in-process engine, as the engine registry loads it."""
+"""The in-process engine, as the engine registry loads it, and what `explain()` says of it.
+
+Explained are which steps share a task, where rows go, and what scales on threads.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,38 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from penstock.clock import Clock
+from penstock.accounts import Accounts
+from penstock.clock import Clock, WallClock
 from penstock.engines.local.options import resolve_settings
+from penstock.engines.local.processes.pool import explain_workers
+from penstock.engines.local.task_groups import (
+    Role,
+    TaskGroup,
+    is_broadcast,
+    is_elastic,
+    is_keyed,
+    preaggregate_groups,
+    split_into_groups,
+    totally_ordered_steps,
+)
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
-from penstock.operators.op import JOIN
+from penstock.operators.function import RowFunction
+from penstock.operators.op import JOIN, Routing
+from penstock.operators.patterns import DECOMPOSED
 from penstock.operators.process import Process
+from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns
+from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, Step
+from penstock.stages.build import build_stage
+from penstock.stages.stage import StageContext
 
 if TYPE_CHECKING:
     from penstock.engines.local.harness import LocalHarness
     from penstock.engines.local.run import LocalRun
     from penstock.events import EventSink
+
 
 _SPARK_HINT = 'run it with engine="spark", or say it with col(...)'
 
@@ -65,9 +87,7 @@ class LocalEngine:
         return LocalHarness(plan, settings, clock=clock, events=events, options=options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """Returns what the engine does with a plan, line by line."""
-        from penstock.engines.local.explain import explain
-
+        """Returns one line per task group, then what scales on threads and what does not."""
         return explain(plan)
 
 
@@ -88,3 +108,95 @@ def _refuse_process_operators(plan: Plan) -> None:
                 where=step.where,
                 hint="leave checkpoint out, or keep the state with key_by and state=",
             )
+
+
+_PIPELINED = "each fed by the replica before it: no shuffle"
+_PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before the exchange"
+
+
+def explain(plan: Plan) -> list[str]:
+    """Returns one line per task group, then what scales on threads and what does not."""
+    ordered = totally_ordered_steps(plan)
+    groups = split_into_groups(plan, ordered=ordered)
+    n_tasks = sum(group.width for group in groups)
+    lines = [f"{n_tasks} co-routines on a pool of threads, by default one thread per core"]
+    preaggregated = {name for group in preaggregate_groups(groups, ordered) for name in group.preaggregates}
+    for group in groups:
+        line = _explain_group(group, _PIPELINED if _is_pipelined(group, groups) else _explain_routing(group))
+        lines.append(line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE))
+    if ordered:
+        lines.append(f"rows of one time are in order by the reader's numbers: {', '.join(sorted(ordered))}")
+    gil_bound = [step.name for step in plan if holds_gil(step)]
+    scaling = [step.name for step in plan if _does_work(step) and step.name not in gil_bound]
+    if scaling:
+        lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(scaling)}")
+    if gil_bound:
+        lines.append(f"plain Python, one thread at a time (the GIL): {', '.join(gil_bound)}")
+    lines += explain_workers(plan)
+    waiting = [step.name for step in plan.sources if not step.op.reader.bounded]  # type: ignore[attr-defined]  # a Source
+    if waiting:
+        lines.append(f"with a thread of their own, because their readers wait: {', '.join(waiting)}")
+    dedicated = [step.name for step in plan if step.op.dedicated]
+    if dedicated:
+        lines.append(f"with a thread of their own, as written: {', '.join(dedicated)}")
+    return lines
+
+
+def holds_gil(step: Step) -> bool:
+    """Returns whether a step runs plain Python row by row, of which the GIL lets one thread at a time."""
+    op = step.op
+    if isinstance(op, Windows):
+        return op.function is not None
+    if isinstance(op, Process) or op.stateful:
+        return True
+    how = getattr(op, "how", None)
+    if not isinstance(how, RowFunction):
+        return False
+    return not isinstance(op, Map | Filter | FlatMap) or not _is_compiled(step)
+
+
+def _is_compiled(step: Step) -> bool:
+    stage = build_stage(step.op, step.up, StageContext(step.name, step.where, Accounts(), WallClock()))
+    lines: list[str] = stage.explain()  # type: ignore[attr-defined]  # every stage of a function has it
+    return any("is compiled by Numba" in line for line in lines)
+
+
+def _does_work(step: Step) -> bool:
+    return isinstance(step.op, WithColumns | Map | Filter | FlatMap | Split | Windows)
+
+
+def _explain_group(group: TaskGroup, how: str) -> str:
+    names = " + ".join(step.name for step in group.steps)
+    if group.role is Role.MERGE:
+        return f"{names}: {group.width} behind them merge the partial results"
+    if group.role is Role.WHOLE and is_elastic(group.head):
+        degree, moving = group.head.degree, ", and state moves with its keys" * is_keyed(group.head)
+        range_ = f"{degree.least} to {degree.most} replicas with elastic=ps.Elastic(), else {degree.least}"
+        return f"{names}: {range_}; {how}{moving}"
+    if group.width == 1:
+        return f"{names}: one task" + (", fused" if len(group.steps) > 1 else "")
+    return f"{names}: {group.width} replicas, {how}"
+
+
+def _explain_routing(group: TaskGroup) -> str:
+    head = group.head
+    if group.role is Role.PARALLEL:
+        assert isinstance(head.op, Windows), "only windows are decomposed"
+        return DECOMPOSED[head.op.pattern]
+    if is_broadcast(head):
+        return "each gets every row"
+    if is_keyed(head):
+        return f"rows by key ({', '.join(head.up.key) or 'none: one group'})"
+    return "forward from equally many, else batches round-robin, in order again behind them"
+
+
+def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
+    """Returns whether rows go from replica to replica (AIR, 3.4): forward, from equally many."""
+    head = group.head
+    if group.role is not Role.WHOLE or head.routing is not Routing.FORWARD or head.degree.most == 1:
+        return False
+    producers = [producer for ref in head.data_feeds for producer in groups if producer.runs(ref.step)]
+    widths = {(producer.width, producer.head.degree.most) for producer in producers}
+    if widths - {(group.width, head.degree.most)}:
+        return False
+    return group.width > 1 or all(map(is_elastic, [head, *(producer.head for producer in producers)]))

@@ -9,10 +9,10 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
+from penstock.engines.local.dispatch import run_task
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import build_runtime, report_start
-from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, PenstockError, nearest_first

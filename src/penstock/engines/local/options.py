@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from penstock.engines.local.scheduling.schedulers import names, preset_of
+from penstock.engines.local.schedulers import names, preset_of
 from penstock.errors import EngineError, PenstockError, nearest_first
 from penstock.frozen import dataclass
 from penstock.options import Elastic, LocalOptions

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.local.tasks.task import Task
 from penstock.events import ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.engines.local.checkpoint import CheckpointCoordinator
     from penstock.engines.local.elastic.rescale import Rescaler
     from penstock.engines.local.metrics.latency import LatencyTracker
+    from penstock.engines.local.tasks.task import Task
     from penstock.events import Event, EventSink
 
 

@@ -16,22 +16,24 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.background_run import BackgroundRun
+from penstock.engines.ends import load_tables
+from penstock.engines.local.build import ExecutionGraph, TaskBuilder
+from penstock.engines.local.connect import ChannelBuilder
+from penstock.engines.local.dispatch import (
+    Dispatcher,
+    ThreadPool,
+    assign_preferred_workers,
+    depth_first_order,
+)
 from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.engines.local.metrics.watchdog import run_watchdog
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.scheduling.pool import ThreadPool, assign_preferred_workers, depth_first_order
-from penstock.engines.local.scheduling.schedulers import make_scheduler
+from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import SourceInput
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.local.topology.build import TaskBuilder
-from penstock.engines.local.topology.connect import ChannelBuilder
-from penstock.engines.local.topology.graph import ExecutionGraph
-from penstock.engines.protocol import Measurements, RunOptions, RunResult
-from penstock.engines.sources import load_tables
+from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
 from penstock.events import ignore_event
 from penstock.frozen import dataclass

@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.background_run import BackgroundRun
-from penstock.engines.protocol import RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter
 from penstock.errors import (
     ConnectorError,

@@ -18,9 +18,9 @@ from penstock.clock import WallClock
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkStreamReader
+from penstock.engines.ends import load_tables
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.protocol import RunOptions
-from penstock.engines.sources import load_tables
 from penstock.engines.spark.driver.run import start_run
 from penstock.engines.spark.fragments import FragmentPlan, RoundPlan, plan_fragment, split_into_fragments
 from penstock.engines.spark.session.session import RunSession

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
+from penstock.engines.local.dispatch import ThreadPool, run_task
 from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import build_runtime
-from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import ScaleDecided, ignore_event
 from penstock.plan.plan import Ref

@@ -22,11 +22,11 @@ from penstock.clock import WallClock
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.local.checkpoint import CheckpointCoordinator
+from penstock.engines.local.dispatch import ThreadPool, run_task
 from penstock.engines.local.elastic.live import ReplicaScaling
 from penstock.engines.local.elastic.rescale import BucketAssignment, initial_owners, reassign_buckets
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import Runtime, build_runtime
-from penstock.engines.local.scheduling.pool import ThreadPool, run_task
 from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event

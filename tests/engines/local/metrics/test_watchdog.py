@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.engines.local.dispatch import ThreadPool
 from penstock.engines.local.metrics.watchdog import Watchdog
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.local.processes import ProcessPool
 from penstock.engines.local.run import Runtime, build_runtime
-from penstock.engines.local.scheduling.pool import ThreadPool
 from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions
 from penstock.events import Event, StepStalled, ignore_event

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.engines.local.scheduling.test_simulation import told
+from tests.engines.local.test_simulation import told
 from tests.support.random_graphs import EVENTS, Choice, choices
 
 pytestmark = pytest.mark.slow

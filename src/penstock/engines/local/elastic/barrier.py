@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engines.local.channels.channel import BROKEN, Channel, ControlMessage
+from penstock.engines.local.build import ExecutionGraph, Replicas, is_forward
+from penstock.engines.local.channels import BROKEN, Channel, ControlMessage
+from penstock.engines.local.dispatch import Dispatcher
 from penstock.engines.local.elastic.rescale import BucketAssignment, Rescale
-from penstock.engines.local.scheduling.dispatch import Dispatcher
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask, Task
-from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, is_forward
 from penstock.stages.snapshot import BucketedStage
 
 State = list[dict[int, Any]]

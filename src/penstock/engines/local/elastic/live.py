@@ -26,10 +26,10 @@ from penstock.options import Elastic
 from penstock.timing.units import micros
 
 if TYPE_CHECKING:
+    from penstock.engines.local.build import ExecutionGraph, Replicas
+    from penstock.engines.local.dispatch import ThreadPool
     from penstock.engines.local.options import Settings
     from penstock.engines.local.run import Runtime
-    from penstock.engines.local.scheduling.pool import ThreadPool
-    from penstock.engines.local.topology.graph import ExecutionGraph, Replicas
 
 MAX_UNJUDGED = 5
 """Periods in a row that a change of replicas may take before the controller judges everything else again."""

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels.channel import Channel, ControlMessage
-from penstock.engines.local.channels.output import Output
+from penstock.engines.local.channels import Channel, ControlMessage, Output
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.timing.bucket import BUCKETS
 

@@ -19,9 +19,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from penstock.engines.local.topology.graph import ExecutionGraph
+from penstock.engines.ends import SourceReader
+from penstock.engines.local.build import ExecutionGraph
 from penstock.engines.protocol import Latency, Measurements
-from penstock.engines.sources import SourceReader
 from penstock.stages.stage import RowStage, RowStep
 
 RING = 1 << 12
@@ -143,7 +143,7 @@ class Stopwatch:
             worker.open = partial(self._wrap_items, worker.open)  # type: ignore[method-assign]
 
     def _wrap_row_step(self, row_step: Callable[[], RowStep | None]) -> RowStep | None:
-        """Returns a stage's work on single rows (`fast_rows`), measured."""
+        """Returns a stage's work on single rows (`row_path.py`), measured."""
         step = row_step()
         return None if step is None else replace(step, process=self._wrap(step.process))
 

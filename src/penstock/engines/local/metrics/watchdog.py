@@ -16,15 +16,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock
-from penstock.engines.local.fast_rows.pipeline import RowPipeline
-from penstock.engines.local.fast_rows.source import RowSource
+from penstock.engines.ends import SourceReader
+from penstock.engines.local.dispatch import Dispatcher, run_task
 from penstock.engines.local.metrics.statistics import RUNNING
-from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.scheduling.pool import run_task
+from penstock.engines.local.row_path import RowPipeline, RowSource
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.sources import SourceReader
 
 if TYPE_CHECKING:
     from penstock.events import Event

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings, available_cores
+from penstock.engines.local.task_groups import Role, TaskGroup, split_into_groups
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.local.topology.groups import Role, TaskGroup, split_into_groups
 from penstock.errors import EngineError
 from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.op import IN, OUT

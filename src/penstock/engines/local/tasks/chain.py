@@ -11,21 +11,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.accounts import Accounts
+from penstock.engines.ends import SinkWriter
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels.channel import ActiveReplicas, ControlMessage
-from penstock.engines.local.channels.output import Output
-from penstock.engines.local.fast_rows.context import RowContext
+from penstock.engines.local.channels import ActiveReplicas, ControlMessage, Output
 from penstock.engines.local.progress import Progress
-from penstock.engines.sinks import SinkWriter
 from penstock.operators.op import ERRORS
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, batches_to_columns
 from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import PlainRow, RowStage, RowStep, Stage, StatelessStage
+
+if TYPE_CHECKING:
+    from penstock.engines.local.row_path import RowContext
 
 Target = Callable[[Batch], None]
 Outputs = Iterable[tuple[str, Batch]]
@@ -36,7 +38,7 @@ class ChainedStep(ABC):
 
     is_stateless    whether the end of a round means nothing here, unless somebody must hear of it
     listener        where late and failed rows are reported; None if nobody listens
-    count_row_path  adds the rows that came singly (`fast_rows`) to accounts
+    count_row_path  adds the rows that came singly (`row_path.py`) to accounts
     """
 
     is_stateless = False
@@ -51,7 +53,7 @@ class ChainedStep(ABC):
         self._n_late = self._n_errors = 0
 
     def row_step(self) -> RowStep | None:
-        """Returns the work on a single row, if the step takes rows singly (`fast_rows`)."""
+        """Returns the work on a single row, if the step takes rows singly (`row_path.py`)."""
         return None
 
     def total_accounts(self) -> Accounts:

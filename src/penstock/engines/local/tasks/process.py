@@ -17,12 +17,11 @@ import numpy as np
 
 from penstock.accounts import Accounts
 from penstock.engines.frontiers import OVER, Frontier, merge_frontiers
-from penstock.engines.local.channels.channel import Channel, EndOfRound
+from penstock.engines.local.channels import Channel, EndOfRound
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep
-from penstock.engines.local.tasks.operator import ChainTask, RoundBarrierTask, take_batches
-from penstock.engines.local.tasks.task import TaskRoutine
+from penstock.engines.local.tasks.task import ChainTask, RoundBarrierTask, TaskRoutine, take_batches
 from penstock.engines.process_operator import MAX_IDLE_WAITS, Output, ProcessRoutine
 from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process

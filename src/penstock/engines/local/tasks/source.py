@@ -8,13 +8,12 @@ from typing import Protocol
 from penstock.accounts import Accounts
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import READ, pass_crash_point
+from penstock.engines.ends import SourceReader
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.fast_rows.source import build_row_source
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep, count_written, find_round_end_steps
 from penstock.engines.local.tasks.task import Task, TaskRoutine
-from penstock.engines.sources import SourceReader
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 
@@ -118,7 +117,11 @@ class SourceTask(Task):
 
     def routine(self) -> TaskRoutine:
         """Runs round after round, while the run lets it and there is input."""
-        row_source = build_row_source(self) if isinstance(self._input, ReaderInput) else None
+        row_source = None
+        if self.takes_rows():
+            from penstock.engines.local.row_path import build_row_source
+
+            row_source = build_row_source(self)
         while True:
             yield from self.wait_for_room()
             if row_source is not None:
@@ -133,6 +136,11 @@ class SourceTask(Task):
                 return
             if self.now() >= self.deadline:
                 yield READY
+
+    def takes_rows(self) -> bool:
+        """Returns whether the reader gives single rows, and no other source shares its rounds."""
+        is_read = isinstance(self._input, ReaderInput) and self.source.reader.gives_rows
+        return is_read and self.progress.is_only_source(self.round_group)
 
     def can_run(self) -> bool:
         """Implements `Task.can_run`: there is room to write, or something to read."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from penstock.accounts import Accounts
 from penstock.engines.checkpoint.checkpoint import Manifest
+from penstock.engines.ends import JournalOf, SourceReader
 from penstock.engines.frontiers import Frontiers
-from penstock.engines.sources import JournalOf, SourceReader
 from penstock.engines.spark.driver.sources import RemoteSourceReader
 from penstock.engines.spark.driver.waits import SourcePolling
 from penstock.engines.spark.fragments import RoundClock, RoundPlan

@@ -20,7 +20,7 @@ from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import PROCESSED, READ, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
 from penstock.engines.checkpoint.state_files import state_size
-from penstock.engines.sinks import SinkWriter
+from penstock.engines.ends import SinkWriter
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.reports import JobResult, Reports

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.background_run import BackgroundRun
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
-from penstock.engines.protocol import RunOptions, RunResult
-from penstock.engines.sources import load_tables
+from penstock.engines.ends import load_tables
+from penstock.engines.protocol import BackgroundRun, RunOptions, RunResult
 from penstock.engines.spark.driver.harness import SparkHarness
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop

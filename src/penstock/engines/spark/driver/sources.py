@@ -22,7 +22,7 @@ from penstock.connect.batching import to_source_batch
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.files import FileReader, read_error
 from penstock.connect.readers.spark import SparkStreamReader
-from penstock.engines.sources import SourceReader
+from penstock.engines.ends import SourceReader
 from penstock.engines.spark import read_placement
 from penstock.engines.spark.driver.waits import BackgroundSourceReader, StreamSourceReader
 from penstock.engines.spark.jvm.source import RemoteSource, TimeRange

@@ -18,7 +18,7 @@ from typing import Any
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.readers.spark import SparkStreamReader, StreamBatches
-from penstock.engines.sources import JournalOf, SourceReader, no_journal
+from penstock.engines.ends import JournalOf, SourceReader, no_journal
 from penstock.errors import CheckpointError
 from penstock.operators.ends import Source
 from penstock.operators.windows import Windows

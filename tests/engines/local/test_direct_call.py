@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engines.local.channels.channel import Channel
-from penstock.engines.local.fast_rows.direct_call import SAMPLE_EVERY, SLOW_NS
+from penstock.engines.local.channels import Channel
+from penstock.engines.local.direct_call import SAMPLE_EVERY, SLOW_NS
+from penstock.engines.local.dispatch import run_task
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.local.run import Runtime, build_runtime
-from penstock.engines.local.scheduling.pool import run_task
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 

@@ -14,13 +14,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels.output import ForwardOutput
-from penstock.engines.local.fast_rows.context import RowContext
+from penstock.engines.local.channels import ForwardOutput
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
 from penstock.stages.stage import PlainRow
 
 if TYPE_CHECKING:
-    from penstock.engines.local.fast_rows.input import RowInput
+    from penstock.engines.local.row_path import RowContext, RowInput
 
 SLOW_NS = 20_000
 """A task that takes longer for a row works for itself."""

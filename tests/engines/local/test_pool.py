@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engines.local.dispatch import Dispatcher, ThreadPool, assign_preferred_workers
 from penstock.engines.local.metrics.statistics import READY
-from penstock.engines.local.scheduling.dispatch import Dispatcher
-from penstock.engines.local.scheduling.pool import ThreadPool, assign_preferred_workers
-from penstock.engines.local.scheduling.schedulers import make_scheduler, register
+from penstock.engines.local.schedulers import make_scheduler, register
 from penstock.engines.local.tasks.task import Task, TaskRoutine
 from penstock.plan.plan import Step
 

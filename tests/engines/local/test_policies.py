@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random as RandomNumbers
 
 from penstock.engines.local.metrics.statistics import READY, InputStatistics, OutputStatistics, TaskStatistics
-from penstock.engines.local.scheduling.schedulers import (
+from penstock.engines.local.schedulers import (
     LeastRecentlyRun,
     MaxQueueLength,
     MaxRunningTime,

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.engines.local.scheduling import schedulers
-from penstock.engines.local.scheduling.schedulers import N
+from penstock.engines.local import schedulers
+from penstock.engines.local.schedulers import N
 from penstock.errors import EngineError
 from tests.support.ready_tasks import reader
 

@@ -144,7 +144,7 @@ def is_broadcast(step: Step) -> bool:
 
 
 def can_rescale(group: TaskGroup) -> bool:
-    """Returns whether keyed state moves between the replicas of a group while rows flow (`rescale/`)."""
+    """Returns whether keyed state moves between the replicas of a group while rows flow (`elastic/`)."""
     return group.role is Role.WHOLE and group.width > group.head.degree.least and is_keyed(group.head)
 
 

@@ -11,7 +11,7 @@ otherwise                  batches round-robin; in rounds, equal shares of each 
 
 WindFlow's two other composition rules (5.3) put partitioning tasks between: "dedicated" one behind each
 producing task, "centralised" one for all of them. The order of rows behind round-robin replicas is restored
-by sequence numbers (`channels/output.py`).
+by sequence numbers (`channels.py`).
 """
 
 from __future__ import annotations
@@ -21,24 +21,22 @@ from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING
 
-from penstock.engines.local.channels.channel import Channel
-from penstock.engines.local.channels.output import (
+from penstock.engines.local.build import ExecutionGraph, Replicas, TaskBuilder, is_forward
+from penstock.engines.local.channels import (
     BroadcastOutput,
+    Channel,
     EvenSplitOutput,
     ForwardOutput,
     Output,
     PartitionedOutput,
     RoundRobinOutput,
 )
+from penstock.engines.local.dispatch import Dispatcher
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.scheduling.dispatch import Dispatcher
+from penstock.engines.local.task_groups import Role, can_rescale, is_broadcast, is_keyed
 from penstock.engines.local.tasks.chain import SinkStep
-from penstock.engines.local.tasks.operator import ChainTask
 from penstock.engines.local.tasks.source import SourceTask
-from penstock.engines.local.tasks.task import InputTask, Task
-from penstock.engines.local.topology.build import TaskBuilder
-from penstock.engines.local.topology.graph import ExecutionGraph, Replicas, is_forward
-from penstock.engines.local.topology.groups import Role, can_rescale, is_broadcast, is_keyed
+from penstock.engines.local.tasks.task import ChainTask, InputTask, Task
 from penstock.operators.op import OUT
 from penstock.plan.plan import Input, Ref
 

@@ -14,8 +14,8 @@ from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import build_runtime
+from penstock.engines.local.task_groups import totally_ordered_steps
 from penstock.engines.local.tasks.chain import StageStep
-from penstock.engines.local.topology.groups import totally_ordered_steps
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.stages.window.stage import WindowStage

@@ -1,1 +1,0 @@
-"""Bounded channels between tasks."""

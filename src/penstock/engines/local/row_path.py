@@ -1,0 +1,419 @@
+"""The row-at-a-time path: rounds of one plain row each, with no batch built for them.
+
+A batch, an end of round and a set of accounts per row would cost ten times what the user's functions do. Here
+a row is a dict that one function after the other turns into the next (`python -m bench runtime`, groups rows
+and latency). Whether a source takes this path is decided once (`build_row_source`): it is the only source of
+its round group, and its reader gives single rows (`batch=1`). A round that is no single plain row, or that a
+checkpoint saves, goes through the chain as a batch: its end then passes all tasks in band, as the barrier
+does on the batch path.
+
+What became of the rows is told from a few counts, when somebody asks. A row on which a function fails takes
+the usual way from there, so that policies and messages are those of the batch path. In a run with a listener,
+or one that is measured, the end of every round is reported from here. From one task to the next a row goes by
+a direct call, or through the channel (`direct_call.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.accounts import Accounts
+from penstock.crash_points import READ, pass_crash_point
+from penstock.engines.frontiers import Frontier, merge_frontiers
+from penstock.engines.local.channels import ForwardOutput, Origin, row_order
+from penstock.engines.local.direct_call import DirectCall
+from penstock.engines.local.metrics.statistics import WRITE_BLOCKED
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows, count_written
+from penstock.engines.local.tasks.task import ChainTask, Task
+from penstock.operators.op import ERRORS, OUT
+from penstock.stages.rows.batch import RowBatch
+from penstock.stages.stage import PlainRow, RowStep
+
+if TYPE_CHECKING:
+    from penstock.engines.local.tasks.source import SourceTask
+
+
+class RowPipeline:
+    """Chained steps that take single rows, and where rows go from there.
+
+    chain        the steps whose work it does
+    output       what is behind them
+    put_row      ends a round: hands the row of it, or None, to the output
+    every_round  whether rounds without a row must be ended too
+    n_in         the number of rows that came in
+    dropped      the number of rows that were filtered, by step
+    failed       the number of rows on which a function failed, by step
+    """
+
+    __slots__ = (
+        "_context",
+        "_indexed_steps",
+        "_progress",
+        "_row_steps",
+        "_task",
+        "chain",
+        "dropped",
+        "every_round",
+        "failed",
+        "n_in",
+        "output",
+        "put_row",
+    )
+
+    def __init__(
+        self,
+        task: Task,
+        chain: Sequence[ChainedStep],
+        row_steps: Sequence[RowStep],
+        output: RowOutput,
+        progress: Progress,
+    ) -> None:
+        self.chain, self._row_steps, self.output = tuple(chain), tuple(row_steps), output
+        self._indexed_steps = tuple(enumerate(step.process for step in row_steps))
+        self._task, self._progress = task, progress
+        reports = progress.has_listener or progress.latencies is not None
+        self.put_row: Callable[[PlainRow | None, int], bool] = (
+            self._put_and_report if reports else output.put_row
+        )
+        self.every_round = reports or output.every_round
+        self._context: RowContext
+        self.n_in = 0
+        self.dropped, self.failed = [0] * len(row_steps), [0] * len(row_steps)
+        for at, chained in enumerate(self.chain):
+            chained.count_row_path = partial(self._count, at)
+
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
+        """Begins a sequence of rounds, the first of this number, with the task at the frontier."""
+        self._context = context
+        self.output.begin(context, number, frontier)
+
+    def process(self, row: PlainRow, number: int) -> bool:
+        """Processes one row, which is all of the round of this number; returns what the output returns."""
+        for at, process in self._indexed_steps:
+            try:
+                result = process(row)
+            except Exception as cause:
+                self.n_in += 1
+                self._handle_failure(at, row, number, cause)
+                return self.put_row(None, number)
+            if result is None:
+                self.n_in += 1
+                self.dropped[at] += 1
+                return self.put_row(None, number)
+            row = result
+        self.n_in += 1
+        return self.put_row(row, number)
+
+    def _handle_failure(self, at: int, row: PlainRow, number: int, cause: Exception) -> None:
+        """Applies the step's `on_error` to a row on which it failed."""
+        chained, context = self.chain[at], self._context
+        self.failed[at] += 1
+        batch = RowBatch.single(row, chained.step.up.schema, context.time, context.order(number))
+        dead_letters = self._row_steps[at].on_failure(batch, cause)
+        if dead_letters is not None:
+            for target in chained.targets.get(ERRORS, ()):
+                target(dead_letters)
+
+    def _put_and_report(self, values: PlainRow | None, number: int) -> bool:
+        """Does what the output's `put_row` does, and reports the end of the round."""
+        full = self.output.put_row(values, number)
+        for chained in self.chain:
+            chained.report_counts(number)
+        if isinstance(self.output, SinkStep):
+            written = {self.output.step.name: int(values is not None)}
+        else:
+            written = count_written(self._task.chain)
+        self._progress.complete_round(self._task, self._context.origin[0], number, written)
+        return full
+
+    def count_source(self, accounts: Accounts) -> None:
+        """Adds the rows that came in to the accounts of the source that read them."""
+        count_rows(accounts, self.n_in, self.n_in)
+
+    def _count(self, at: int, accounts: Accounts) -> None:
+        """Adds what a step has done to its accounts; failed rows are counted there already."""
+        n_in = self.n_in - sum(self.dropped[:at]) - sum(self.failed[:at])
+        count_rows(accounts, n_in, n_in - self.dropped[at] - self.failed[at])
+        accounts.filtered += self.dropped[at]
+
+
+class BatchOutput:
+    """The output of a pipeline whose rows go on as batches of one, to steps or outputs of any kind."""
+
+    every_round = True
+
+    def __init__(self, last: ChainedStep, task: Task, round_end_steps: Sequence[ChainedStep]) -> None:
+        self._targets: tuple[Target, ...] = last.targets.get(OUT, ())
+        self._schema, self._round_end_steps = last.step.outputs[OUT].schema, tuple(round_end_steps)
+        self._leaves_task = any(chained.outputs for chained in task.chain)
+        self._context: RowContext
+        self._frontier: Frontier
+
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
+        """Implements `RowOutput.begin`."""
+        self._context, self._frontier = context, frontier
+
+    def advance_frontier(self, frontier: Frontier) -> None:
+        """Implements `RowOutput.advance_frontier`: the steps learn of it at the end of the round."""
+        self._frontier = frontier
+
+    def put_row(self, values: PlainRow | None, number: int) -> bool:
+        """Implements `RowOutput.put_row`."""
+        context, frontier = self._context, self._frontier
+        if values is not None:
+            batch = RowBatch.single(values, self._schema, context.time, context.order(number))
+            for target in self._targets:
+                target(batch)
+        for chained in self._round_end_steps:
+            frontier = chained.end_round(context.origin[0], number, number, frontier)
+        return self._leaves_task
+
+    def end(self, number: int) -> int:
+        """Implements `RowOutput.end`."""
+        return 0
+
+
+def build_source_pipeline(
+    task: Task, round_end_steps: Sequence[ChainedStep], progress: Progress
+) -> RowPipeline:
+    """Returns the pipeline behind the source at the head of a task.
+
+    round_end_steps  the steps to which the end of a round means something
+    """
+    source, *rest = task.chain
+    chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
+    last = chain[-1] if chain else source
+    output = _build_output(last, task, rest[len(chain) :], round_end_steps)
+    pipeline = RowPipeline(task, chain, row_steps, output, progress)
+    source.count_row_path = pipeline.count_source
+    return pipeline
+
+
+def build_task_pipeline(
+    task: Task, round_end_steps: Sequence[ChainedStep], progress: Progress
+) -> RowPipeline | None:
+    """Returns the pipeline of a task that reads channels, if its first step takes single rows."""
+    steps = task.chain
+    if len(steps) == 1 and isinstance(steps[0], SinkStep):
+        return RowPipeline(task, (), (), steps[0], progress)
+    chain, row_steps = _leading_row_steps((steps[0].feed,), steps)
+    if not chain:
+        return None
+    output = _build_output(chain[-1], task, steps[len(chain) :], round_end_steps)
+    return RowPipeline(task, chain, row_steps, output, progress)
+
+
+def _leading_row_steps(
+    targets: object, chain: Sequence[ChainedStep]
+) -> tuple[list[ChainedStep], list[RowStep]]:
+    """Returns the first steps, as long as all rows go to the next one and it takes single rows."""
+    leading, row_steps = [], []
+    for chained in chain:
+        row_step = chained.row_step()
+        if row_step is None or targets != (chained.feed,):
+            break
+        leading.append(chained)
+        row_steps.append(row_step)
+        targets = chained.targets.get(OUT, ())
+    return leading, row_steps
+
+
+def _build_output(
+    last: ChainedStep, task: Task, rest: Sequence[ChainedStep], round_end_steps: Sequence[ChainedStep]
+) -> RowOutput:
+    """Returns where rows go from the last step: directly to the only sink or channel, else as batches."""
+    targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
+    outputs = [output for chained in task.chain for output in chained.outputs]
+    if not outputs and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
+        return rest[0]
+    if not rest and len(outputs) == 1:
+        (output,) = outputs
+        if isinstance(output, ForwardOutput) and targets == (output.send,) and output.begin_rows(schema):
+            reader = output.channels[0].reader
+            reader.row_input = build_row_input(reader) if isinstance(reader, ChainTask) else None
+            return DirectCall(output)
+    return BatchOutput(last, task, round_end_steps)
+
+
+class RowContext:
+    """What is known of the row at hand besides its values and the number of its round.
+
+    origin  the source it comes from
+    shift   how far its place among the rows of the source is beyond the number of its round
+    time    its event time
+    """
+
+    __slots__ = ("origin", "shift", "time")
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin, self.shift, self.time = origin, 0, 0
+
+    def order(self, number: int) -> tuple[int, ...]:
+        """Returns the place of the row of a round among those of equal time."""
+        return row_order(self.origin, number + self.shift)
+
+
+class RowOutput(Protocol):
+    """Where rows go from the last step of a pipeline: a sink, the next task, or steps that take batches."""
+
+    @property
+    def every_round(self) -> bool:
+        """Returns whether it must hear of rounds that bring it no row."""
+
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
+        """Begins a sequence of rounds, the first of this number, with the task at the frontier."""
+
+    def advance_frontier(self, frontier: Frontier) -> None:
+        """Moves the frontier, which the round of the next row reaches."""
+
+    def put_row(self, values: PlainRow | None, number: int) -> bool:
+        """Takes the row of a round, or None, and ends the round; returns whether there may be no room."""
+
+    def end(self, number: int) -> int:
+        """Ends the sequence before this round; returns the nanoseconds spent on behalf of other tasks."""
+
+
+class RowInput:
+    """Takes rounds of single rows for a task.
+
+    pipeline  what processes them
+    """
+
+    def __init__(self, task: ChainTask, pipeline: RowPipeline) -> None:
+        self._task, self.pipeline = task, pipeline
+        (self._channel,) = task.channels
+        self._n_before = self._round_group = 0
+
+    def run(self) -> None:
+        """Takes rows from the channel, whose first item is one, while the quantum lasts and there is room."""
+        task, channel, pipeline = self._task, self._channel, self.pipeline
+        items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, task.now
+        full, number, context, deadline = False, items[0][1], RowContext(items[0][4]), task.deadline
+        self.begin(context, number, channel.frontier)
+        try:
+            while not full and items and type(items[0]) is tuple:
+                row, number, context.time, context.shift, _, frontier, _ = items.popleft()
+                if writer.statistics.state is WRITE_BLOCKED and len(items) <= half:
+                    channel.dispatcher.wake(writer, WRITE_BLOCKED)
+                if frontier is not channel.frontier:
+                    self.advance_frontier(frontier)
+                full = pipeline.put_row(None, number) if row is None else pipeline.process(row, number)
+                number += 1
+                full = full or clock() >= deadline
+        finally:
+            n_rows, spent_ns = self._end_rounds(number)
+            task.statistics.exclude_borrowed(clock(), spent_ns)
+            channel.record_taken(n_rows)
+
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> RowPipeline:
+        """Begins a sequence of rounds, the first of this number; returns the pipeline that takes the rows.
+
+        frontier  of the feeder
+        """
+        # Invariant: rows come singly from one source only, so all tasks count the same rounds.
+        assert self._task.round == number, f"round {number} came to a task in round {self._task.round}"
+        self._n_before, self._round_group = self.pipeline.n_in, context.origin[0]
+        self.pipeline.begin(context, number, self._task.frontier)
+        if frontier is not self._channel.frontier:
+            self.advance_frontier(frontier)
+        return self.pipeline
+
+    def advance_frontier(self, frontier: Frontier) -> None:
+        """Moves the feeder's frontier, which the round of the next row reaches."""
+        self._channel.frontier = frontier
+        self._task.frontier = merge_frontiers((frontier,), self._task.frontier)
+        self.pipeline.output.advance_frontier(self._task.frontier)
+
+    def end(self, number: int) -> tuple[int, int]:
+        """Ends a sequence of direct calls before this round.
+
+        Returns the number of rows that came, and the nanoseconds spent on behalf of tasks behind.
+        """
+        n_rows, spent_ns = self._end_rounds(number)
+        self._channel.record_direct(n_rows)
+        return n_rows, spent_ns
+
+    def _end_rounds(self, number: int) -> tuple[int, int]:
+        if number > self._task.round:
+            self._task.skip_to_round(self._round_group, number)
+        return self.pipeline.n_in - self._n_before, self.pipeline.output.end(number)
+
+
+def build_row_input(task: ChainTask) -> RowInput | None:
+    """Returns the row path of a task, if it reads one channel of data and its first step takes rows."""
+    if len(task.channels) != 1 or not task.data:
+        return None
+    pipeline = build_task_pipeline(task, task.round_end_steps, task.progress)
+    return None if pipeline is None else RowInput(task, pipeline)
+
+
+class RowSource:
+    """Reads rounds of single rows for a source task."""
+
+    def __init__(self, task: SourceTask, pipeline: RowPipeline) -> None:
+        self._task, self._pipeline, self._progress = task, pipeline, task.progress
+        self._reader, self._group = task.source.reader, task.round_group
+        self._context = RowContext((task.round_group, self._reader.rank))
+
+    def run(self) -> bool:
+        """Runs rounds while the quantum lasts and there is room; returns False after the last.
+
+        An item that is no single plain row is carried as a batch.
+        """
+        task, reader, context, number = self._task, self._reader, self._context, self._task.round
+        rows, timed, frontier, process = reader.open(), reader.timed, reader.frontier, self._pipeline.process
+        clock, deadline, progress = task.now, task.deadline, self._progress
+        limit, observed = progress.limit(self._group), progress.is_observed
+        context.shift = reader.n_rows - number
+        self._pipeline.begin(context, number, frontier)
+        try:
+            while self._begin(number) if observed else number < limit and not progress.stopping:
+                try:
+                    row = next(rows, None)
+                except Exception as cause:
+                    raise reader.read_error(cause) from cause
+                if type(row) is not dict or (observed and progress.saves_round(number)):
+                    break
+                before = frontier
+                if timed:
+                    time = reader.time_of(row)
+                    if time is None:
+                        break
+                    context.time, frontier = time, reader.frontier
+                    if frontier is not before:
+                        self._pipeline.output.advance_frontier(frontier)
+                if observed:
+                    self._report_read(number, before, frontier)
+                full = process(row, number)
+                number += 1
+                if full or clock() >= deadline:
+                    return True
+            else:
+                return False
+        finally:
+            n_rounds, task.round = number - task.round, number
+            task.statistics.exclude_borrowed(clock(), self._pipeline.output.end(number))
+            reader.count_row_batches(n_rounds)
+            progress.record_rounds(self._group, number)
+        batch = reader.accept(row)
+        return task.carry(batch, is_last=batch is None)
+
+    def _begin(self, number: int) -> bool:
+        return self._progress.begin(self._group, number)
+
+    def _report_read(self, number: int, before: Frontier, frontier: Frontier) -> None:
+        """Reports that the row of a round was read, as `SourceTask.carry` does for a batch."""
+        progress, name = self._progress, self._reader.step.name
+        progress.stamp_arrival(self._group, number)
+        if progress.checkpoint is not None:
+            pass_crash_point(READ)
+        progress.record_read(self._group, number, name, 1)
+        progress.report_watermark(name, before.watermark, frontier.watermark)
+
+
+def build_row_source(task: SourceTask) -> RowSource:
+    """Returns the row path of a source, and of the tasks behind it."""
+    return RowSource(task, build_source_pipeline(task, task.round_end_steps, task.progress))

@@ -1,1 +1,0 @@
-"""Who runs next, and on which thread."""
