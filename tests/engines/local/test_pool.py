@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.clock import WallClock
 from penstock.engines.local.dispatch import Dispatcher, ThreadPool, assign_preferred_workers
 from penstock.engines.local.metrics.statistics import READY
+from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler, register
 from penstock.engines.local.tasks.task import Task, TaskRoutine
+from penstock.events import ignore_event
 from penstock.plan.plan import Step
 
 
@@ -30,7 +33,7 @@ class Counting(Task):
 
     def __init__(self, number: int, quanta: int, each: Callable[[], None]) -> None:
         self._n_turns, self._each = quanta, each
-        super().__init__(number, (a_step(),), 0)
+        super().__init__(number, (a_step(),), 0, [], Progress(WallClock(), ignore_event, until=None))
 
     def routine(self) -> TaskRoutine:
         for _ in range(self._n_turns):

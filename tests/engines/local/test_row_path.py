@@ -20,6 +20,7 @@ import penstock as ps
 from penstock import col
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
+from penstock.engines.local.progress import Progress
 from penstock.engines.local.row_path import RowPipeline
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, StateSaved, WatermarkMoved
@@ -223,7 +224,7 @@ def mixed(rows: list[Any]) -> Any:
 def observe_batches(program: Program, **how: Any) -> dict[str, Any]:
     """Does what `observe` does, on the batch path."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SourceTask, "takes_rows", lambda task: False)
+        patch.setattr(Progress, "is_only_source", lambda progress, round_group: False)
         return observe(program, **how)
 
 

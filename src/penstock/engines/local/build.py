@@ -17,6 +17,7 @@ from penstock.clock import Clock
 from penstock.engines.ends import SinkWriter, SourceReader
 from penstock.engines.frontiers import output_delay
 from penstock.engines.local.channels import EvenSplitOutput, RoundRobinOutput
+from penstock.engines.local.options import Settings
 from penstock.engines.local.processes import ProcessPool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.task_groups import (
@@ -29,15 +30,13 @@ from penstock.engines.local.task_groups import (
 from penstock.engines.local.tasks.chain import (
     ChainedStep,
     CollectedRows,
-    CollectStep,
-    ForwardStep,
     RoundStageStep,
     SinkStep,
     StageStep,
     StatelessStep,
 )
-from penstock.engines.local.tasks.source import ReaderInput, SourceInput, SourceStep, SourceTask
-from penstock.engines.local.tasks.task import InputTask, PipelinedTask, RoundTask, Task
+from penstock.engines.local.tasks.source import PushedInput, SourceTask
+from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.errors import PenstockError
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
@@ -55,101 +54,146 @@ if TYPE_CHECKING:
     from penstock.stages.patterns.pattern import Pattern
 
 
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A task group with its tasks, one per replica."""
+
+    group: TaskGroup
+    tasks: list[Task]
+
+    def chained_steps(self, step: str) -> list[ChainedStep]:
+        """Returns the chained steps of a step, one per task."""
+        return [chained for task in self.tasks for chained in task.chain if chained.step.name == step]
+
+
+@dataclass(slots=True)
+class ExecutionGraph:
+    """All tasks of a run.
+
+    tasks            in topological order; those that only partition or collect come last
+    replicas         the same tasks by group
+    patterns         decomposed window step -> its stages and partitioners
+    elastic_outputs  elastic step without keys -> the outputs that distribute rows to its replicas
+    assignments      number of a group with keyed state that can rescale -> which replica owns which bucket
+    """
+
+    plan: Plan
+    tasks: list[Task] = field(default_factory=list)
+    replicas: list[Replicas] = field(default_factory=list)
+    patterns: dict[str, Pattern] = field(default_factory=dict)
+    readers: dict[str, SourceReader] = field(default_factory=dict)
+    writers: dict[str, SinkWriter] = field(default_factory=dict)
+    collections: dict[Ref, CollectedRows] = field(default_factory=dict)
+    elastic_outputs: dict[str, list[RoundRobinOutput | EvenSplitOutput]] = field(default_factory=dict)
+    assignments: dict[int, BucketAssignment] = field(default_factory=dict)
+
+    def accounts(self) -> Mapping[str, Accounts]:
+        """Returns what became of the rows of every step so far.
+
+        Rows that were sent to a process operator after it had ended count as unrouted.
+        """
+        accounts = {step.name: Accounts() for step in self.plan}
+        for task in self.tasks:
+            for chained in task.chain:
+                accounts[chained.step.name].add(chained.total_accounts())
+            if isinstance(task.steps[0].op, Process):
+                unread = sum(channel.unread for channel in task.channels if not channel.feedback)
+                accounts[task.steps[0].name].rows_in += unread
+                accounts[task.steps[0].name].unrouted += unread
+        return accounts
+
+
+def is_forward(producer: Replicas, consumer: Replicas) -> bool:
+    """Returns whether each replica sends only to the replica with its own number."""
+    if len(producer.tasks) != len(consumer.tasks) or len(consumer.tasks) == 1:
+        return False
+    return consumer.group.role is Role.FORWARD or consumer.group.head.routing is Routing.FORWARD
+
+
 class TaskBuilder:
     """Builds the tasks of a plan; they are in `graph` when the constructor returns.
 
-    in_rounds     rows are processed round by round, all sources in one round group
-    inputs        source -> its batches, if a harness pushes them
-    max_replicas  upper bound for elastic steps
-    processes     worker processes for some of the steps
-    observe       called with every stage, reader, writer and process operator before anybody else calls it
-    preaggregate  windows by key are combined before the exchange
+    in_rounds  rows are processed round by round, all sources in one round group
+    drain      everything is emitted at the end of the input
+    inputs     source -> its batches, if a harness pushes them
+    processes  worker processes for some of the steps
+    observe    called with every stage, reader, writer and process operator before anybody else calls it
     """
 
     def __init__(
         self,
         plan: Plan,
-        clock: Clock,
+        settings: Settings,
         progress: Progress,
         *,
+        clock: Clock,
         in_rounds: bool,
         drain: bool,
-        inputs: Mapping[str, SourceInput] | None = None,
-        max_replicas: int = 1,
-        processes: ProcessPool | None = None,
-        observe: Callable[[object], None] = lambda worker: None,
-        preaggregate: bool = False,
+        inputs: Mapping[str, PushedInput] | None,
+        processes: ProcessPool | None,
+        observe: Callable[[object], None],
     ) -> None:
-        self.graph = ExecutionGraph(plan)
-        self._plan, self._clock, self._progress = plan, clock, progress
-        self._in_rounds, self._drain, self._inputs, self._observe = in_rounds, drain, inputs or {}, observe
-        self._processes = processes
-        saved = progress.checkpoint is not None
+        self.graph, self.progress, self.in_rounds = ExecutionGraph(plan), progress, in_rounds
+        self._plan, self._clock, self._drain, self._inputs = plan, clock, drain, inputs or {}
+        self._processes, self._observe = processes, observe
+        saved, fed = progress.checkpoint is not None, inputs is not None
         # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
         # numbers.
-        self._ordered = frozenset[str]() if saved or inputs is not None else totally_ordered_steps(plan)
-        groups = split_into_groups(plan, saved=saved, max_replicas=max_replicas, ordered=self._ordered)
-        for group in preaggregate_groups(groups, self._ordered) if preaggregate else groups:
+        self._ordered = frozenset[str]() if saved or fed else totally_ordered_steps(plan)
+        most = 1 if fed else settings.max_replicas
+        groups = split_into_groups(plan, saved=saved, max_replicas=most, ordered=self._ordered)
+        for group in preaggregate_groups(groups, self._ordered) if settings.preaggregate else groups:
             try:
-                self._add(group, self._chain)
+                self._add(group)
             except PenstockError as failure:
                 raise failure.at(group.head.name, group.head.where) from None
 
-    def add_collector(self, ref: Ref) -> Replicas:
-        """Adds a task that collects the rows of a port of several replicas."""
-        chained = CollectStep(self._plan[ref.step], self.collection(ref))
-        return self._add(self._extra_group(ref, 1, Role.COLLECT), lambda group, replica: [chained])
+    def add_forwarding(self, ref: Ref, width: int) -> Replicas:
+        """Adds tasks that only pass the rows of a port on, to be partitioned or collected behind them."""
+        return self._add(TaskGroup(len(self.graph.replicas), (self._plan[ref.step],), width, Role.FORWARD))
 
-    def add_partitioners(self, ref: Ref, width: int) -> Replicas:
-        """Adds tasks that only partition the rows of a port among the replicas of another step."""
-        step = self._plan[ref.step]
-        group = self._extra_group(ref, width, Role.PARTITION)
-        return self._add(group, lambda group, replica: [ForwardStep(step, ref.port)])
-
-    def collection(self, ref: Ref) -> CollectedRows:
-        """Returns where the rows of a collected port are kept."""
-        schema = self._plan[ref.step].outputs[ref.port].schema
-        return self.graph.collections.setdefault(ref, CollectedRows(schema))
-
-    def _extra_group(self, ref: Ref, width: int, role: Role) -> TaskGroup:
-        return TaskGroup(len(self.graph.replicas), (self._plan[ref.step],), width, role)
-
-    def _add(self, group: TaskGroup, chain: Callable[[TaskGroup, int], list[ChainedStep]]) -> Replicas:
+    def _add(self, group: TaskGroup) -> Replicas:
+        """Adds the tasks of a group, one per replica."""
+        head, graph, progress, in_rounds = group.head, self.graph, self.progress, self.in_rounds
+        op = None if group.role is Role.FORWARD else head.op
         replicas = Replicas(group, [])
         for replica in range(group.width):
-            replicas.tasks.append(self._task(group, replica, chain(group, replica)))
-            self.graph.tasks.append(replicas.tasks[-1])
-        self.graph.replicas.append(replicas)
+            chain, number = self._chain(group, replica), len(graph.tasks)
+            if isinstance(op, Source):
+                task: Task = SourceTask(
+                    number,
+                    group.steps,
+                    chain,
+                    progress,
+                    graph.readers[head.name],
+                    pushed=self._inputs.get(head.name),
+                    round_group=0 if in_rounds else self._plan.sources.index(head),
+                    drain=self._drain,
+                )
+            elif isinstance(op, Process):
+                from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
+
+                process_class = RoundProcessTask if in_rounds else PipelinedProcessTask
+                task = process_class(number, group.steps, chain, progress, in_rounds=in_rounds)
+                self._observe(task.loop)
+            else:
+                task = InputTask(number, group.steps, replica, chain, progress, in_rounds=in_rounds)
+            graph.tasks.append(task)
+            replicas.tasks.append(task)
+        graph.replicas.append(replicas)
         return replicas
-
-    def _task(self, group: TaskGroup, replica: int, chain: list[ChainedStep]) -> Task:
-        head, number, progress = chain[0], len(self.graph.tasks), self._progress
-        if isinstance(head, SourceStep):
-            rows = self._inputs.get(head.step.name) or ReaderInput(head.reader)
-            round_group = 0 if self._in_rounds else self._plan.sources.index(head.step)
-            return SourceTask(
-                number, group.steps, chain, rows, progress, round_group=round_group, drain=self._drain
-            )
-        if group.runs(head.step.name) and isinstance(head.step.op, Process):
-            from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
-
-            process_class = RoundProcessTask if self._in_rounds else PipelinedProcessTask
-            task = process_class(number, group.steps, chain, progress)
-            self._observe(task.loop)
-            return task
-        task_class = RoundTask if self._in_rounds else PipelinedTask
-        return task_class(number, group.steps, replica, chain, progress)
 
     def _chain(self, group: TaskGroup, replica: int) -> list[ChainedStep]:
         """Returns the chained steps of a task; rows pass from one to the next by a direct call."""
+        if group.role is Role.FORWARD:
+            return [ChainedStep(group.head, Accounts())]
         chain: dict[str, ChainedStep] = {}
         for step in group.steps:
             chained = chain[step.name] = self._chained_step(step, group, replica)
-            chained.listener = self._progress if self._progress.has_listener else None
+            chained.listener = self.progress if self.progress.has_listener else None
             if len(chain) > 1:
                 ref = step.feeds[0]
-                targets = chain[ref.step].targets
-                targets[ref.port] = (*targets.get(ref.port, ()), chained.feed)
+                chain[ref.step].add_target(ref.port, chained.feed)
         return list(chain.values())
 
     def _chained_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
@@ -158,17 +202,15 @@ class TaskBuilder:
             reader = SourceReader(self._plan, step, self._clock, accounts)
             self.graph.readers[step.name] = reader
             self._observe(reader)
-            self._progress.reasons[step.name] = reader.reasons
-            return SourceStep(step, reader, accounts)
+            self.progress.reasons[step.name] = reader.reasons
+            return ChainedStep(step, accounts)
         if isinstance(step.op, Sink):
             writer = SinkWriter(step, accounts)
             self.graph.writers[step.name] = writer
             self._observe(writer)
             return SinkStep(step, writer)
         if isinstance(step.op, Process):
-            from penstock.engines.local.tasks.process import ProcessStep
-
-            return ProcessStep(step, accounts)
+            return ChainedStep(step, accounts)
         if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
             return self._decomposed_step(step, group, replica)
         site, ordered = self._site(step, accounts), step.name in self._ordered
@@ -214,9 +256,9 @@ class TaskBuilder:
         has_sessions = isinstance(step.op, Windows) and any(
             isinstance(spec, SessionSpec) for _, spec in step.op.specs()
         )
-        if self._in_rounds or has_sessions:
+        if self.in_rounds or has_sessions:
             chained = RoundStageStep(step, stage, accounts, delay, schema or step.up.schema)
-            if self._progress.checkpoint is not None:
+            if self.progress.checkpoint is not None:
                 from penstock.stages.patterns.partials import PartialAggregateStage
 
                 if isinstance(stage, PartialAggregateStage):
@@ -228,8 +270,8 @@ class TaskBuilder:
 
     def _site(self, step: Step, accounts: Accounts) -> StageContext:
         read_ports = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
-        listens = self._progress.has_listener
-        reasons = self._progress.reasons.setdefault(step.name, []) if listens else None
+        listens = self.progress.has_listener
+        reasons = self.progress.reasons.setdefault(step.name, []) if listens else None
         return StageContext(step.name, step.where, accounts, self._clock, read_ports, reasons)
 
 
@@ -245,59 +287,3 @@ def _partials_schema(pattern: Pattern, step: Step) -> pa.Schema:
     layout = getattr(pattern.replicas[0], "format", None)
     schema: pa.Schema = step.outputs["out"].schema if layout is None else layout.schema
     return schema
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """A task group with its tasks, one per replica."""
-
-    group: TaskGroup
-    tasks: list[Task]
-
-    def chained_steps(self, step: str) -> list[ChainedStep]:
-        """Returns the chained steps of a step, one per task."""
-        return [chained for task in self.tasks for chained in task.chain if chained.step.name == step]
-
-
-@dataclass(slots=True)
-class ExecutionGraph:
-    """All tasks of a run.
-
-    tasks            in topological order; those that only partition or collect come last
-    replicas         the same tasks by group
-    patterns         decomposed window step -> its stages and partitioners
-    elastic_outputs  elastic step without keys -> the outputs that distribute rows to its replicas
-    assignments      number of a group with keyed state that can rescale -> which replica owns which bucket
-    """
-
-    plan: Plan
-    tasks: list[Task] = field(default_factory=list)
-    replicas: list[Replicas] = field(default_factory=list)
-    patterns: dict[str, Pattern] = field(default_factory=dict)
-    readers: dict[str, SourceReader] = field(default_factory=dict)
-    writers: dict[str, SinkWriter] = field(default_factory=dict)
-    collections: dict[Ref, CollectedRows] = field(default_factory=dict)
-    elastic_outputs: dict[str, list[RoundRobinOutput | EvenSplitOutput]] = field(default_factory=dict)
-    assignments: dict[int, BucketAssignment] = field(default_factory=dict)
-
-    def accounts(self) -> Mapping[str, Accounts]:
-        """Returns what became of the rows of every step so far.
-
-        Rows that were sent to a process operator after it had ended count as unrouted.
-        """
-        accounts = {step.name: Accounts() for step in self.plan}
-        for task in self.tasks:
-            for chained in task.chain:
-                accounts[chained.step.name].add(chained.total_accounts())
-            if isinstance(task, InputTask) and isinstance(task.steps[0].op, Process):
-                unread = sum(channel.unread for channel in task.channels if not channel.feedback)
-                accounts[task.steps[0].name].rows_in += unread
-                accounts[task.steps[0].name].unrouted += unread
-        return accounts
-
-
-def is_forward(producer: Replicas, consumer: Replicas) -> bool:
-    """Returns whether each replica sends only to the replica with its own number."""
-    if len(producer.tasks) != len(consumer.tasks) or len(consumer.tasks) == 1:
-        return False
-    return consumer.group.role is Role.PARTITION or consumer.group.head.routing is Routing.FORWARD

@@ -233,6 +233,11 @@ class Channel:
         if self.writer.statistics.state is WRITE_BLOCKED:
             self.dispatcher.wake(self.writer, WRITE_BLOCKED)
 
+    def take_kept(self) -> list[Batch]:
+        """Takes the rows of a round that were kept until its end."""
+        batches, self.kept = self.kept, []
+        return batches
+
     @property
     def unread(self) -> int:
         """Rows that the reader did not take before it completed."""
@@ -435,45 +440,6 @@ class EvenSplitOutput(Output):
                 if first < end:
                     channel.push(slice_batch(whole, first, end))
         super().end_round(round_group, number, frontier)
-
-
-class OrderedMerge:
-    """The reader's side of sequence numbers: which of the replicas' channels may be read next.
-
-    readable  the channels that may be read now: that of the next sequence number, or all that have not yet
-              reached a message that stands in every channel
-    """
-
-    def __init__(self, channels: list[Channel], n_active: int) -> None:
-        self._channels, self._next = channels, 0
-        self._first, self._n_active = 0, n_active
-        self._aligning: list[Channel] = []
-        self.readable: list[Channel] = channels[:1]
-
-    def advance(self, sequence: int) -> None:
-        """Goes on to the next sequence number: all results of this one have been read."""
-        assert sequence == self._next, f"sequence number {sequence} came, and {self._next} was next"
-        self._next += 1
-        self.readable = [self._current()]
-
-    def align(self, channel: Channel) -> None:
-        """Waits for the other channels at a message that each of them has.
-
-        Invariant: the end of a round, of the stream and a new number of active replicas stand in all channels
-        between the same two sequence numbers.
-        """
-        if not self._aligning:
-            self._aligning = list(self._channels)
-        self._aligning.remove(channel)
-        self.readable = self._aligning or [self._current()]
-
-    def rescale(self, channel: Channel, n_active: int) -> None:
-        """Expects batches from so many replicas, from the next sequence number on."""
-        self._first, self._n_active = self._next, n_active
-        self.align(channel)
-
-    def _current(self) -> Channel:
-        return self._channels[replica_for(self._next, self._first, self._n_active)]
 
 
 def replica_for(sequence: int, first: int, n_active: int) -> int:

@@ -22,7 +22,7 @@ from penstock.engines.frontiers import Frontier
 from penstock.engines.local.build import ExecutionGraph
 from penstock.engines.local.elastic.rescale import initial_owners
 from penstock.engines.local.tasks.chain import StageStep
-from penstock.engines.local.tasks.source import SourceStep
+from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.events import StateSaved
 from penstock.stages.patterns.partitioners import Partitioner
@@ -161,11 +161,11 @@ class CheckpointCoordinator:
     def _save(self, task: Task, number: int) -> Manifest:
         """Writes the state of a task; returns its part of the manifest: where that is, and the progress."""
         positions, watermarks, step_watermarks, fired_at, pieces = {}, {}, {}, {}, {}
+        if isinstance(task, SourceTask):
+            name = task.reader.step.name
+            positions[name], watermarks[name] = task.reader.position, task.reader.watermark
         for chained in task.chain:
             name = chained.step.name
-            if isinstance(chained, SourceStep):
-                positions[name] = chained.reader.position
-                watermarks[name] = chained.reader.watermark
             if isinstance(chained, StageStep):
                 stage = chained.stage
                 step_watermarks[name] = chained.frontier.watermark

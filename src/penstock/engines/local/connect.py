@@ -32,11 +32,11 @@ from penstock.engines.local.channels import (
     RoundRobinOutput,
 )
 from penstock.engines.local.dispatch import Dispatcher
-from penstock.engines.local.progress import Progress
+from penstock.engines.local.options import Settings
 from penstock.engines.local.task_groups import Role, can_rescale, is_broadcast, is_keyed
-from penstock.engines.local.tasks.chain import SinkStep
+from penstock.engines.local.tasks.chain import CollectedRows, SinkStep
 from penstock.engines.local.tasks.source import SourceTask
-from penstock.engines.local.tasks.task import ChainTask, InputTask, Task
+from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.operators.op import OUT
 from penstock.plan.plan import Input, Ref
 
@@ -48,41 +48,33 @@ MAX_ROWS = 4_000_000
 
 
 class ChannelBuilder:
-    """Connects the tasks of an execution graph.
+    """Connects the tasks of an execution graph."""
 
-    queue_size   messages in a channel, or infinity
-    in_rounds    rows are processed round by round
-    composition  "combined": tasks partition their own output; "dedicated" and "centralised": see above
-    """
-
-    def __init__(
-        self,
-        tasks: TaskBuilder,
-        dispatcher: Dispatcher,
-        progress: Progress,
-        *,
-        queue_size: float,
-        in_rounds: bool,
-        composition: str,
-    ) -> None:
+    def __init__(self, tasks: TaskBuilder, dispatcher: Dispatcher, settings: Settings) -> None:
         self._tasks, self._graph, self._plan = tasks, tasks.graph, tasks.graph.plan
-        self._dispatcher, self._progress = dispatcher, progress
-        self._queue_size, self._composition, self._in_rounds = queue_size, composition, in_rounds
+        self._dispatcher, self._progress, self._in_rounds = dispatcher, tasks.progress, tasks.in_rounds
+        self._queue_size, self._composition = settings.queue_size, settings.composition
         self._round_groups: dict[int, frozenset[int]] = {}  # task -> the round groups of the rows it gets
         # Group whose tasks forward sequence numbers -> replicas that are active when the run begins.
         self._sequenced: dict[int, int] = {}
 
     def connect(self) -> ExecutionGraph:
         """Adds all channels and returns the graph, ready to run."""
-        feedback: list[tuple[Replicas, Input, Ref]] = []
+        feedback: list[tuple[Replicas, Replicas, Ref, Input]] = []
         for replicas in list(self._graph.replicas):
+            edges = [(port, ref) for port in replicas.group.head.inputs for ref in port.feeds]
             if replicas.group.role is Role.MERGE:
                 self._connect_merge(replicas)
-            else:
-                feedback += self._connect_inputs(replicas)
+                edges = []
+            for port, ref in edges:
+                for producer in self._producers(ref):
+                    if port.control and producer.group.number >= replicas.group.number:
+                        feedback.append((producer, replicas, ref, port))
+                    else:
+                        self._connect_edge(producer, replicas, ref, port)
             self._assign_round_groups(replicas)
-        for replicas, port, ref in feedback:
-            self._connect_edge(self._producers(ref)[0], replicas, ref, port, feedback=True)
+        for producer, replicas, ref, port in feedback:
+            self._connect_edge(producer, replicas, ref, port, feedback=True)
         for ref in self._plan.collects:
             self._connect_collection(ref)
         if self._graph.assignments:
@@ -90,28 +82,12 @@ class ChannelBuilder:
 
             install_barriers(self._graph, self._dispatcher, in_rounds=self._in_rounds)
         for task in self._graph.tasks:
-            task.now = self._dispatcher.now
-            outputs = [output for chained in task.chain for output in chained.outputs]
-            task.statistics.outputs = tuple(output.statistics for output in outputs)
-            task.on_connected()
+            task.on_connected(self._dispatcher.now)
             if all(channel.feedback for channel in task.outs):
                 sinks = [chained.step.name for chained in task.chain if isinstance(chained, SinkStep)]
                 for round_group in self._round_groups[task.number]:
                     self._progress.add_terminal(round_group, task, sinks)
         return self._graph
-
-    def _connect_inputs(self, replicas: Replicas) -> list[tuple[Replicas, Input, Ref]]:
-        """Connects the inputs of a group; returns the edges that come back from later groups."""
-        feedback = []
-        for port in replicas.group.head.inputs:
-            for ref in port.feeds:
-                producers = self._producers(ref)
-                if port.control and producers[0].group.number >= replicas.group.number:
-                    feedback.append((replicas, port, ref))
-                    continue
-                for producer in producers:
-                    self._connect_edge(producer, replicas, ref, port)
-        return feedback
 
     def _producers(self, ref: Ref) -> list[Replicas]:
         """Returns the groups whose tasks emit rows on a port; decomposed windows do in the merge."""
@@ -141,7 +117,7 @@ class ChannelBuilder:
         partitions = len(consumer.tasks) > 1 and not is_forward(producer, consumer)
         if partitions and self._composition != "combined":
             width = len(producer.tasks) if self._composition == "dedicated" else 1
-            partitioners = self._tasks.add_partitioners(ref, width)
+            partitioners = self._tasks.add_forwarding(ref, width)
             self._link(producer, partitioners, ref, port)
             self._assign_round_groups(partitioners)
             producer = partitioners
@@ -214,11 +190,10 @@ class ChannelBuilder:
         """Lets the tasks of a group forward sequence numbers, of which `n_active` replicas get some."""
         self._sequenced[replicas.group.number] = n_active
         for task in replicas.tasks:
-            assert isinstance(task, ChainTask), "sequence numbers go through stages"
+            assert isinstance(task, InputTask), "sequence numbers go through stages"
             task.forwards_sequence = True
 
     def _channel(self, writer: Task, reader: Task, port: Input, *, feedback: bool = False) -> Channel:
-        assert isinstance(reader, InputTask), "sources read no channels"
         # Why: a bound on a feedback channel could block the cycle for ever.
         bounded = not feedback and self._queue_size < inf
         channel = Channel(
@@ -240,29 +215,31 @@ class ChannelBuilder:
         for task in replicas.tasks:
             if isinstance(task, SourceTask):
                 self._round_groups[task.number] = frozenset({task.round_group})
-                self._progress.add_source(task.round_group, task.source.step.name)
+                self._progress.add_source(task.round_group, task.reader.step.name)
             else:
-                assert isinstance(task, InputTask), "a task that is no source reads channels"
                 data = [channel.round_groups for channel in task.channels if not channel.control]
                 self._round_groups[task.number] = frozenset().union(*data)
 
     def _connect_collection(self, ref: Ref) -> None:
-        """Collects the rows of a port, in a task of its own if several replicas emit them."""
+        """Collects the rows of a port, behind a task of its own if several replicas emit them."""
+        collected = self._graph.collections[ref] = CollectedRows(
+            self._plan[ref.step].outputs[ref.port].schema
+        )
         producers = self._producers(ref)
         if sum(len(replicas.tasks) for replicas in producers) == 1:
             (chained,) = producers[0].chained_steps(ref.step)
-            feed = self._tasks.collection(ref).feed
-            chained.targets[ref.port] = (*chained.targets.get(ref.port, ()), feed)
-            return
-        collector = self._tasks.add_collector(ref)
-        port = Input("in", (ref,), self._plan[ref.step].outputs[ref.port])
-        for producer in producers:
-            self._link(producer, collector, ref, port)
-        self._assign_round_groups(collector)
+        else:
+            collector = self._tasks.add_forwarding(ref, 1)
+            port = Input("in", (ref,), self._plan[ref.step].outputs[ref.port])
+            for producer in producers:
+                self._link(producer, collector, ref, port)
+            self._assign_round_groups(collector)
+            (chained,) = collector.tasks[0].chain
+        chained.add_target(ref.port, collected.feed)
 
 
 def _attach(task: Task, step: str, port: str, output: Output) -> None:
     """Lets the rows on a port of a step leave a task through an output."""
     chained = next(chained for chained in task.chain if chained.step.name == step)
     chained.outputs.append(output)
-    chained.targets[port] = (*chained.targets.get(port, ()), output.send)
+    chained.add_target(port, output.send)

@@ -52,7 +52,7 @@ class LocalHarness:
                 )
         self._refuse_after_end()
         for name, source in self._inputs.items():
-            source.pushed.append(batches.get(name))
+            source.batches.append(batches.get(name))
         self._drive()
 
     def promise(self, watermark: int) -> None:

@@ -2,10 +2,9 @@
 
 A batch, an end of round and a set of accounts per row would cost ten times what the user's functions do. Here
 a row is a dict that one function after the other turns into the next (`python -m bench runtime`, groups rows
-and latency). Whether a source takes this path is decided once (`build_row_source`): it is the only source of
-its round group, and its reader gives single rows (`batch=1`). A round that is no single plain row, or that a
-checkpoint saves, goes through the chain as a batch: its end then passes all tasks in band, as the barrier
-does on the batch path.
+and latency). A source takes this path if it is the only one of its round group, and its reader gives single
+rows (`batch=1`). A round that is no single plain row, or that a checkpoint saves, goes through the chain as a
+batch: its end then passes all tasks in band, as the barrier does on the batch path.
 
 What became of the rows is told from a few counts, when somebody asks. A row on which a function fails takes
 the usual way from there, so that policies and messages are those of the batch path. In a run with a listener,
@@ -25,9 +24,8 @@ from penstock.engines.frontiers import Frontier, merge_frontiers
 from penstock.engines.local.channels import ForwardOutput, Origin, row_order
 from penstock.engines.local.direct_call import DirectCall
 from penstock.engines.local.metrics.statistics import WRITE_BLOCKED
-from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows, count_written
-from penstock.engines.local.tasks.task import ChainTask, Task
+from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.operators.op import ERRORS, OUT
 from penstock.stages.rows.batch import RowBatch
 from penstock.stages.stage import PlainRow, RowStep
@@ -51,7 +49,6 @@ class RowPipeline:
     __slots__ = (
         "_context",
         "_indexed_steps",
-        "_progress",
         "_row_steps",
         "_task",
         "chain",
@@ -69,11 +66,10 @@ class RowPipeline:
         chain: Sequence[ChainedStep],
         row_steps: Sequence[RowStep],
         output: RowOutput,
-        progress: Progress,
     ) -> None:
         self.chain, self._row_steps, self.output = tuple(chain), tuple(row_steps), output
         self._indexed_steps = tuple(enumerate(step.process for step in row_steps))
-        self._task, self._progress = task, progress
+        self._task, progress = task, task.progress
         reports = progress.has_listener or progress.latencies is not None
         self.put_row: Callable[[PlainRow | None, int], bool] = (
             self._put_and_report if reports else output.put_row
@@ -121,12 +117,13 @@ class RowPipeline:
         """Does what the output's `put_row` does, and reports the end of the round."""
         full = self.output.put_row(values, number)
         for chained in self.chain:
-            chained.report_counts(number)
+            if chained.listener is not None:
+                chained.report_counts(chained.listener, number)
         if isinstance(self.output, SinkStep):
             written = {self.output.step.name: int(values is not None)}
         else:
             written = count_written(self._task.chain)
-        self._progress.complete_round(self._task, self._context.origin[0], number, written)
+        self._task.progress.complete_round(self._task, self._context.origin[0], number, written)
         return full
 
     def count_source(self, accounts: Accounts) -> None:
@@ -145,9 +142,9 @@ class BatchOutput:
 
     every_round = True
 
-    def __init__(self, last: ChainedStep, task: Task, round_end_steps: Sequence[ChainedStep]) -> None:
+    def __init__(self, last: ChainedStep, task: Task) -> None:
         self._targets: tuple[Target, ...] = last.targets.get(OUT, ())
-        self._schema, self._round_end_steps = last.step.outputs[OUT].schema, tuple(round_end_steps)
+        self._schema, self._round_end_steps = last.step.outputs[OUT].schema, tuple(task.round_end_steps)
         self._leaves_task = any(chained.outputs for chained in task.chain)
         self._context: RowContext
         self._frontier: Frontier
@@ -176,34 +173,26 @@ class BatchOutput:
         return 0
 
 
-def build_source_pipeline(
-    task: Task, round_end_steps: Sequence[ChainedStep], progress: Progress
-) -> RowPipeline:
-    """Returns the pipeline behind the source at the head of a task.
-
-    round_end_steps  the steps to which the end of a round means something
-    """
+def build_source_pipeline(task: Task) -> RowPipeline:
+    """Returns the pipeline behind the source at the head of a task."""
     source, *rest = task.chain
     chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
-    last = chain[-1] if chain else source
-    output = _build_output(last, task, rest[len(chain) :], round_end_steps)
-    pipeline = RowPipeline(task, chain, row_steps, output, progress)
+    pipeline = RowPipeline(task, chain, row_steps, _build_output(task, source, chain, rest))
     source.count_row_path = pipeline.count_source
     return pipeline
 
 
-def build_task_pipeline(
-    task: Task, round_end_steps: Sequence[ChainedStep], progress: Progress
-) -> RowPipeline | None:
-    """Returns the pipeline of a task that reads channels, if its first step takes single rows."""
-    steps = task.chain
-    if len(steps) == 1 and isinstance(steps[0], SinkStep):
-        return RowPipeline(task, (), (), steps[0], progress)
-    chain, row_steps = _leading_row_steps((steps[0].feed,), steps)
+def build_row_input(task: Task) -> RowInput | None:
+    """Returns the row path of a task, if it reads one channel of data and its first step takes rows."""
+    if not isinstance(task, InputTask) or len(task.channels) != 1 or not task.data:
+        return None
+    first = task.chain[0]
+    if len(task.chain) == 1 and isinstance(first, SinkStep):
+        return RowInput(task, RowPipeline(task, (), (), first))
+    chain, row_steps = _leading_row_steps((first.feed,), task.chain)
     if not chain:
         return None
-    output = _build_output(chain[-1], task, steps[len(chain) :], round_end_steps)
-    return RowPipeline(task, chain, row_steps, output, progress)
+    return RowInput(task, RowPipeline(task, chain, row_steps, _build_output(task, first, chain, task.chain)))
 
 
 def _leading_row_steps(
@@ -222,9 +211,13 @@ def _leading_row_steps(
 
 
 def _build_output(
-    last: ChainedStep, task: Task, rest: Sequence[ChainedStep], round_end_steps: Sequence[ChainedStep]
+    task: Task, first: ChainedStep, chain: Sequence[ChainedStep], steps: Sequence[ChainedStep]
 ) -> RowOutput:
-    """Returns where rows go from the last step: directly to the only sink or channel, else as batches."""
+    """Returns where rows go from the last step: directly to the only sink or channel, else as batches.
+
+    chain  those of `steps` that take single rows; without any, the rows come from `first`
+    """
+    last, rest = chain[-1] if chain else first, steps[len(chain) :]
     targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
     outputs = [output for chained in task.chain for output in chained.outputs]
     if not outputs and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
@@ -233,9 +226,9 @@ def _build_output(
         (output,) = outputs
         if isinstance(output, ForwardOutput) and targets == (output.send,) and output.begin_rows(schema):
             reader = output.channels[0].reader
-            reader.row_input = build_row_input(reader) if isinstance(reader, ChainTask) else None
+            reader.row_input = build_row_input(reader)
             return DirectCall(output)
-    return BatchOutput(last, task, round_end_steps)
+    return BatchOutput(last, task)
 
 
 class RowContext:
@@ -282,7 +275,7 @@ class RowInput:
     pipeline  what processes them
     """
 
-    def __init__(self, task: ChainTask, pipeline: RowPipeline) -> None:
+    def __init__(self, task: InputTask, pipeline: RowPipeline) -> None:
         self._task, self.pipeline = task, pipeline
         (self._channel,) = task.channels
         self._n_before = self._round_group = 0
@@ -342,20 +335,12 @@ class RowInput:
         return self.pipeline.n_in - self._n_before, self.pipeline.output.end(number)
 
 
-def build_row_input(task: ChainTask) -> RowInput | None:
-    """Returns the row path of a task, if it reads one channel of data and its first step takes rows."""
-    if len(task.channels) != 1 or not task.data:
-        return None
-    pipeline = build_task_pipeline(task, task.round_end_steps, task.progress)
-    return None if pipeline is None else RowInput(task, pipeline)
-
-
 class RowSource:
     """Reads rounds of single rows for a source task."""
 
-    def __init__(self, task: SourceTask, pipeline: RowPipeline) -> None:
-        self._task, self._pipeline, self._progress = task, pipeline, task.progress
-        self._reader, self._group = task.source.reader, task.round_group
+    def __init__(self, task: SourceTask) -> None:
+        self._task, self._pipeline, self._progress = task, build_source_pipeline(task), task.progress
+        self._reader, self._group = task.reader, task.round_group
         self._context = RowContext((task.round_group, self._reader.rank))
 
     def run(self) -> bool:
@@ -412,8 +397,3 @@ class RowSource:
             pass_crash_point(READ)
         progress.record_read(self._group, number, name, 1)
         progress.report_watermark(name, before.watermark, frontier.watermark)
-
-
-def build_row_source(task: SourceTask) -> RowSource:
-    """Returns the row path of a source, and of the tasks behind it."""
-    return RowSource(task, build_source_pipeline(task, task.round_end_steps, task.progress))

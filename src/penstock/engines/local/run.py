@@ -31,7 +31,7 @@ from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
-from penstock.engines.local.tasks.source import SourceInput
+from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
@@ -117,7 +117,7 @@ def build_runtime(
     *,
     clock: Clock,
     events: EventSink,
-    inputs: Mapping[str, SourceInput] | None = None,
+    inputs: Mapping[str, PushedInput] | None = None,
     checkpoint: CheckpointCoordinator | None = None,
     processes: ProcessPool | None = None,
 ) -> Runtime:
@@ -149,25 +149,16 @@ def build_runtime(
     dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
     tasks = TaskBuilder(
         plan,
-        clock,
+        settings,
         progress,
+        clock=clock,
         in_rounds=in_rounds,
         drain=options.drain,
         inputs=inputs,
         processes=processes,
-        max_replicas=settings.max_replicas if inputs is None else 1,
         observe=(lambda worker: None) if breakdown is None else breakdown.observe,
-        preaggregate=settings.preaggregate,
     )
-    channels = ChannelBuilder(
-        tasks,
-        dispatcher,
-        progress,
-        queue_size=settings.queue_size,
-        in_rounds=in_rounds,
-        composition=settings.composition,
-    )
-    graph = channels.connect()
+    graph = ChannelBuilder(tasks, dispatcher, settings).connect()
     if checkpoint is not None:
         checkpoint.restore(graph)
     return Runtime(graph, dispatcher, progress, breakdown)

@@ -37,8 +37,7 @@ class Role(Enum):
     WHOLE = "whole"
     PARALLEL = "parallel"
     MERGE = "merge"
-    PARTITION = "partition"
-    COLLECT = "collect"
+    FORWARD = "forward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,8 @@ class TaskGroup:
 
     number         its position in the topology, producers first
     width          number of tasks
-    role           PARALLEL and MERGE are the two halves of decomposed windows; tasks that only PARTITION or
-                   COLLECT rows run no step of their own
+    role           PARALLEL and MERGE are the two halves of decomposed windows; tasks that only FORWARD the
+                   rows of a step, to be partitioned or collected behind them, run no step of their own
     preaggregates  window steps at the end of the chain whose rows are combined here, before they go by key
     """
 
@@ -65,9 +64,7 @@ class TaskGroup:
 
     def runs(self, step: str) -> bool:
         """Returns whether the step runs in this group."""
-        if self.role in (Role.PARTITION, Role.COLLECT):
-            return False
-        return any(member.name == step for member in self.steps)
+        return self.role is not Role.FORWARD and any(member.name == step for member in self.steps)
 
     def emits_partials_of(self, step: str) -> bool:
         """Returns whether this group emits partial results of a window step, which another group merges."""

@@ -17,7 +17,7 @@ from penstock.engines.local.build import ExecutionGraph, Replicas, is_forward
 from penstock.engines.local.channels import BROKEN, Channel, ControlMessage
 from penstock.engines.local.dispatch import Dispatcher
 from penstock.engines.local.elastic.rescale import BucketAssignment, Rescale
-from penstock.engines.local.tasks.chain import ChainedStep, StageStep
+from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.stages.snapshot import BucketedStage
 
@@ -71,8 +71,7 @@ class HandoverBarrier(Barrier):
 
     def __init__(self, task: InputTask, assignment: BucketAssignment, channels: Sequence[Channel]) -> None:
         super().__init__(task, assignment, channels)
-        self._chain: Sequence[ChainedStep] = task.chain
-        stages = (chained.stage for chained in self._chain if isinstance(chained, StageStep))
+        stages = (chained.stage for chained in task.chain if isinstance(chained, StageStep))
         self._stages = [stage for stage in stages if isinstance(stage, BucketedStage)]
         self.to_peer: dict[int, Channel] = {}
         self.from_peer: dict[int, Channel] = {}
@@ -112,8 +111,7 @@ class HandoverBarrier(Barrier):
             stage.replace_buckets(state, removed=lost, added=gained)
         self._state = []
         self.task.reopen()
-        for chained in self._chain:
-            chained.forward(rescale)
+        self.task.forward(rescale)
         self.assignment.rescaler.pass_barrier(rescale)
 
     def leave(self, *, failed: bool) -> None:

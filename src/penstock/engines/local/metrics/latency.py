@@ -196,11 +196,14 @@ class TimeBreakdown:
         user = {step.name: 0 for step in graph.plan}
         system, held = dict(user), dict(user)
         for task in graph.tasks:
-            watches = [(task.steps[0].name, self._watch(getattr(task, "loop", None)))]
+            watches = [
+                (task.steps[0].name, self._watch(getattr(task, worker, None)))
+                for worker in ("loop", "reader")
+            ]
             watches += [
                 (chained.step.name, self._watch(getattr(chained, worker, None)))
                 for chained in task.chain
-                for worker in ("stage", "reader", "writer")
+                for worker in ("stage", "writer")
             ]
             rest = task.statistics.running_until(self._now())
             for step, watch in watches:

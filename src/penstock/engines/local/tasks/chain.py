@@ -8,7 +8,6 @@ engine.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.engines.ends import SinkWriter
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels import ActiveReplicas, ControlMessage, Output
+from penstock.engines.local.channels import Output
 from penstock.engines.local.progress import Progress
 from penstock.operators.op import ERRORS
 from penstock.plan.plan import Step
@@ -33,24 +32,30 @@ Target = Callable[[Batch], None]
 Outputs = Iterable[tuple[str, Batch]]
 
 
-class ChainedStep(ABC):
+class ChainedStep:
     """One step at its place in a task.
+
+    By itself it passes rows on: it stands for a source and for an operator with its own loop, whose tasks
+    emit the rows, and for the step whose rows a task of its own partitions or collects.
 
     is_stateless    whether the end of a round means nothing here, unless somebody must hear of it
     listener        where late and failed rows are reported; None if nobody listens
     count_row_path  adds the rows that came singly (`row_path.py`) to accounts
     """
 
-    is_stateless = False
+    is_stateless = True
 
-    def __init__(self, step: Step) -> None:
-        self.step = step
+    def __init__(self, step: Step, accounts: Accounts) -> None:
+        self.step, self.accounts = step, accounts
         self.targets: dict[str, tuple[Target, ...]] = {}
         self.outputs: list[Output] = []
-        self.accounts = Accounts()
         self.listener: Progress | None = None
         self.count_row_path: Callable[[Accounts], None] | None = None
         self._n_late = self._n_errors = 0
+
+    def add_target(self, port: str, target: Target) -> None:
+        """Lets the rows on a port go to a target too."""
+        self.targets[port] = (*self.targets.get(port, ()), target)
 
     def row_step(self) -> RowStep | None:
         """Returns the work on a single row, if the step takes rows singly (`row_path.py`)."""
@@ -64,13 +69,13 @@ class ChainedStep(ABC):
         self.count_row_path(total)
         return total
 
-    @abstractmethod
     def feed(self, batch: Batch) -> None:
         """Takes rows in."""
+        self.emit((port, batch) for port in self.targets)
 
-    @abstractmethod
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Handles the end of a round, at which the input reaches the frontier; returns its own frontier."""
+        return frontier
 
     def end_round(self, round_group: int, number: int, task_round: int, frontier: Frontier) -> Frontier:
         """Does what `advance` does, and tells those that read the outputs.
@@ -81,24 +86,14 @@ class ChainedStep(ABC):
         frontier = self.advance(task_round, frontier)
         for output in self.outputs:
             output.end_round(round_group, number, frontier)
-        self.report_counts(number)
+        if self.listener is not None:
+            self.report_counts(self.listener, number)
         return frontier
 
-    def report_counts(self, number: int) -> None:
-        """Reports rows that were late or failed since the last report, if somebody listens."""
-        if self.listener is not None:
-            self.listener.report_counts(self.step, self.accounts, self._n_late, self._n_errors, number)
-            self._n_late, self._n_errors = self.accounts.late, self.accounts.errors
-
-    def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
-        """Forwards the end of a numbered batch, or a change of the number of replicas."""
-        for output in self.outputs:
-            output.forward(message)
-
-    def close(self, *, broken: bool) -> None:
-        """Closes the outputs; `broken` if some of the round at hand is missing."""
-        for output in self.outputs:
-            output.close(broken=broken)
+    def report_counts(self, listener: Progress, number: int) -> None:
+        """Reports rows that were late or failed since the last report."""
+        listener.report_counts(self.step, self.accounts, self._n_late, self._n_errors, number)
+        self._n_late, self._n_errors = self.accounts.late, self.accounts.errors
 
     def emit(self, outputs: Outputs) -> None:
         """Passes rows to whoever reads their port."""
@@ -110,11 +105,9 @@ class ChainedStep(ABC):
 class StatelessStep(ChainedStep):
     """A stage without state, fed as rows come; frontiers do not concern it."""
 
-    is_stateless = True
-
     def __init__(self, step: Step, stage: StatelessStage, accounts: Accounts) -> None:
-        super().__init__(step)
-        self.stage, self.accounts = stage, accounts
+        super().__init__(step, accounts)
+        self.stage = stage
 
     def row_step(self) -> RowStep | None:
         """Implements `ChainedStep.row_step`."""
@@ -134,10 +127,6 @@ class StatelessStep(ChainedStep):
                 for target in self.targets.get(port, ()):
                     target(rows)
 
-    def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Returns the frontier: nothing waits here."""
-        return frontier
-
 
 class StageStep(ChainedStep):
     """A stage, fed as rows come.
@@ -145,9 +134,11 @@ class StageStep(ChainedStep):
     output_delay  how far results come behind the input's watermark
     """
 
+    is_stateless = False
+
     def __init__(self, step: Step, stage: Stage, accounts: Accounts, output_delay: int) -> None:
-        super().__init__(step)
-        self.stage, self.accounts, self._output_delay = stage, accounts, output_delay
+        super().__init__(step, accounts)
+        self.stage, self._output_delay = stage, output_delay
         self.frontier = Frontier()
 
     def row_step(self) -> RowStep | None:
@@ -202,15 +193,14 @@ class SinkStep(ChainedStep):
     n_written  the number of rows in the last round
     """
 
-    every_round = False
+    is_stateless = every_round = False
 
     def __init__(self, step: Step, writer: SinkWriter) -> None:
-        super().__init__(step)
-        self.writer, self.accounts = writer, writer.accounts
+        super().__init__(step, writer.accounts)
+        self.writer = writer
         self._waiting: list[Batch] = []
         self.n_written = self._n_single = 0
         self._write_row: Callable[[int, PlainRow], object] = writer.write_row
-        self.count_row_path = self._count_single_rows
 
     def feed(self, batch: Batch) -> None:
         """Keeps the rows until the end of the round."""
@@ -224,7 +214,7 @@ class SinkStep(ChainedStep):
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """Implements `RowOutput.begin`: the output is open by now."""
-        self._write_row = self.writer.write_row
+        self._write_row, self.count_row_path = self.writer.write_row, self._count_single_rows
 
     def advance_frontier(self, frontier: Frontier) -> None:
         """Implements `RowOutput.advance_frontier`: frontiers do not concern a sink."""
@@ -256,58 +246,14 @@ class CollectedRows:
         """Keeps the rows."""
         self._batches.append(batch)
 
-    def table(self) -> pa.Table:
-        """Returns all rows so far."""
-        return self._from(0)
+    def table(self, first: int = 0) -> pa.Table:
+        """Returns all rows so far, from this batch on."""
+        return pa.Table.from_batches(batches_to_columns(self._batches[first:]), schema=self._schema)
 
     def take(self) -> pa.Table:
         """Returns the rows since the last take."""
         first, self._n_taken = self._n_taken, len(self._batches)
-        return self._from(first)
-
-    def _from(self, first: int) -> pa.Table:
-        return pa.Table.from_batches(batches_to_columns(self._batches[first:]), schema=self._schema)
-
-
-class ForwardStep(ChainedStep):
-    """Passes the rows of a port on, in a task of its own that only partitions them."""
-
-    def __init__(self, step: Step, port: str) -> None:
-        super().__init__(step)
-        self._port = port
-
-    def feed(self, batch: Batch) -> None:
-        """Passes the rows on."""
-        self.emit(((self._port, batch),))
-
-    def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Returns the frontier: nothing waits here."""
-        return frontier
-
-
-class CollectStep(ChainedStep):
-    """Collects the rows of several replicas in a task of its own."""
-
-    def __init__(self, step: Step, collected: CollectedRows) -> None:
-        super().__init__(step)
-        self._collected = collected
-
-    def feed(self, batch: Batch) -> None:
-        """Keeps the rows."""
-        self._collected.feed(batch)
-
-    def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Returns the frontier: nothing waits here."""
-        return frontier
-
-
-def find_round_end_steps(chain: Iterable[ChainedStep]) -> list[ChainedStep]:
-    """Returns the steps to which the end of a round means something, or that somebody hears of it from."""
-    return [
-        chained
-        for chained in chain
-        if not chained.is_stateless or chained.outputs or chained.listener is not None
-    ]
+        return self.table(first)
 
 
 def count_rows(accounts: Accounts, n_in: int, n_out: int) -> None:

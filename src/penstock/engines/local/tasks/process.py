@@ -11,18 +11,17 @@ When the operator returns, its outputs are over, and what is still sent to it is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from penstock.accounts import Accounts
 from penstock.engines.frontiers import OVER, Frontier, merge_frontiers
-from penstock.engines.local.channels import Channel, EndOfRound
-from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.local.channels import Channel
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep
-from penstock.engines.local.tasks.task import ChainTask, RoundBarrierTask, TaskRoutine, take_batches
-from penstock.engines.process_operator import MAX_IDLE_WAITS, Output, ProcessRoutine
+from penstock.engines.local.tasks.task import InputTask, TaskRoutine
+from penstock.engines.process_operator import MAX_IDLE_WAITS, ProcessRoutine
 from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process
 from penstock.plan.plan import Step
@@ -33,41 +32,23 @@ PUSHED_AT_ONCE = 1024
 """Rows that an operator may push before they must be on their way."""
 
 
-class ProcessStep(ChainedStep):
-    """What the operator pushed goes from here to the steps behind it."""
-
-    def __init__(self, step: Step, accounts: Accounts) -> None:
-        super().__init__(step)
-        self.accounts = accounts
-
-    def feed(self, batch: Batch) -> None:
-        """Refuses rows: they go to the operator's ports."""
-        raise AssertionError("an own loop takes its rows from ports")
-
-    def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Returns the frontier, which the task computes."""
-        return frontier
-
-    def emit_pushed(self, pushed: Output) -> None:
-        """Emits what the operator pushed, in order."""
-        for port, rows in pushed.items():
-            self.accounts.rows_out += len(rows)
-            self.emit(((port, _batch(rows, self.step, port)),))
-
-
-class ProcessTask(ChainTask):
+class ProcessTask(InputTask):
     """One operator; one replica, whatever the degree."""
 
     def __init__(
-        self, number: int, steps: tuple[Step, ...], chain: list[ChainedStep], progress: Progress
+        self,
+        number: int,
+        steps: tuple[Step, ...],
+        chain: list[ChainedStep],
+        progress: Progress,
+        *,
+        in_rounds: bool,
     ) -> None:
-        super().__init__(number, steps, 0, chain, progress)
-        head, op = chain[0], steps[0].op
-        assert isinstance(head, ProcessStep), "an own loop is at the head of its node"
+        super().__init__(number, steps, 0, chain, progress, in_rounds=in_rounds)
+        op, self._accounts = steps[0].op, chain[0].accounts
         assert isinstance(op, Process), "only operators of the user's have a loop of their own"
-        self.head = head
         self.loop = ProcessRoutine(
-            steps[0], op, head.accounts, has_room=self.room, stopping=self._is_stopping
+            steps[0], op, self._accounts, has_room=self.room, stopping=self._is_stopping
         )
         self._n_asked = 0
         self._timed = {port.port for port in steps[0].inputs if port.stream.time is not None}
@@ -86,26 +67,27 @@ class ProcessTask(ChainTask):
             self._n_asked += 1
         return self.progress.shutdown_requested or self._n_asked > MAX_IDLE_WAITS
 
-    @property
-    def is_over(self) -> bool:
-        """Returns whether the operator has ended."""
-        return self.loop.is_over
-
     def rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
         """Returns rows for the operator, and counts them."""
         timed = channel.port in self._timed
         rows = [row for batch in batches for row in _rows(batch, timed=timed)]
-        self.head.accounts.rows_in += len(rows)
+        self._accounts.rows_in += len(rows)
         self._n_asked = 0
         return rows
 
-    def end_process_round(self, round_group: int, number: int) -> None:
+    def emit_pushed(self) -> None:
+        """Emits what the operator has pushed, in order."""
+        for port, rows in self.loop.take_output().items():
+            self._accounts.rows_out += len(rows)
+            self.chain[0].emit(((port, _batch(rows, self.steps[0], port)),))
+
+    def process_round(self, round_group: int, number: int) -> None:
         """Ends a round that has ended on all data channels, or with the operator."""
         self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
         frontier = (
             OVER if self.loop.is_over else Frontier(self.loop.output_watermark(after.watermark), after.idle)
         )
-        self.end_chain_round(round_group, number, frontier)
+        self.end_round(round_group, number, frontier)
 
     def complete(self, *, failed: bool) -> None:
         """Ends the operator, if that has not happened."""
@@ -113,21 +95,34 @@ class ProcessTask(ChainTask):
         super().complete(failed=failed)
 
 
-class RoundProcessTask(ProcessTask, RoundBarrierTask):
-    """Round by round."""
+class RoundProcessTask(ProcessTask):
+    """Round by round: a channel whose round has ended waits for all others, control too."""
 
-    def on_connected(self) -> None:
+    def on_connected(self, now: Callable[[], int]) -> None:
         """Implements `Task.on_connected`: feedback is not waited for in the first round."""
-        super().on_connected()
+        super().on_connected(now)
+        self._merged_group = None
         self.open = [channel for channel in self.channels if not channel.feedback]
 
-    def process_round(self, number: int) -> None:
+    def on_end_of_round(self, channel: Channel, round_group: int) -> None:
+        """Lets this channel wait for the others."""
+        self.open.remove(channel)
+        if not self.open:
+            self._run_round()
+
+    def on_closed(self, channel: Channel) -> None:
+        """Processes a round that waited for this channel only."""
+        if self._n_open and not self.open:
+            self._run_round()
+
+    def _run_round(self) -> None:
         """Delivers the rows to their ports, in order, and runs the operator until it waits."""
+        self.open = [channel for channel in self.channels if not channel.ended]
         for step_input in self.steps[0].inputs:
             port = step_input.port
             channels = [channel for channel in self.channels if channel.port == port]
             rows = sort_rows(
-                row for channel in channels for row in self.rows_of(channel, take_batches(channel))
+                row for channel in channels for row in self.rows_of(channel, channel.take_kept())
             )
             if step_input.control:
                 self.loop.control(port, rows)
@@ -137,18 +132,16 @@ class RoundProcessTask(ProcessTask, RoundBarrierTask):
         self.loop.resume()
         if all(port.closed for port in self.loop.ports.values()):
             self.loop.close()
-        self.head.emit_pushed(self.loop.take_output())
-        self.end_process_round(0, number)
+        self.emit_pushed()
+        self.process_round(0, max(channel.reached[0] for channel in self.data if 0 in channel.reached))
+        if self.loop.is_over:
+            self._n_open = 0
 
 
 class PipelinedProcessTask(ProcessTask):
     """As rows come."""
 
-    def __init__(
-        self, number: int, steps: tuple[Step, ...], chain: list[ChainedStep], progress: Progress
-    ) -> None:
-        super().__init__(number, steps, chain, progress)
-        self._n_pushed = 0
+    _n_pushed = 0
 
     def room(self) -> bool:
         """Returns whether outputs have room, and not too much is on its way to them."""
@@ -171,7 +164,10 @@ class PipelinedProcessTask(ProcessTask):
                 continue
             if self.now() >= self.deadline:
                 yield READY
-        self._end()
+        # Nothing more comes from here, whatever round others are in, so all round groups end.
+        for round_group in sorted(set().union(*(channel.round_groups for channel in self.data))):
+            if not self.broken:
+                self.process_round(round_group, self._done.get(round_group, -1) + 1)
 
     def next_channel(self) -> Channel | None:
         """Returns a control channel, or one of a port that the operator waits for and that is short.
@@ -195,12 +191,6 @@ class PipelinedProcessTask(ProcessTask):
             if round_group in other.round_groups
         )
 
-    def can_run(self) -> bool:
-        """Implements `Task.can_run`."""
-        if self.statistics.state is WRITE_BLOCKED:
-            return self.has_room()
-        return self.next_channel() is not None
-
     def on_rows(self, channel: Channel, batch: Batch) -> None:
         """Delivers rows to the operator's port, or to its control."""
         rows = sort_rows(self.rows_of(channel, [batch]))
@@ -210,10 +200,10 @@ class PipelinedProcessTask(ProcessTask):
             self.loop.deliver(channel.port, rows)
             self._advance()
 
-    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
+    def on_end_of_round(self, channel: Channel, round_group: int) -> None:
         """Ends a round that has ended on all channels."""
         if not channel.control:
-            self._end_round_everywhere(end.round_group)
+            super().on_end_of_round(channel, round_group)
 
     def on_closed(self, channel: Channel) -> None:
         """Closes a port when all its channels are closed."""
@@ -222,26 +212,12 @@ class PipelinedProcessTask(ProcessTask):
         if all(other.ended for other in self.data if other.port == channel.port):
             self.loop.ports[channel.port].closed = True
             self._advance()
-        for round_group in sorted(channel.round_groups):
-            self._end_round_everywhere(round_group)
-
-    def _end_round_everywhere(self, round_group: int) -> None:
-        number = self.done_everywhere(round_group)
-        if number is not None:
-            self.end_process_round(round_group, number)
+        super().on_closed(channel)
 
     def _advance(self) -> None:
         self._n_pushed = 0
         self.loop.resume()
-        self.head.emit_pushed(self.loop.take_output())
-
-    def _end(self) -> None:
-        """Ends all round groups: nothing more comes from here, whatever round others are in."""
-        if not self.broken:
-            for round_group in sorted(
-                {round_group for channel in self.data for round_group in channel.round_groups}
-            ):
-                self.end_process_round(round_group, self._done.get(round_group, -1) + 1)
+        self.emit_pushed()
 
 
 def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:

@@ -6,15 +6,15 @@ by that much, as C-Stream allows (3.2.5), and no work is ever half done when a t
 
 Rows as they come: a batch is processed at once, by the watermark of the task; a round of a group is over when
 it has ended on all channels that the group comes through. Round by round (`deterministic=True`, checkpoint=):
-a channel whose round has ended waits for the others, so that a round sees all its rows and no others; rows
-are merged in the order of the feeds and replicas, so that nothing depends on which was faster.
+the rows of a round wait for its end, and are then processed in the order of the feeds and replicas, so that
+nothing depends on which was faster.
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.frontiers import Frontier, merge_frontiers
@@ -25,13 +25,12 @@ from penstock.engines.local.channels import (
     Channel,
     ControlMessage,
     EndOfRound,
-    OneRow,
-    OrderedMerge,
+    replica_for,
     row_order,
 )
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.tasks.chain import ChainedStep, count_written, find_round_end_steps
+from penstock.engines.local.tasks.chain import ChainedStep, count_written
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, RowBatch
 
@@ -39,34 +38,44 @@ if TYPE_CHECKING:
     from penstock.engines.local.elastic.barrier import Barrier
     from penstock.engines.local.row_path import RowInput
 
-
 TaskRoutine = Generator[str, None, None]
 
 
 class Task(ABC):
     """One replica of a step, or of chained steps.
 
-    number     its place among all tasks, feeds first
-    steps      the steps it works for
-    chain      these steps at work
-    dedicated  it has a thread of its own, which sleeps on `woken`
-    preferred  the pinned worker that takes it before others do
-    row_input  where rows can be handed to it directly, if they can
-    deadline   when its quantum is over
-    round      the number of rounds it has completed
-    now        the dispatcher's clock
+    number           its place among all tasks, feeds first
+    steps            the steps it works for
+    chain            these steps at work
+    round_end_steps  those of them to which the end of a round means something, or that somebody hears of it
+                     from
+    channels         what it reads, in the order of the step's feeds and of the replicas before
+    outs             what it writes
+    barriers         where rescales are waited for (`elastic/barrier.py`)
+    broken           whether a channel ended in the middle of a round
+    dedicated        it has a thread of its own, which sleeps on `woken`
+    preferred        the pinned worker that takes it before others do
+    row_input        where rows can be handed to it directly, if they can
+    deadline         when its quantum is over
+    round            the number of rounds it has completed
+    now              the dispatcher's clock
     """
 
-    def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
+    def __init__(
+        self, number: int, steps: tuple[Step, ...], replica: int, chain: list[ChainedStep], progress: Progress
+    ) -> None:
         self.number, self.steps, self.replica = number, steps, replica
         self.statistics = TaskStatistics(steps[0].name, replica)
-        self.chain: list[ChainedStep] = []
+        self.chain = self.round_end_steps = chain
+        self.progress, self.round = progress, progress.first
+        self.channels: list[Channel] = []
         self.outs: list[Channel] = []
-        self.dedicated = False
+        self.barriers: list[Barrier] = []
+        self.broken = self.dedicated = False
         self.row_input: RowInput | None = None
         self.preferred: int | None = None
         self.woken = threading.Condition()
-        self.deadline = self.round = 0
+        self.deadline = 0
         self.now: Callable[[], int] = lambda: 0
         self.quanta: TaskRoutine = self.routine()
 
@@ -74,17 +83,42 @@ class Task(ABC):
     def routine(self) -> TaskRoutine:
         """Runs the task; yields the state it goes into whenever it gives way."""
 
-    def on_connected(self) -> None:
-        """Prepares the task, once all channels are known."""
-        return
-
     @abstractmethod
     def can_run(self) -> bool:
         """Returns whether what the task waits for is there; asked while it is blocked."""
 
-    @abstractmethod
+    def on_connected(self, now: Callable[[], int]) -> None:
+        """Prepares the task, once all channels are known."""
+        self.now = now
+        self.statistics.inputs = tuple(channel.statistics for channel in self.channels)
+        self.statistics.outputs = tuple(
+            output.statistics for chained in self.chain for output in chained.outputs
+        )
+        self.round_end_steps = [
+            chained
+            for chained in self.chain
+            if not chained.is_stateless or chained.outputs or chained.listener is not None
+        ]
+
+    def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
+        """Ends a round step by step, with the task at the frontier, and reports it."""
+        for chained in self.round_end_steps:
+            frontier = chained.end_round(round_group, number, self.round, frontier)
+        self.round += 1
+        if self.progress.is_observed:
+            self.progress.complete_round(self, round_group, number, count_written(self.chain))
+
     def complete(self, *, failed: bool) -> None:
         """Closes what is written and abandons what is read, after the routine has ended, well or not."""
+        failed = failed or self.broken
+        for channel in self.channels:
+            channel.abandon()
+        for barrier in self.barriers:
+            barrier.leave(failed=failed)
+        self.progress.end_task(self, failed=failed)
+        for chained in self.chain:
+            for output in chained.outputs:
+                output.close(broken=failed)
 
     def full(self) -> list[Channel]:
         """Returns the outputs that have no room."""
@@ -109,62 +143,59 @@ class Task(ABC):
 
 
 class InputTask(Task):
-    """A task that reads channels.
+    """Chained steps behind channels.
 
-    channels  all of them, in the order of the step's feeds and of the replicas before
-    data      those whose frontiers and ends count
-    open      those that may be read now
-    barriers  where rescales are waited for (`elastic/barrier.py`)
+    Where branches of one source merge again, a round of all is taken before the next: batch n is judged by
+    the watermark that the batches before it have reached. A branch that runs ahead would bring its rows
+    before the other has said how far that is, and fewer of them would be late.
+
+    in_rounds          rows wait for the end of their round
+    data               the channels whose frontiers and ends count
+    open               those that may be read now
+    forwards_sequence  whether the ends of numbered batches are forwarded, for a task behind that restores the
+                       order
     """
 
-    def __init__(self, number: int, steps: tuple[Step, ...], replica: int) -> None:
-        super().__init__(number, steps, replica)
-        self.channels: list[Channel] = []
+    def __init__(
+        self,
+        number: int,
+        steps: tuple[Step, ...],
+        replica: int,
+        chain: list[ChainedStep],
+        progress: Progress,
+        *,
+        in_rounds: bool,
+    ) -> None:
+        super().__init__(number, steps, replica, chain, progress)
+        self.in_rounds, self._feed = in_rounds, chain[0].feed
         self.open: list[Channel] = []
         self.data: list[Channel] = []
-        self.barriers: list[Barrier] = []
         self.frontier = Frontier()
-        self.broken = False
+        self.forwards_sequence = False
         self._n_open = 0
         self._done: dict[int, int] = {}
         self._merges: dict[int, OrderedMerge] = {}
-
-    @abstractmethod
-    def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """Takes rows."""
-
-    @abstractmethod
-    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
-        """Handles the end of a round on a channel."""
-
-    @abstractmethod
-    def on_closed(self, channel: Channel) -> None:
-        """Handles the end of a channel."""
-
-    def on_sequence(self, channel: Channel, message: int | ActiveReplicas) -> None:
-        """Handles the end of a numbered batch, or a change of the number of replicas."""
-
-    @property
-    def is_over(self) -> bool:
-        """Returns whether all data channels are closed."""
-        return not self._n_open
+        self._merged_group: int | None = None  # the one round group of all channels, if there are several
 
     def keep_order(self, channels: list[Channel], n_active: int) -> None:
         """Reads these channels in the order of the numbered batches; the first `n_active` take part."""
         merge = OrderedMerge(channels, n_active)
         self._merges |= {id(channel): merge for channel in channels}
 
-    def on_connected(self) -> None:
+    def on_connected(self, now: Callable[[], int]) -> None:
         """Implements `Task.on_connected`."""
+        super().on_connected(now)
         self.data = [channel for channel in self.channels if not channel.control]
         self._n_open = len(self.data)
+        groups = {channel.round_groups for channel in self.data}
+        if len(self.data) > 1 and len(groups) == 1 and len(*groups) == 1:
+            ((self._merged_group,),) = groups
         self.reopen()
-        self.statistics.inputs = tuple(channel.statistics for channel in self.channels)
 
     def routine(self) -> TaskRoutine:
         """Takes message after message, single rows many at a time, as long as the quantum lasts."""
         now = self.now
-        while not self.is_over and not self.broken:
+        while self._n_open and not self.broken:
             if self.outs and not self.has_room():
                 yield from self.wait_for_room()
             channel = self.next_channel()
@@ -178,30 +209,17 @@ class InputTask(Task):
             if now() >= self.deadline:
                 yield READY
 
-    def done_everywhere(self, round_group: int) -> int | None:
-        """Returns the round of a group that has just ended on all channels it comes through, if one has."""
-        one = len(self.data) == 1
-        number = self.data[0].reached.get(round_group, -1) if one else self._least_reached(round_group)
-        if number <= self._done.get(round_group, -1):
-            return None
-        self._done[round_group] = number
-        return number
-
-    def _least_reached(self, round_group: int) -> int:
-        channels = [channel for channel in self.data if round_group in channel.round_groups]
-        waiting = [channel for channel in channels if not channel.ended]
-        return min(channel.reached.get(round_group, -1) for channel in waiting or channels)
-
-    def skip_to_round(self, round_group: int, number: int) -> None:
-        """Goes on with this round: those before it came row by row, and have ended on the only channel."""
-        (channel,) = self.channels
-        channel.reached[round_group] = self._done[round_group] = number - 1
-        self.round = number
-
     def next_channel(self) -> Channel | None:
-        """Returns a channel with something to take."""
+        """Returns a channel with something to take, of those that are not a round ahead of others."""
+        round_group = self._merged_group
+        if round_group is None:
+            for channel in self.open:
+                if channel.items:
+                    return channel
+            return None
+        done = self._done.get(round_group, -1)
         for channel in self.open:
-            if channel.items:
+            if channel.items and channel.reached.get(round_group, -1) <= done:
                 return channel
         return None
 
@@ -217,17 +235,23 @@ class InputTask(Task):
         if kind is Batch or kind is RowBatch:
             self.on_rows(channel, message)
             return
-        if kind is tuple:
-            self._take_row(channel, message)
+        if kind is tuple:  # a single row, where there is no row path
+            values, number, time, shift, origin, frontier, _ = message
+            if values is not None:
+                assert channel.schema is not None, "whoever sends single rows has set their schema"
+                order = row_order(origin, number + shift)
+                self.on_rows(channel, RowBatch.single(values, channel.schema, time, order))
+            self.take(channel, EndOfRound(origin[0], number, frontier))
             return
         if id(channel) in self._merges:
             self._advance_merge(channel, message)
         if kind is EndOfRound:
             channel.frontier = message.frontier
             channel.reached[message.round_group] = message.number
-            self.on_end_of_round(channel, message)
+            self.on_end_of_round(channel, message.round_group)
         elif kind is int or kind is ActiveReplicas:
-            self.on_sequence(channel, message)
+            if self.forwards_sequence:
+                self.forward(message)
         elif message is BROKEN:
             self.broken = True
         elif isinstance(message, ControlMessage):
@@ -242,14 +266,50 @@ class InputTask(Task):
             for barrier in self.barriers:
                 barrier.release_if_complete()
 
-    def _take_row(self, channel: Channel, message: OneRow) -> None:
-        """Takes a single row as a batch, where there is no row path."""
-        values, number, time, shift, origin, frontier, _ = message
-        if values is not None:
-            assert channel.schema is not None, "whoever sends single rows has set their schema"
-            order = row_order(origin, number + shift)
-            self.on_rows(channel, RowBatch.single(values, channel.schema, time, order))
-        self.take(channel, EndOfRound(origin[0], number, frontier))
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """Processes the rows, or keeps them for the end of their round."""
+        if self.in_rounds:
+            channel.kept.append(batch)
+        else:
+            self._feed(batch)
+
+    def on_end_of_round(self, channel: Channel, round_group: int) -> None:
+        """Processes a round of a group that has just ended on all channels it comes through."""
+        if len(self.data) == 1:
+            number = self.data[0].reached.get(round_group, -1)
+        else:
+            channels = [other for other in self.data if round_group in other.round_groups]
+            waiting = [other for other in channels if not other.ended]
+            number = min(other.reached.get(round_group, -1) for other in waiting or channels)
+        if number > self._done.get(round_group, -1):
+            self._done[round_group] = number
+            self.process_round(round_group, number)
+
+    def on_closed(self, channel: Channel) -> None:
+        """Ends rounds that waited for this channel only."""
+        for round_group in sorted(channel.round_groups):
+            self.on_end_of_round(channel, round_group)
+
+    def process_round(self, round_group: int, number: int) -> None:
+        """Processes the rows that were kept, and ends the round."""
+        if self.in_rounds:
+            for channel in self.channels:
+                for batch in channel.take_kept():
+                    self._feed(batch)
+        self.frontier = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
+        self.end_round(round_group, number, self.frontier)
+
+    def skip_to_round(self, round_group: int, number: int) -> None:
+        """Goes on with this round: those before it came row by row, and have ended on the only channel."""
+        (channel,) = self.channels
+        channel.reached[round_group] = self._done[round_group] = number - 1
+        self.round = number
+
+    def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
+        """Forwards a message behind everything that was sent before it."""
+        for chained in self.chain:
+            for output in chained.outputs:
+                output.forward(message)
 
     def _advance_merge(self, channel: Channel, message: Any) -> None:
         """Finds the replica to be read next among those that are read in order."""
@@ -274,154 +334,40 @@ class InputTask(Task):
         ]
 
 
-class ChainTask(InputTask):
-    """Chained steps behind channels.
+class OrderedMerge:
+    """The reader's side of sequence numbers: which of the replicas' channels may be read next.
 
-    round_end_steps    the steps to which the end of a round means something
-    forwards_sequence  whether the ends of numbered batches are forwarded
+    readable  the channels that may be read now: that of the next sequence number, or all that have not yet
+              reached a message that stands in every channel
     """
 
-    def __init__(
-        self, number: int, steps: tuple[Step, ...], replica: int, chain: list[ChainedStep], progress: Progress
-    ) -> None:
-        super().__init__(number, steps, replica)
-        self.chain, self.progress = chain, progress
-        self.round_end_steps = chain
-        self.round = progress.first
-        self.forwards_sequence = False
+    def __init__(self, channels: list[Channel], n_active: int) -> None:
+        self._channels, self._next = channels, 0
+        self._first, self._n_active = 0, n_active
+        self._aligning: list[Channel] = []
+        self.readable: list[Channel] = channels[:1]
 
-    def on_connected(self) -> None:
-        """Implements `Task.on_connected`."""
-        super().on_connected()
-        self.round_end_steps = find_round_end_steps(self.chain)
+    def advance(self, sequence: int) -> None:
+        """Goes on to the next sequence number: all results of this one have been read."""
+        assert sequence == self._next, f"sequence number {sequence} came, and {self._next} was next"
+        self._next += 1
+        self.readable = [self._current()]
 
-    def end_round(self, round_group: int, number: int) -> None:
-        """Ends a round that has ended on all channels."""
-        self.frontier = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
-        self.end_chain_round(round_group, number, self.frontier)
+    def align(self, channel: Channel) -> None:
+        """Waits for the other channels at a message that each of them has.
 
-    def end_chain_round(self, round_group: int, number: int, frontier: Frontier) -> None:
-        """Ends a round step by step, and reports it."""
-        for chained in self.round_end_steps:
-            frontier = chained.end_round(round_group, number, self.round, frontier)
-        self.round += 1
-        if self.progress.is_observed:
-            self.progress.complete_round(self, round_group, number, count_written(self.chain))
+        Invariant: the end of a round, of the stream and a new number of active replicas stand in all channels
+        between the same two sequence numbers.
+        """
+        if not self._aligning:
+            self._aligning = list(self._channels)
+        self._aligning.remove(channel)
+        self.readable = self._aligning or [self._current()]
 
-    def complete(self, *, failed: bool) -> None:
-        """Implements `Task.complete`."""
-        for channel in self.channels:
-            channel.abandon()
-        for barrier in self.barriers:
-            barrier.leave(failed=failed or self.broken)
-        self.progress.end_task(self, failed=failed or self.broken)
-        for chained in self.chain:
-            chained.close(broken=failed or self.broken)
+    def rescale(self, channel: Channel, n_active: int) -> None:
+        """Expects batches from so many replicas, from the next sequence number on."""
+        self._first, self._n_active = self._next, n_active
+        self.align(channel)
 
-
-class PipelinedTask(ChainTask):
-    """Rows as they come; where branches of one source merge again, a round of all before the next.
-
-    Batch n is judged by the watermark that the batches before it have reached. A branch that runs ahead would
-    bring its rows before the other has said how far that is, and fewer of them would be late.
-    """
-
-    def __init__(
-        self, number: int, steps: tuple[Step, ...], replica: int, chain: list[ChainedStep], progress: Progress
-    ) -> None:
-        super().__init__(number, steps, replica, chain, progress)
-        self._feed = chain[0].feed
-        self._merged_group: int | None = None
-
-    def on_connected(self) -> None:
-        """Implements `Task.on_connected`."""
-        super().on_connected()
-        self._merged_group = common_round_group(self.data) if len(self.data) > 1 else None
-
-    def next_channel(self) -> Channel | None:
-        """Returns a channel with something to take, of those that are not ahead of others."""
-        round_group = self._merged_group
-        if round_group is None:
-            return super().next_channel()
-        done = self._done.get(round_group, -1)
-        for channel in self.open:
-            if channel.items and channel.reached.get(round_group, -1) <= done:
-                return channel
-        return None
-
-    def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """Processes the rows."""
-        self._feed(batch)
-
-    def on_sequence(self, channel: Channel, message: int | ActiveReplicas) -> None:
-        """Forwards the message, if a task behind restores the order."""
-        if self.forwards_sequence:
-            for chained in self.chain:
-                chained.forward(message)
-
-    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
-        """Ends the round, if it has ended on all channels."""
-        self._end_round_everywhere(end.round_group)
-
-    def on_closed(self, channel: Channel) -> None:
-        """Ends rounds that waited for this channel only."""
-        for round_group in sorted(channel.round_groups):
-            self._end_round_everywhere(round_group)
-
-    def _end_round_everywhere(self, round_group: int) -> None:
-        number = self.done_everywhere(round_group)
-        if number is not None:
-            self.end_round(round_group, number)
-
-
-class RoundBarrierTask(ChainTask):
-    """A task that waits on every channel for the end of the round, and then processes all of it."""
-
-    @abstractmethod
-    def process_round(self, number: int) -> None:
-        """Processes a round, whose rows are kept by channel."""
-
-    def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """Keeps the rows until the end of the round."""
-        channel.kept.append(batch)
-
-    def on_end_of_round(self, channel: Channel, end: EndOfRound) -> None:
-        """Lets this channel wait for the others."""
-        self.open.remove(channel)
-        if not self.open:
-            self._process_round()
-
-    def on_closed(self, channel: Channel) -> None:
-        """Processes a round that waited for this channel only."""
-        if self._n_open and not self.open and not any(other.halted for other in self.channels):
-            self._process_round()
-
-    def _process_round(self) -> None:
-        number = max(channel.reached[0] for channel in self.data if 0 in channel.reached)
-        self.open = [channel for channel in self.channels if not channel.ended]
-        self.process_round(number)
-
-
-class RoundTask(RoundBarrierTask):
-    """Rows round by round."""
-
-    def process_round(self, number: int) -> None:
-        """Processes the rows in the order of the channels."""
-        feed = self.chain[0].feed
-        for channel in self.channels:
-            for batch in take_batches(channel):
-                feed(batch)
-        self.end_round(0, number)
-
-
-def common_round_group(channels: Iterable[Channel]) -> int | None:
-    """Returns the round group of channels that all carry one and the same, None otherwise."""
-    groups = {channel.round_groups for channel in channels}
-    (common,) = groups if len(groups) == 1 else (frozenset[int](),)
-    return next(iter(common)) if len(common) == 1 else None
-
-
-def take_batches(channel: Channel) -> list[Batch]:
-    """Takes the rows of a round that a channel has kept."""
-    batches, channel.kept = channel.kept, []
-    return batches
+    def _current(self) -> Channel:
+        return self._channels[replica_for(self._next, self._first, self._n_active)]
