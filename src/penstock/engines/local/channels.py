@@ -188,26 +188,27 @@ class Channel:
 
     def pop(self) -> Any:
         """Takes the oldest message, and wakes the writer if it waits for room."""
-        message, counted = self.items.popleft(), self.statistics
+        message = self.items.popleft()
         if type(message) is tuple:
-            self.record_taken(int(message[0] is not None))
+            self.record_taken(int(message[0] is not None), int(message[0] is not None))
             return message
         self.stamps.popleft()
-        counted.oldest = self._oldest()
         if isinstance(message, Batch):
-            counted.taken_rows += message.num_rows
-            counted.taken_batches += 1
-        # Invariant: look at the writer's state after the take, for the same reason as in `push`.
-        if self.writer.statistics.state is WRITE_BLOCKED:
-            self.dispatcher.wake(self.writer, WRITE_BLOCKED)
+            self.record_taken(message.num_rows, 1)
+        else:
+            self.record_taken(0, 0)
         return message
 
-    def record_taken(self, n_rows: int) -> None:
-        """Counts single rows that the reader took from `items` itself, and wakes the writer."""
-        counted = self.statistics
+    def record_taken(self, n_rows: int, n_batches: int) -> None:
+        """Counts rows that the reader took from `items`, and wakes the writer if it waits for room."""
+        counted, items = self.statistics, self.items
         counted.taken_rows += n_rows
-        counted.taken_batches += n_rows
-        counted.oldest = self._oldest()
+        counted.taken_batches += n_batches
+        if not items:
+            counted.oldest = None
+        else:  # a single row carries its own time stamp
+            counted.oldest = items[0][-1] if type(items[0]) is tuple else self.stamps[0]
+        # Invariant: look at the writer's state after the take, for the same reason as in `push`.
         if self.writer.statistics.state is WRITE_BLOCKED:
             self.dispatcher.wake(self.writer, WRITE_BLOCKED)
 
@@ -218,14 +219,6 @@ class Channel:
         counted.put_batches += n_rows
         counted.taken_rows += n_rows
         counted.taken_batches += n_rows
-
-    def _oldest(self) -> int | None:
-        """Returns when the front message was put in; a single row carries its own time stamp."""
-        if not self.items:
-            return None
-        front = self.items[0]
-        stamp: int = front[-1] if type(front) is tuple else self.stamps[0]
-        return stamp
 
     def abandon(self) -> None:
         """Ends reading: what was sent and will be sent is only counted (`unread`)."""
@@ -243,13 +236,10 @@ class Channel:
         """Rows that the reader did not take before it completed."""
         if not self.abandoned:
             return 0
-        return self.dropped + sum(_n_rows(message) for message in tuple(self.items))
-
-
-def _n_rows(message: Any) -> int:
-    if type(message) is tuple:
-        return int(message[0] is not None)
-    return message.num_rows if isinstance(message, Batch) else 0
+        messages = tuple(self.items)
+        n_single = sum(message[0] is not None for message in messages if type(message) is tuple)
+        n_batched = sum(message.num_rows for message in messages if isinstance(message, Batch))
+        return self.dropped + n_single + n_batched
 
 
 class Output(ABC):
@@ -321,17 +311,13 @@ class Output(ABC):
 class ForwardOutput(Output):
     """Sends everything to the only channel."""
 
-    def __init__(self, port: str, channels: Sequence[Channel], batch_size: int | None = None) -> None:
-        super().__init__(port, channels, batch_size)
-        (self._channel,) = self.channels
-
     def route(self, batch: Batch) -> None:
         """Implements `Output.route`."""
-        self._channel.push(batch)
+        self.channels[0].push(batch)
 
     def begin_rows(self, schema: pa.Schema) -> bool:
         """Returns whether rows can be sent singly: not if buffered, nor if the frontier is withheld."""
-        self._channel.schema = schema
+        self.channels[0].schema = schema
         return self._batch_size is None and self._has_watermark
 
 

@@ -299,7 +299,7 @@ class RowInput:
         finally:
             n_rows, spent_ns = self._end_rounds(number)
             task.statistics.exclude_borrowed(clock(), spent_ns)
-            channel.record_taken(n_rows)
+            channel.record_taken(n_rows, n_rows)
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> RowPipeline:
         """Begins a sequence of rounds, the first of this number; returns the pipeline that takes the rows.
