@@ -77,7 +77,7 @@ def _metaphors(name: str) -> list[str]:
 
 def _is_participle(name: str) -> bool:
     words = _words(name)
-    if len(words) != 1 or words[0] in _LISTS["nouns"]:
+    if len(words) != 1 or name.endswith("__") or words[0] in _LISTS["nouns"]:
         return False
     (word,) = words
     return word in _LISTS["irregular_participles"] or (len(word) > 4 and word.endswith(("ed", "ing")))

@@ -27,7 +27,7 @@ from penstock.expr import (
     when,
 )
 from penstock.expr.node import post_order
-from penstock.expr.nodes.cast import can_cast
+from penstock.expr.nodes.conversion import can_cast
 from penstock.expr.values import type_name
 from tests.support.evaluation import batch_of, both
 from tests.support.expressions import INTEGERS, NUMBERS, ORDERED, PATTERNS, SCHEMA, TYPES, columns, of_type

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.caller import is_ours
 from penstock.errors import RowFailure
-from penstock.expr.python.row_check import compile_row_check, exact_type_check, has_exact_check
+from penstock.expr.python.lower import compile_row_check, exact_type_check, has_exact_check
 from penstock.expr.values import from_python
 
 TYPES = [

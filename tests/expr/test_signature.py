@@ -22,10 +22,9 @@ from penstock.expr import (
     type_of,
     when,
 )
-from penstock.expr.arrow.lower import lower_node as lower_to_arrow
+from penstock.expr.arrow.lower import RULES as ARROW_RULES
 from penstock.expr.node import Node
-from penstock.expr.program import Instruction
-from penstock.expr.python.lower import lower_node as lower_to_python
+from penstock.expr.python.lower import RULES as PYTHON_RULES
 from tests.support.expressions import SCHEMA
 
 I8, I32, I64, F32, F64 = col("i8"), col("i32"), col("i64"), col("f32"), col("f64")
@@ -162,11 +161,10 @@ def test_a_column_that_is_not_canonical_is_refused() -> None:
 
 
 def test_a_node_without_a_rule_is_not_supported() -> None:
-    line = Instruction(Node(), (), (), pa.int64())
     with pytest.raises(NotSupported, match="plain Python has no rule for Node"):
-        lower_to_python(Node(), line)
+        PYTHON_RULES[Node]
     with pytest.raises(NotSupported, match="Arrow has no rule for Node"):
-        lower_to_arrow(Node(), line)
+        ARROW_RULES[Node]
 
 
 def test_a_wrong_expression_is_refused_by_the_lowerings_too() -> None:

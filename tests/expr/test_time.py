@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import TimeError
 from penstock.expr import col, from_epoch
-from penstock.expr.python.time import calendar
+from penstock.expr.python.text_and_time import calendar
 from tests.support.evaluation import FAILED, run
 
 A, B = col("a"), col("b")

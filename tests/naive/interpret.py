@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import RowFailure
-from penstock.expr.node import InputHandling
-from penstock.expr.nodes.columns import Column, Literal
+from penstock.expr.node import Expr, InputHandling
+from penstock.expr.nodes.forms import Column, Literal
 from penstock.expr.program import Function, Instruction, resolve
-from penstock.expr.python.conditional import FailedValue
-from penstock.expr.python.lower import lower_node
-from penstock.expr.surface import Expr
+from penstock.expr.python.logic import FailedValue
+from penstock.expr.python.lower import RULES
 from penstock.expr.values import float32
 
 
@@ -43,7 +42,7 @@ def _compile(instruction: Instruction) -> Callable[[Mapping[str, object], list[o
         return lambda row, _: row[name]
     if isinstance(node, Literal):
         return lambda row, _: _rounded(node.value, is_float32)
-    function, handling = lower_node(node, instruction), node.input_handling
+    function, handling = RULES[type(node)](node, instruction), node.input_handling
     return lambda _, inputs: _rounded(_apply(function, handling, inputs), is_float32)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.spark.expressions import lower_spark
-from penstock.engines.spark.expressions.spark_value import SparkValue
+from penstock.engines.spark.expressions.columns import SparkValue
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
 from penstock.expr import Expr, Power, to_plain, type_of
 from penstock.expr.node import post_order

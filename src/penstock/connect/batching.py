@@ -19,7 +19,7 @@ import pyarrow as pa
 from penstock.connect.conversion import ConvertedRows, concat_batches
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError
-from penstock.expr.python.row_check import compile_row_check
+from penstock.expr.python.lower import compile_row_check
 from penstock.expr.values import from_checked, from_numpy
 from penstock.frozen import dataclass
 

@@ -15,7 +15,7 @@ What an expression gives, in short; each family's file has the details:
 - **Time**: always UTC; a timestamp less a timestamp is int64 microseconds; `+` and `-` take "10 s" or a
   timedelta; Monday is weekday 0; parts and counts are int64.
 - **Text**: code points; `lower` and `upper` change A to Z only; patterns are literal.
-- **Casts**: only those on which engines agree exactly, listed in `cast.py`.
+- **Casts**: only those on which engines agree exactly, listed in `nodes/conversion.py`.
 - **Hash**: Spark's xxhash64 with seed 42.
 - **Decimal**: compared, chosen, and cast to float64; no arithmetic.
 

@@ -1,20 +1,33 @@
-"""What every expression node is: frozen data that knows its children, its text and its type rule.
+"""What every expression is: frozen data that knows its children, its text and its type rule.
 
 Nodes are dataclasses; a field that holds an expression, or a tuple of them, holds children. How values are
 computed is not here: the lowerings have a rule for each node class. Walks do not recurse, so that a sum of a
 thousand terms is no deeper than one of two, and visit a node that is used twice once.
+
+`Expr` adds what people write: operators and methods that build nodes. It decides nothing: types follow from
+each node's `signature`. Node classes are reached through the package, because they are subclasses of it.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import builtins
 import enum
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar, NoReturn
+
+import numpy as np
+import pyarrow as pa
+
+from penstock import expr as nodes
+from penstock.errors import GraphError
+from penstock.expr.types import parse_type
 
 if TYPE_CHECKING:
-    from penstock.expr.signature import Operand, Signature
+    from penstock.expr.program import Instruction, Requirement, Signature
 
 _TIGHTEST = 10
+_USE_OPERATORS = 'combine conditions with & | ~ and parentheses: (col("a") > 1) & (col("b") > 2)'
 
 
 class InputHandling(enum.Enum):
@@ -28,17 +41,25 @@ class InputHandling(enum.Enum):
 class Node:
     """The part of an expression that is not operators and methods.
 
-    precedence  how tightly the printed form binds, as in Python: a looser child is put in parentheses
+    input_handling  which inputs the node handles itself
+    precedence      how tightly the printed form binds, as in Python: a looser child is put in parentheses
+    requirement     what its operands must be; a node with a rule of its own has a `signature` instead
+    operand_type    the type that they are brought to; None if they keep theirs
+    result_type     the type of the result; None if it is that of the operands
     """
 
     __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]] = ()  # the names of the fields, as dataclasses have them
     input_handling: ClassVar[InputHandling] = InputHandling.STRICT
     precedence: ClassVar[int] = _TIGHTEST
+    requirement: ClassVar[Requirement]
+    operand_type: ClassVar[pa.DataType | None] = None
+    result_type: ClassVar[pa.DataType | None] = None
 
     def children(self) -> tuple[Node, ...]:
         """Return the expressions that this one is made of, in order."""
         children: list[Node] = []
-        for name in _field_names(type(self)):
+        for name in self.__match_args__:
             value = getattr(self, name)
             if isinstance(value, Node):
                 children.append(value)
@@ -48,16 +69,12 @@ class Node:
 
     def own_fields(self) -> tuple[str, ...]:
         """Return the fields that are not expressions, in a form that can be compared."""
-        values = ((name, getattr(self, name)) for name in _field_names(type(self)))
-        return tuple(f"{name}={value!r}" for name, value in values if not _holds_nodes(value))
+        values = ((name, getattr(self, name)) for name in self.__match_args__)
+        return tuple(f"{name}={value!r}" for name, value in values if not isinstance(value, Node | tuple))
 
     def columns(self) -> tuple[str, ...]:
         """Return the names of the columns that the expression reads, sorted, each once."""
-        return tuple(sorted(frozenset().union(*(node.reads() for node in post_order(self)))))
-
-    def reads(self) -> frozenset[str]:
-        """Return the columns that this very node reads, without its children."""
-        return frozenset()
+        return tuple(sorted({node.name for node in post_order(self) if isinstance(node, nodes.Column)}))
 
     def same_as(self, other: Node) -> bool:
         """Return whether the other expression is built in the same way (`==` builds a comparison instead)."""
@@ -76,9 +93,12 @@ class Node:
             pending.extend(zip(a_children, b_children, strict=True))
         return True
 
-    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Return the types of operands and result; raise SchemaError if the operands do not fit."""
-        raise NotImplementedError(type(self).__name__)
+        self.requirement.check(self, operands)
+        own, result = self.operand_type, self.result_type
+        types = tuple(operand.type if own is None else own for operand in operands)
+        return nodes.Signature(types, types[0] if result is None else result)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """Return the source text inside a larger expression, from the text of the children."""
@@ -96,6 +116,205 @@ class Node:
 
     __repr__ = __str__
     __hash__ = object.__hash__
+
+
+class Expr(Node):
+    """A value computed from the columns of one row; build one with `col`, `lit` and operators.
+
+    Some methods are named like builtins, hence `builtins.str` in the annotations.
+    """
+
+    __slots__ = ()
+    # NumPy must not take `np.int64(2) * col("a")` for an array of one object.
+    __array_ufunc__: ClassVar[None] = None
+
+    __hash__ = Node.__hash__  # defining == would take it away
+
+    def __add__(self, other: object) -> Expr:
+        if isinstance(other, str | timedelta):
+            return nodes.Shift(self, nodes.shift_micros(other))
+        return nodes.Add(self, nodes.to_expr(other))
+
+    def __radd__(self, other: object) -> Expr:
+        return self + other if isinstance(other, str | timedelta) else nodes.Add(nodes.to_expr(other), self)
+
+    def __sub__(self, other: object) -> Expr:
+        if isinstance(other, str | timedelta):
+            return nodes.Shift(self, -nodes.shift_micros(other))
+        return nodes.Subtract(self, nodes.to_expr(other))
+
+    def __rsub__(self, other: object) -> Expr:
+        return nodes.Subtract(nodes.to_expr(other), self)
+
+    def __mul__(self, other: object) -> Expr:
+        return nodes.Multiply(self, nodes.to_expr(other))
+
+    def __rmul__(self, other: object) -> Expr:
+        return nodes.Multiply(nodes.to_expr(other), self)
+
+    def __truediv__(self, other: object) -> Expr:
+        return nodes.Divide(self, nodes.to_expr(other))
+
+    def __rtruediv__(self, other: object) -> Expr:
+        return nodes.Divide(nodes.to_expr(other), self)
+
+    def __floordiv__(self, other: object) -> Expr:
+        return nodes.FloorDivide(self, nodes.to_expr(other))
+
+    def __rfloordiv__(self, other: object) -> Expr:
+        return nodes.FloorDivide(nodes.to_expr(other), self)
+
+    def __mod__(self, other: object) -> Expr:
+        return nodes.Modulo(self, nodes.to_expr(other))
+
+    def __rmod__(self, other: object) -> Expr:
+        return nodes.Modulo(nodes.to_expr(other), self)
+
+    def __pow__(self, other: object) -> Expr:
+        return nodes.Power(self, nodes.to_expr(other))
+
+    def __rpow__(self, other: object) -> Expr:
+        return nodes.Power(nodes.to_expr(other), self)
+
+    def __neg__(self) -> Expr:
+        return nodes.Negate(self)
+
+    def __abs__(self) -> Expr:
+        return nodes.Absolute(self)
+
+    def __eq__(self, other: object) -> Expr:  # type: ignore[override]  # builds a comparison, as PySpark and Polars do
+        return nodes.Equal(self, nodes.to_expr(other))
+
+    def __ne__(self, other: object) -> Expr:  # type: ignore[override]  # as above
+        return nodes.NotEqual(self, nodes.to_expr(other))
+
+    def __lt__(self, other: object) -> Expr:
+        return nodes.Less(self, nodes.to_expr(other))
+
+    def __le__(self, other: object) -> Expr:
+        return nodes.LessEqual(self, nodes.to_expr(other))
+
+    def __gt__(self, other: object) -> Expr:
+        return nodes.Greater(self, nodes.to_expr(other))
+
+    def __ge__(self, other: object) -> Expr:
+        return nodes.GreaterEqual(self, nodes.to_expr(other))
+
+    def __and__(self, other: object) -> Expr:
+        return nodes.And(self, _condition(other, "&", self))
+
+    def __rand__(self, other: object) -> Expr:
+        return nodes.And(_condition(other, "&", self), self)
+
+    def __or__(self, other: object) -> Expr:
+        return nodes.Or(self, _condition(other, "|", self))
+
+    def __ror__(self, other: object) -> Expr:
+        return nodes.Or(_condition(other, "|", self), self)
+
+    def __invert__(self) -> Expr:
+        return nodes.Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise GraphError(
+            f"{self} is not true or false before a row is there",
+            detail="`and`, `or`, `not`, `if` and chains such as 1 < x < 2 ask for an answer at once",
+            hint=f"{_USE_OPERATORS}; for a range use .between(1, 2); for a choice use when(...).then(...)",
+        )
+
+    def __contains__(self, item: object) -> NoReturn:
+        raise GraphError(
+            f"`in` cannot look into {self} before a row is there",
+            hint=f"for text use .str.contains({item!r}); for one of several values use .is_in([...])",
+        )
+
+    def __iter__(self) -> Iterator[NoReturn]:
+        raise GraphError(
+            f"{self} is one value per row and cannot be iterated over",
+            hint="give several expressions one by one, or make rows of a list with flat_map",
+        )
+
+    def abs(self) -> Expr:
+        """Return the value without its sign; the least integer has none and fails the row."""
+        return nodes.Absolute(self)
+
+    def round(self, digits: int = 0) -> Expr:
+        """Round to `digits` decimals, halves to even; floats become float64."""
+        return nodes.Round(self, digits)
+
+    def floor(self) -> Expr:
+        """Round down to a whole number; the type stays."""
+        return nodes.Floor(self)
+
+    def ceil(self) -> Expr:
+        """Round up to a whole number; the type stays."""
+        return nodes.Ceil(self)
+
+    def sqrt(self) -> Expr:
+        """Return the square root as float64; of a negative number NaN."""
+        return nodes.Sqrt(self)
+
+    def between(self, low: object, high: object) -> Expr:
+        """Return whether low <= value <= high."""
+        return nodes.Between(self, nodes.to_expr(low), nodes.to_expr(high))
+
+    def is_in(self, values: Iterable[object]) -> Expr:
+        """Return whether the value equals one of the given ones, which may not include None."""
+        return nodes.IsIn(self, nodes.to_literals(values))
+
+    def is_null(self) -> Expr:
+        """Return whether the value is null."""
+        return nodes.IsNull(self)
+
+    def is_not_null(self) -> Expr:
+        """Return whether the value is not null."""
+        return nodes.IsNotNull(self)
+
+    def is_nan(self) -> Expr:
+        """Return whether the value is NaN; null for null."""
+        return nodes.IsNan(self)
+
+    def fill_null(self, value: object) -> Expr:
+        """Return the value, or the given one where it is null."""
+        return nodes.FillNull(self, nodes.to_expr(value))
+
+    def cast(self, type: pa.DataType | builtins.str) -> Expr:
+        """Return the value as another type; what does not fit fails the row."""
+        return nodes.Cast(self, parse_type(type))
+
+    def field(self, name: builtins.str) -> Expr:
+        """Return one field of a struct."""
+        return nodes.Field(self, name)
+
+    def json(self, path: builtins.str, type: pa.DataType | builtins.str) -> Expr:
+        """Return one scalar out of JSON text, at a path such as "user.id" or "items[0].price"."""
+        return nodes.JsonValue(self, path, parse_type(type))
+
+    @property
+    def str(self) -> nodes.Strings:
+        """Functions of text."""
+        return nodes.Strings(self)
+
+    @property
+    def list(self) -> nodes.Lists:
+        """Functions of lists."""
+        return nodes.Lists(self)
+
+    @property
+    def dt(self) -> nodes.Times:
+        """Functions of dates and timestamps."""
+        return nodes.Times(self)
+
+
+def _condition(other: object, operator: str, partner: Expr) -> Expr:
+    """Lift one side of & or |, and catch `col("a") > 1 & col("b") > 2`, where & takes the 1."""
+    if isinstance(other, Expr | bool) or other is None or isinstance(other, np.bool_):
+        return nodes.to_expr(other)
+    raise GraphError(
+        f"{other!r} {operator} {partner} does not join two conditions",
+        detail=f"{operator} binds more tightly than == < >",
+        hint=_USE_OPERATORS,
+    )
 
 
 def post_order(root: Node) -> list[Node]:
@@ -136,18 +355,3 @@ def is_nonempty_text(value: object) -> bool:
 def is_int32(value: object) -> bool:
     """Return whether a user gave a whole number of no more than 32 bits where one is needed."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31
-
-
-_NAMES: dict[type, tuple[str, ...]] = {}  # every walk asks for them at every node
-
-
-def _field_names(node_class: type) -> tuple[str, ...]:
-    if node_class not in _NAMES:
-        _NAMES[node_class] = tuple(field.name for field in dataclasses.fields(node_class))
-    return _NAMES[node_class]
-
-
-def _holds_nodes(value: object) -> bool:
-    return isinstance(value, Node) or (
-        isinstance(value, tuple) and bool(value) and isinstance(value[0], Node)
-    )

@@ -13,7 +13,7 @@ from penstock.connect.protocol import Reader
 from penstock.errors import GraphError
 from penstock.expr import Expr
 from penstock.expr.node import post_order
-from penstock.expr.nodes.functions import SparkSql
+from penstock.expr.nodes.forms import SparkSql
 from penstock.operators.ends import Sink, Source
 from penstock.operators.function import Expressions
 from penstock.operators.op import ERRORS, JOIN, OUT, OnError, Op

@@ -1,7 +1,7 @@
 """Which bucket a key is in: the fixed grain by which state is saved, moved and shared out.
 
 There are 256 buckets for ever, whatever the number of replicas or partitions, so a snapshot made by three
-replicas can be taken up by five. The hash is XXH64 over the key columns, as `expr/nodes/functions.py`
+replicas can be taken up by five. The hash is XXH64 over the key columns, as `expr/nodes/numbers.py`
 defines it. In the JVM the bucket is `pmod(xxhash64(columns...), 256)`: the remainder of a power of two,
 taken upwards, is the lowest eight bits, also of a negative hash.
 """

@@ -15,7 +15,7 @@ from penstock.connect.batching import MAX_ROWS, RowRange, check_size, to_source_
 from penstock.connect.conversion import cast_batch, concat_batches, convert_rows, infer_schema
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import SchemaError
-from penstock.expr.python.row_check import has_exact_check
+from penstock.expr.python.lower import has_exact_check
 from penstock.expr.types import canonical_schema, parse_schema
 from penstock.expr.values import to_plain
 from penstock.frozen import dataclass

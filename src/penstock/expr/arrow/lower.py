@@ -12,18 +12,20 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.errors import NotSupported
-from penstock.expr.arrow import arithmetic, cast, comparison, conditional, functions, nested, string, time
+from penstock import expr as nodes
+from penstock.expr.arrow import conversion, logic, numbers, text_and_time
 from penstock.expr.arrow.columnar_value import ColumnarValue, any_failed, null_where_failed
-from penstock.expr.node import InputHandling, Node
-from penstock.expr.nodes.columns import Column, Literal
-from penstock.expr.nodes.comparison import Comparison
-from penstock.expr.program import Function, Instruction, Rules, resolve
-from penstock.expr.surface import Expr
+from penstock.expr.node import Expr, InputHandling
+from penstock.expr.program import Function, Instruction, Lowering, resolve
 from penstock.expr.values import from_plain
 
-_FAMILIES = (arithmetic, cast, comparison, conditional, functions, nested, string, time)
-RULES: Rules = {node: rule for family in _FAMILIES for node, rule in family.RULES.items()}
+RULES = Lowering("Arrow", "expr/arrow/", [numbers.RULES, logic.RULES, text_and_time.RULES, conversion.RULES])
+"""From a node and its instruction to the function that computes it.
+
+Unless the node handles failures itself, the function takes arrays and returns an array, or a ColumnarValue
+with the failures that are its own; it must return null for null, and must not raise for any values. Nodes
+that handle failures take and return ColumnarValues.
+"""
 SHARED_ROWS = 1024
 """The length of the array that a literal shares among small batches: making one per batch takes longer."""
 
@@ -48,7 +50,12 @@ def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], ColumnarVa
     [2, None]
     """
     program = resolve(expr, schema)
-    per_row = _needed_per_row(program)
+    # Every value is needed once per row, but for literals that are compared with columns.
+    per_row = {len(program) - 1}
+    for step in program:
+        literal = [isinstance(program[place].node, nodes.Literal) for place in step.inputs]
+        if not isinstance(step.node, nodes.Comparison) or all(literal):
+            per_row.update(step.inputs)
     steps = [(_compile(step, place in per_row), step.inputs) for place, step in enumerate(program)]
 
     def evaluate(batch: Columns) -> ColumnarValue:
@@ -60,43 +67,20 @@ def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], ColumnarVa
     return evaluate
 
 
-def lower_node(node: Node, instruction: Instruction) -> Function:
-    """Returns the function that computes a node; raises NotSupported for one without a rule.
-
-    Unless the node handles failures itself, the function takes arrays and returns an array, or a
-    ColumnarValue with the failures that are its own; it must return null for null, and must not raise for any
-    values. Nodes that handle failures take and return ColumnarValues.
-    """
-    rule = RULES.get(type(node))
-    if rule is None:
-        raise NotSupported(f"Arrow has no rule for {type(node).__name__}", hint="add it in expr/arrow/")
-    return rule(node, instruction)
-
-
-def _needed_per_row(program: list[Instruction]) -> set[int]:
-    """Returns the instructions whose value is needed once per row: all but literals compared with columns."""
-    needed = {len(program) - 1}
-    for instruction in program:
-        literal = [isinstance(program[place].node, Literal) for place in instruction.inputs]
-        if not isinstance(instruction.node, Comparison) or all(literal):
-            needed.update(instruction.inputs)
-    return needed
-
-
 def _compile(
     instruction: Instruction, per_row: bool
 ) -> Callable[[Columns, list[ColumnarValue]], ColumnarValue]:
     node = instruction.node
-    if isinstance(node, Column):
+    if isinstance(node, nodes.Column):
         name = node.name
         return lambda batch, _: ColumnarValue(batch.column(name))
-    if isinstance(node, Literal):
+    if isinstance(node, nodes.Literal):
         value = from_plain([node.value], instruction.type)[0]
         if per_row:
             return _RepeatedLiteral(value)
         scalar = ColumnarValue(value)
         return lambda batch, _: scalar
-    function, handling = lower_node(node, instruction), node.input_handling
+    function, handling = RULES[type(node)](node, instruction), node.input_handling
     return lambda _, inputs: _apply(function, handling, inputs)
 
 

@@ -1,4 +1,4 @@
-"""Expressions as functions of one row of plain values.
+"""Functions of one row of plain values, generated as text: expressions, and checks of the types of rows.
 
 `lower_python` writes a typed program as the text of one Python function and compiles it. Following the
 program at run time would cost several calls for each of its instructions. Operators that cannot fail stand in
@@ -9,31 +9,43 @@ out.
 Every instruction is computed, also for branches that are not taken. A failure is an exception as long as no
 node handles failures itself; where one does, a failure is a value (`FailedValue`) until that node, or the
 end.
+
+`compile_row_check` writes the checks of all columns into one function: column by column they would cost
+several calls for every row. A value passes if it is its own plain value (`values.py`) and its Python type
+alone shows that. It is on the row path of the in-process engine (`python -m bench runtime`, tuple at a
+time).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from textwrap import indent
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.errors import NotSupported, RowFailure
-from penstock.expr.node import InputHandling, Node
-from penstock.expr.nodes.arithmetic import Add, FloorDivide, Modulo, Multiply, Subtract
-from penstock.expr.nodes.columns import Column, Literal
-from penstock.expr.nodes.comparison import Comparison
-from penstock.expr.nodes.conditional import IsNotNull, IsNull, Not
-from penstock.expr.program import Function, Instruction, Rules, resolve
-from penstock.expr.python import arithmetic, cast, comparison, conditional, functions, nested, string, time
-from penstock.expr.python.conditional import FailedValue
-from penstock.expr.surface import Expr
+from penstock import expr as nodes
+from penstock.errors import RowFailure
+from penstock.expr.node import Expr, InputHandling
+from penstock.expr.program import Function, Instruction, Lowering, resolve
+from penstock.expr.python import conversion, logic, numbers, text_and_time
 from penstock.expr.values import float32, integer_range
 
 # Why: the name lies under our own folder, so that stack traces show users their own frames only.
 _FILE_NAME = f"{__file__} (generated)"
+
+RULES = Lowering(
+    "plain Python", "expr/python/", [numbers.RULES, logic.RULES, text_and_time.RULES, conversion.RULES]
+)
+"""From a node and its instruction to the function that computes it from plain values.
+
+Which inputs reach the function is said by `node.input_handling`. It raises RowFailure to fail the row.
+"""
+
+_SIGNS: dict[type, str] = {nodes.Add: "+", nodes.Subtract: "-", nodes.Multiply: "*"}
+_DIVISIONS: dict[type, str] = {nodes.FloorDivide: "//", nodes.Modulo: "%"}
 
 
 def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:
@@ -43,20 +55,14 @@ def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object
     >>> lower_python(col("a") + 1, pa.schema({"a": pa.int64()}))({"a": 41})
     42
     """
-    return _compile_program(resolve(expr, schema))
-
-
-def lower_node(node: Node, instruction: Instruction) -> Function:
-    """Returns the function that computes a node; raises NotSupported for one without a rule.
-
-    Which inputs reach the function is said by `node.input_handling`. It raises RowFailure to fail the row.
-    """
-    rule = RULES.get(type(node))
-    if rule is None:
-        raise NotSupported(
-            f"plain Python has no rule for {type(node).__name__}", hint="add it in expr/python/"
-        )
-    return rule(node, instruction)
+    program = resolve(expr, schema)
+    writer = _ProgramWriter(program)
+    text = "\n".join(writer.write(place) for place in range(len(program)))
+    last = len(program) - 1
+    if last in writer.may_fail:
+        text += f"\nif type(v{last}) is FailedValue:\n    raise RowFailure(v{last}.reason)"
+    text = f"def value_of(row):\n{indent(text, '    ')}\n    return v{last}\n"
+    return compile_function("value_of", text, writer.namespace)
 
 
 def compile_function(name: str, text: str, namespace: Mapping[str, object] | None = None) -> Function:
@@ -71,23 +77,6 @@ def compile_function(name: str, text: str, namespace: Mapping[str, object] | Non
     return function
 
 
-_FAMILIES = (arithmetic, cast, comparison, conditional, functions, nested, string, time)
-RULES: Rules = {node: rule for family in _FAMILIES for node, rule in family.RULES.items()}
-
-_SIGNS: dict[type, str] = {Add: "+", Subtract: "-", Multiply: "*"}
-_DIVISIONS: dict[type, str] = {FloorDivide: "//", Modulo: "%"}
-
-
-def _compile_program(program: Sequence[Instruction]) -> Callable[[Mapping[str, object]], object]:
-    writer = _ProgramWriter(program)
-    text = "\n".join(writer.write(place) for place in range(len(program)))
-    last = len(program) - 1
-    if last in writer.may_fail:
-        text += f"\nif type(v{last}) is FailedValue:\n    raise RowFailure(v{last}.reason)"
-    text = f"def value_of(row):\n{indent(text, '    ')}\n    return v{last}\n"
-    return compile_function("value_of", text, writer.namespace)
-
-
 class _ProgramWriter:
     """Writes one statement per instruction, and keeps what is known of the values.
 
@@ -100,7 +89,7 @@ class _ProgramWriter:
         self._program = program
         self._catches = any(step.node.input_handling is InputHandling.FAILURES for step in program)
         self.namespace: dict[str, object] = {
-            "FailedValue": FailedValue,
+            "FailedValue": logic.FailedValue,
             "RowFailure": RowFailure,
             "float32": float32,
         }
@@ -111,12 +100,12 @@ class _ProgramWriter:
         """Returns the statement that assigns the value of the instruction at `place`."""
         instruction = self._program[place]
         node = instruction.node
-        if isinstance(node, Column):
+        if isinstance(node, nodes.Column):
             self.may_be_null.add(place)
             return f"v{place} = row[{node.name!r}]"
-        if isinstance(node, Literal):
+        if isinstance(node, nodes.Literal):
             return self._write_constant(place, node.value)
-        self.namespace[f"f{place}"] = lower_node(node, instruction)
+        self.namespace[f"f{place}"] = RULES[type(node)](node, instruction)
         inputs = [f"v{at}" for at in instruction.inputs]
         call = f"v{place} = f{place}({', '.join(inputs)})"
         inline = _inline_text(instruction, [self._program[at] for at in instruction.inputs])
@@ -172,13 +161,13 @@ class _ProgramWriter:
 def _inline_text(instruction: Instruction, inputs: Sequence[Instruction]) -> str | None:
     """Returns the text of an operator that cannot fail on its inputs; None where its rule must be called."""
     node = instruction.node
-    if isinstance(node, Comparison) and all(map(_has_no_nan, instruction.operands)):
+    if isinstance(node, nodes.Comparison) and all(map(_has_no_nan, instruction.operands)):
         return f"{{0}} {node.operator} {{1}}"
-    if isinstance(node, Not):
+    if isinstance(node, nodes.Not):
         return "not {0}"
-    if isinstance(node, IsNull):
+    if isinstance(node, nodes.IsNull):
         return "{0} is None"
-    if isinstance(node, IsNotNull):
+    if isinstance(node, nodes.IsNotNull):
         return "{0} is not None"
     is_integer = kind.is_signed_integer(instruction.type)
     if type(node) in _SIGNS and (is_integer or kind.is_float64(instruction.type)):
@@ -186,7 +175,7 @@ def _inline_text(instruction: Instruction, inputs: Sequence[Instruction]) -> str
     if type(node) in _DIVISIONS and is_integer:
         divisor = inputs[1].node
         # Why: the least integer divided by -1 overflows, and division by zero fails.
-        if isinstance(divisor, Literal) and isinstance(divisor.value, int) and divisor.value > 0:
+        if isinstance(divisor, nodes.Literal) and isinstance(divisor.value, int) and divisor.value > 0:
             return f"{{0}} {_DIVISIONS[type(node)]} {{1}}"
     return None
 
@@ -194,3 +183,74 @@ def _inline_text(instruction: Instruction, inputs: Sequence[Instruction]) -> str
 def _has_no_nan(type_: pa.DataType) -> bool:
     tests = (kind.is_signed_integer, kind.is_boolean, kind.is_string, kind.is_binary, kind.is_temporal)
     return any(test(type_) for test in tests)
+
+
+RowCheck = Callable[[Any], Any]
+"""From a row of a user to a new dict of plain values, or to what `otherwise` returns for it."""
+
+_CHECKS = {
+    pa.bool_(): "type({0}) is bool",
+    pa.float64(): "type({0}) is float",
+    pa.string(): "type({0}) is str and {0}.isascii()",
+    pa.binary(): "type({0}) is bytes",
+    **{
+        type_: f"type({{0}}) is int and {low} <= {{0}} <= {high}"
+        for type_ in (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+        for low, high in [integer_range(type_)]
+    },
+}
+
+
+def has_exact_check(type_: pa.DataType) -> bool:
+    """Return whether values of a type can be checked by their Python type."""
+    return type_ in _CHECKS
+
+
+@cache
+def exact_type_check(type_: pa.DataType) -> Callable[[object], bool]:
+    """Return a function that says whether a value, not None, has exactly a type; never for other types."""
+    check = _CHECKS.get(type_, "False").format("value")
+    return compile_function("check", f"check = lambda value: {check}")
+
+
+def compile_row_check(
+    schema: pa.Schema, otherwise: RowCheck, first: str = "pass", namespace: Mapping[str, object] | None = None
+) -> RowCheck:
+    """Return a function from a dict with exactly the columns of a schema to a new one; None is null.
+
+    otherwise  is called with everything else
+    first      statements to run before, which may set `row`
+    namespace  the names that these use
+    """
+    columns = tuple((field.name, _CHECKS.get(field.type)) for field in schema)
+    names = {"otherwise": otherwise, **(namespace or {})}
+    check: RowCheck = _compile_maker(columns, first, tuple(names))(*names.values())
+    return check
+
+
+@cache
+def _compile_maker(
+    columns: tuple[tuple[str, str | None], ...], first: str, names: tuple[str, ...]
+) -> Callable[..., RowCheck]:
+    """Return a function that binds the names, for columns with a name and a check each."""
+    reads = [f"v{at} = row[{name!r}]" for at, (name, _) in enumerate(columns)]
+    pairs = [f"{name!r}: v{at}" for at, (name, _) in enumerate(columns)]
+    checks = [
+        f"(v{at} is None)" if check is None else f"(v{at} is None or {check.format(f'v{at}')})"
+        for at, (_, check) in enumerate(columns)
+    ]
+    text = f"""
+def make({", ".join(names)}):
+    def check(row):
+        {first}
+        if type(row) is dict and len(row) == {len(columns)}:
+            try:
+                {"; ".join(reads) or "pass"}
+            except KeyError:
+                return otherwise(row)
+            if {" and ".join(checks) or "True"}:
+                return {{{", ".join(pairs)}}}
+        return otherwise(row)
+    return check
+"""
+    return compile_function("make", text)

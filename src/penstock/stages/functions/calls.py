@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError, RowFailure, describe_cause
-from penstock.expr.python.row_check import compile_row_check, has_exact_check
+from penstock.expr.python.lower import compile_row_check, has_exact_check
 from penstock.expr.values import from_python, to_plain
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Fold

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import RowFailure
-from penstock.expr.python.row_check import exact_type_check
+from penstock.expr.python.lower import exact_type_check
 from penstock.expr.values import from_checked, from_python
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream

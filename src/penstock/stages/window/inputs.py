@@ -19,7 +19,7 @@ from penstock.caller import find_definition, name_of
 from penstock.errors import RowFailure, Where, describe_cause
 from penstock.expr import Expr, lower_python, type_of
 from penstock.expr.arrow.lower import lower_arrow
-from penstock.expr.nodes.columns import Column
+from penstock.expr.nodes.forms import Column
 from penstock.expr.values import to_numpy, valid_in
 from penstock.frozen import dataclass
 from penstock.kernels.compile.loops import Loop

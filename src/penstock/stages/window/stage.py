@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from penstock.errors import RowFailure
 from penstock.expr import lower_python
-from penstock.expr.nodes.columns import Column
+from penstock.expr.nodes.forms import Column
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices import uses_sketch, why_python
 from penstock.operators.op import ERRORS, LATE, OUT, Stream

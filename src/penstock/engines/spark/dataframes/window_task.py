@@ -33,7 +33,7 @@ from penstock.engines.spark.types import from_spark
 from penstock.engines.spark.wire import WirePartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
 from penstock.errors import Where
-from penstock.expr.nodes.columns import Column
+from penstock.expr.nodes.forms import Column
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.patterns import PANED, why_not_pattern

@@ -8,5 +8,5 @@ step's `on_error`. What cannot fail is the very Column that a person would write
 """
 
 from penstock.engines.spark.expressions.columns import SharedColumns as SharedColumns
+from penstock.engines.spark.expressions.columns import SparkValue as SparkValue
 from penstock.engines.spark.expressions.lower import lower_spark as lower_spark
-from penstock.engines.spark.expressions.spark_value import SparkValue as SparkValue

@@ -1,12 +1,17 @@
-"""Columns, literals and fields in the JVM, and columns that share large parts of expressions.
+"""An expression on its way to Spark: two Columns, what is known of them, and columns that share large parts.
 
-A Column is a tree, and a rule that needs its input twice doubles it: four such rules inside each other would
-make a tree that Spark plans for minutes. `SharedColumns` keeps what is large as a column of its own, which is
-computed once. Spark itself puts such a column back in place where it is used only once.
+A Column is a tree: using one twice doubles it, so each carries its weight. A rule that needs its input twice
+doubles it, and four such rules inside each other would make a tree that Spark plans for minutes.
+`SharedColumns` keeps what is large as a column of its own, which is computed once. Spark itself puts such a
+column back in place where it is used only once.
+
+Flags are never null, and where a flag is true the value is null: rules may rely on both and must keep to
+them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -14,29 +19,43 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.spark_value import Rules, SparkValue
 from penstock.engines.spark.types import spark_type
-from penstock.expr import Column as Named
-from penstock.expr import Literal
-
-
-def column(name: str) -> Column:
-    """Returns the column of exactly that name, whatever dots and backticks it has."""
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
-def literal(value: Any, type: pa.DataType) -> Column:
-    """Returns a plain value as a typed literal; Spark folds the conversions away before it runs."""
-    if value is None:
-        return F.lit(None) if kind.is_null(type) else F.lit(None).cast(spark_type(type))
-    if kind.is_date32(type):
-        return F.date_from_unix_date(F.lit(value))
-    if kind.is_timestamp(type):
-        return F.timestamp_micros(F.lit(value).cast("long"))
-    return F.lit(value).cast(spark_type(type))
-
+from penstock.frozen import dataclass
 
 PREFIX = "__penstock_part_"
+VARIES = object()
+"""Stands for the constant of what is not one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkValue:
+    """The value's Column, and where it failed.
+
+    value        null where the row failed
+    failed       true where it failed, never null; None when no row can fail
+    constant     the plain value, if it is a literal
+    weight       how many nodes the value's tree has, about
+    flag_weight  and the flag's
+    """
+
+    value: Column
+    failed: Column | None = None
+    constant: Any = VARIES
+    weight: int = 1
+    flag_weight: int = 0
+
+    @property
+    def size(self) -> int:
+        """About how many nodes both trees have."""
+        return self.weight + self.flag_weight
+
+    @property
+    def is_constant(self) -> bool:
+        """True if it is a literal that is not null."""
+        return self.constant is not VARIES and self.constant is not None
+
+
+Inputs = Sequence[SparkValue]
 
 
 class SharedColumns:
@@ -58,7 +77,56 @@ class SharedColumns:
         return SparkValue(column(name), failed, part.constant, 1, int(failed is not None))
 
 
-RULES: Rules = {
-    Named: lambda node, out, inputs: SparkValue(column(node.name)),
-    Literal: lambda node, out, inputs: SparkValue(literal(node.value, out.type), constant=node.value),
-}
+def column(name: str) -> Column:
+    """Returns the column of exactly that name, whatever dots and backticks it has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def literal(value: Any, type: pa.DataType) -> Column:
+    """Returns a plain value as a typed literal; Spark folds the conversions away before it runs."""
+    if value is None:
+        return F.lit(None) if kind.is_null(type) else F.lit(None).cast(spark_type(type))
+    if kind.is_date32(type):
+        return F.date_from_unix_date(F.lit(value))
+    if kind.is_timestamp(type):
+        return F.timestamp_micros(F.lit(value).cast("long"))
+    return F.lit(value).cast(spark_type(type))
+
+
+def any_failed(*flags: Column | None) -> Column | None:
+    """Returns where any of the flags is true; None when none can be."""
+    failed: Column | None = None
+    for flag in flags:
+        if flag is not None:
+            failed = flag if failed is None else failed | flag
+    return failed
+
+
+def all_present(*inputs: SparkValue) -> Column | None:
+    """Returns where all inputs have values; None when they always do, being literals."""
+    present: Column | None = None
+    for value in inputs:
+        if not value.is_constant:
+            is_there = value.value.isNotNull()
+            present = is_there if present is None else present & is_there
+    return present
+
+
+def fail_where_null(value: Column, *inputs: SparkValue) -> SparkValue:
+    """Returns a value that failed where it is null although no input is."""
+    there = all_present(*inputs)
+    return SparkValue(value, value.isNull() if there is None else there & value.isNull())
+
+
+def fail_where(bad: Column, value: Column, *inputs: SparkValue) -> SparkValue:
+    """Returns the value where `bad` is false; failed where it is true, null where an input is null.
+
+    The value is not computed where `bad` is true or null.
+    """
+    there = all_present(*inputs)
+    return SparkValue(F.when(~bad, value), bad if there is None else there & bad)
+
+
+def null_where_failed(own: SparkValue) -> SparkValue:
+    """Returns the same with null in the failed rows, for values that do not follow from a null."""
+    return own if own.failed is None else SparkValue(F.when(~own.failed, own.value), own.failed)

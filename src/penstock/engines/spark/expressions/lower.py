@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions import (
-    arithmetic,
-    cast,
-    columns,
-    comparison,
-    conditional,
-    functions,
-    nested,
-    string,
-    time,
-)
-from penstock.engines.spark.expressions.columns import SharedColumns
-from penstock.engines.spark.expressions.spark_value import (
+from penstock import expr as nodes
+from penstock.engines.spark.expressions import conversion, logic, numbers, text_and_time
+from penstock.engines.spark.expressions.columns import (
     Inputs,
-    Rules,
+    SharedColumns,
     SparkValue,
     any_failed,
+    column,
+    literal,
     null_where_failed,
 )
 from penstock.errors import NotSupported
-from penstock.expr import Expr, InputHandling, Node, resolve
-from penstock.expr.program import Instruction
+from penstock.expr.node import Expr, InputHandling, Node
+from penstock.expr.program import Instruction, Lowering, Rules, resolve
 
-_FAMILIES = (arithmetic, cast, columns, comparison, conditional, functions, nested, string, time)
-RULES: Rules = {node: rule for family in _FAMILIES for node, rule in family.RULES.items()}
-COPIES: dict[type[Node], int] = {
-    **arithmetic.COPIES,
-    **cast.COPIES,
-    **conditional.COPIES,
-    **comparison.COPIES,
-    **time.COPIES,
+_LEAVES: Rules = {
+    nodes.Column: lambda node, out, inputs: SparkValue(column(node.name)),
+    nodes.Literal: lambda node, out, inputs: SparkValue(literal(node.value, out.type), constant=node.value),
+    # The program's own text, as it stands; nothing is put into it.
+    nodes.SparkSql: lambda node, out, inputs: F.expr(node.sql),
 }
+RULES = Lowering(
+    "Spark",
+    "engines/spark/expressions/",
+    [_LEAVES, numbers.RULES, logic.RULES, text_and_time.RULES, conversion.RULES],
+)
+"""From a node, its instruction and its inputs to the Column that computes it.
+
+A rule may return a SparkValue, with the failures that are its own. Unless the node handles failures itself,
+its value must be null where an input is (if it handles nulls, anything); failures of inputs are added by
+`lower_spark`. A rule must not return a Column that raises for any values, whatever `spark.sql.ansi.enabled`
+says, and `COPIES` says how often an input stands in its value.
+"""
+COPIES: dict[type[Node], int] = {
+    nodes.FloorDivide: 20,
+    nodes.Modulo: 8,
+    nodes.Cast: 4,
+    **dict.fromkeys((nodes.Power, nodes.Floor, nodes.Ceil, nodes.Round), 3),
+    **dict.fromkeys((nodes.Between, nodes.IsNan, nodes.Truncate), 2),
+    **dict.fromkeys((nodes.Case, nodes.Coalesce, nodes.FillNull), 2),
+}
+"""How often a rule may write out its inputs, where that is more than once."""
 SHARED_NODES = 300
 """A part with more nodes is cheaper as a column that is computed once."""
 MAX_NODES = 20_000
@@ -64,13 +75,7 @@ def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns | None =
 
 
 def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
-    rule = RULES.get(type(instruction.node))
-    if rule is None:
-        raise NotSupported(
-            f"Spark has no rule for {type(instruction.node).__name__}",
-            hint="add it in engines/spark/expressions/",
-        )
-    value = rule(instruction.node, instruction, inputs)
+    value = RULES[type(instruction.node)](instruction.node, instruction, inputs)
     own = value if isinstance(value, SparkValue) else SparkValue(value)
     if instruction.node.input_handling is not InputHandling.FAILURES:
         own = _with_failures(own, instruction.node, inputs)

@@ -27,8 +27,7 @@ from pyspark.sql import functions as F
 from penstock.accounts import Accounts
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.expressions import SharedColumns, lower_spark
-from penstock.engines.spark.expressions.columns import column
-from penstock.engines.spark.expressions.spark_value import any_failed
+from penstock.engines.spark.expressions.columns import any_failed, column
 from penstock.engines.spark.fragments import Edge, FragmentPlan, Fragments, RoundPlan
 from penstock.engines.spark.jvm.partials import START, JvmPartials, slice_start, to_long
 from penstock.engines.spark.read_placement import (

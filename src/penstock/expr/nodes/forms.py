@@ -1,17 +1,21 @@
-"""Columns and literals: the leaves of every expression."""
+"""The forms of expressions: columns, literals, operators, and calls of methods and functions.
+
+Spark SQL is for what this language does not say, and is refused by every other engine before a run. The text
+is the program's own, never put together from data; Penstock inserts nothing into it.
+"""
 
 from __future__ import annotations
 
 from datetime import date, datetime
 from decimal import Decimal
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.errors import RowFailure, SchemaError
-from penstock.expr.node import is_nonempty_text
-from penstock.expr.signature import Operand, Signature
-from penstock.expr.surface import Expr
+from penstock.expr.node import Expr, Node, is_nonempty_text, method_text, operand_text
+from penstock.expr.program import Instruction, Signature
 from penstock.expr.types import parse_type
 from penstock.expr.values import (
     days_of,
@@ -33,10 +37,6 @@ class Column(Expr):
 
     name: str
 
-    def reads(self) -> frozenset[str]:
-        """Return the column's name."""
-        return frozenset((self.name,))
-
     def text(self, parts: tuple[str, ...]) -> str:
         """Return the source text, such as `col("a")`."""
         return f"col({quote(self.name)})"
@@ -50,18 +50,109 @@ class Literal(Expr):
     type: pa.DataType
     free: bool
 
-    def signature(self, operands: tuple[Operand, ...]) -> Signature:
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Return the literal's own type."""
         return Signature((), self.type)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """Return the source text: `1`, `"view"`, or `lit(1, "int8")` where the type was declared."""
-        text = _show(self.value, self.type)
+        value = self.value
+        try:
+            text = quote(value) if isinstance(value, str) else repr(to_python(value, self.type))
+        except RowFailure:  # a time that datetime cannot show
+            text = repr(value)
         return text if self.free else f'lit({text}, "{type_name(self.type)}")'
 
     def standalone_text(self, text: str) -> str:
         """Return `lit(1)`, because a bare literal is no expression in Python."""
         return f"lit({text})" if self.free else text
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SparkSql(Expr):
+    """Spark SQL text with the type that it gives."""
+
+    sql: str
+    type: pa.DataType
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Return the declared type, which only Spark could check."""
+        return Signature((), self.type)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """Return the source text, such as `spark_expr("soundex(name)", "string")`."""
+        import json  # every program loads this file, and few have such an expression
+
+        return f'spark_expr({json.dumps(self.sql, ensure_ascii=False)}, "{type_name(self.type)}")'
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UnaryOperator(Expr):
+    """An operator before its operand."""
+
+    child: Expr
+    operator: ClassVar[str]
+    precedence: ClassVar[int] = 7
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """Return the source text, such as `-col("a")`."""
+        operand = operand_text(self.child, self.child.standalone_text(parts[0]), self.precedence)
+        return f"{self.operator}{operand}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class BinaryOperator(Expr):
+    """An operator between its operands.
+
+    groups  the side on which an operand that binds as tightly needs no parentheses: "left", "right" or ""
+    """
+
+    left: Expr
+    right: Expr
+    operator: ClassVar[str]
+    groups: ClassVar[str] = "left"
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """Return the source text, with parentheses where Python needs them: `(a + b) * 2`."""
+        left = operand_text(self.left, parts[0], self.precedence + (self.groups != "left"))
+        right = operand_text(self.right, parts[1], self.precedence + (self.groups != "right"))
+        return f"{left} {self.operator} {right}"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class MethodCall(Expr):
+    """A method of the first child, whose other fields are its arguments: `col("a").str.contains("b")`.
+
+    accessor  where the method is found: "str." for functions of text
+    """
+
+    child: Node
+    method: ClassVar[str]
+    accessor: ClassVar[str] = ""
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """Return the call as one would type it."""
+        call = f"{self.accessor}{self.method}({self.arguments(*parts[1:])})"
+        return method_text(self.child, parts[0], call)
+
+    def arguments(self, *texts: str) -> str:
+        """Return what stands between the parentheses, given the text of the other children."""
+        names: tuple[str, ...] = self.__match_args__
+        fields = [getattr(self, name) for name in names[1:]]
+        own = [_show_argument(value) for value in fields if value is not None and not isinstance(value, Node)]
+        return ", ".join([*texts, *own])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FunctionCall(Expr):
+    """A function of any number of expressions."""
+
+    parts: tuple[Expr, ...]
+    function: ClassVar[str]
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """Return the source text, such as `coalesce(col("a"), col("b"))`."""
+        return f"{self.function}({', '.join(parts)})"
 
 
 def col(name: str) -> Expr:
@@ -90,6 +181,17 @@ def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
         return Literal(from_python(value, wanted), wanted, free=False)
     except RowFailure as failure:
         raise SchemaError(failure.reason, hint="give a value of the type, or leave the type out") from None
+
+
+def spark_expr(sql: str, type: object) -> Expr:
+    """Return an expression in Spark SQL with its declared type, which runs on Spark only.
+
+    >>> spark_expr("soundex(name)", "string")
+    spark_expr("soundex(name)", "string")
+    """
+    if not is_nonempty_text(sql) or not sql.strip():
+        raise SchemaError(f"spark_expr({sql!r}) is no SQL", hint='spark_expr("soundex(name)", "string")')
+    return SparkSql(sql, parse_type(type))
 
 
 def to_expr(value: object) -> Expr:
@@ -138,13 +240,10 @@ def _hint_for(value: object) -> str:
     return "compute it in a row function instead"
 
 
-def _show(value: object, type: pa.DataType) -> str:
-    if isinstance(value, str):
-        return quote(value)
-    try:
-        return repr(to_python(value, type))
-    except RowFailure:  # a time that datetime cannot show
-        return repr(value)
+def _show_argument(value: object) -> str:
+    if isinstance(value, pa.DataType):
+        return f'"{type_name(value)}"'
+    return quote(value) if isinstance(value, str) else repr(value)
 
 
 def quote(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Casts on arrays, by the rules listed in `expr/nodes/cast.py`.
+"""Casts, fields of structs, items of lists, and JSON on arrays, by `expr/nodes/conversion.py`.
 
 Casts from text match a regular expression for what is well formed, then compute the parts. What is not well
 formed is replaced before Arrow parses it, because Arrow would refuse the whole batch.
@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock import expr as nodes
+from penstock.errors import RowFailure
 from penstock.expr import compute as pc
-from penstock.expr.arrow.arithmetic import to_integer
 from penstock.expr.arrow.columnar_value import (
     ColumnarValue,
     Mask,
@@ -20,14 +21,21 @@ from penstock.expr.arrow.columnar_value import (
     fail_unless,
     from_numbers,
 )
-from penstock.expr.arrow.time import DAY, first_day_of, scale_to_micros
-from penstock.expr.nodes.cast import Cast
+from penstock.expr.arrow.numbers import to_integer
+from penstock.expr.arrow.text_and_time import first_day_of, scale_to_micros
+from penstock.expr.nodes.conversion import (
+    FIRST_DAY,
+    FLOAT_TEXT,
+    INTEGER_TEXT,
+    LAST_DAY,
+    extract_json,
+    parse_path,
+)
+from penstock.expr.nodes.text_and_time import DAY
 from penstock.expr.program import Function, Instruction, Rules
-from penstock.expr.values import numbers_of
+from penstock.expr.values import from_plain, numbers_of
 
-FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
-_INT = r"\A[+-]?[0-9]+\z"
-_FLOAT = r"\A(?:[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity)\z"
+_INT, _FLOAT = rf"\A{INTEGER_TEXT}\z", rf"\A(?:{FLOAT_TEXT})\z"
 _DATE = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
 _CLOCK = (
     r"[T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
@@ -36,7 +44,7 @@ _CLOCK = (
 _LARGEST = {False: "9223372036854775807", True: "9223372036854775808"}
 
 
-def _cast(node: Cast, out: Instruction) -> Function:
+def _cast(node: nodes.Cast, out: Instruction) -> Function:
     source, wanted = out.operands[0], out.type
     if source == wanted:
         return lambda array: array
@@ -179,4 +187,54 @@ def _text(parts: pa.StructArray, name: str) -> pa.StringArray:
     return pc.fill_null(pc.struct_field(parts, name), "")
 
 
-RULES: Rules = {Cast: _cast}
+def _field(node: nodes.Field, out: Instruction) -> Function:
+    place = out.operands[0].get_field_index(node.name)
+    return lambda structs: pc.struct_field(structs, [place])
+
+
+def _list_item(node: nodes.ListItem, out: Instruction) -> Function:
+    def item(lists: pa.ListArray) -> pa.Array:
+        offsets = lists.offsets.to_numpy()
+        starts, ends = offsets[:-1].astype(np.int64), offsets[1:].astype(np.int64)
+        places = (starts if node.index >= 0 else ends) + node.index
+        missing = (places < starts) | (places >= ends) | lists.is_null().to_numpy(zero_copy_only=False)
+        return lists.values.take(pa.array(np.where(missing, 0, places), mask=missing))
+
+    return item
+
+
+def _json(node: nodes.JsonValue, out: Instruction) -> Function:
+    steps = parse_path(node.path)
+
+    def extract(text: pa.Array) -> ColumnarValue:
+        encoded = text.dictionary_encode()
+        values, failed = _extract_distinct(encoded.dictionary, steps, out.type)
+        flags = pa.array(failed, pa.bool_()).take(encoded.indices)
+        return ColumnarValue(values.take(encoded.indices), pc.fill_null(flags, False))
+
+    return extract
+
+
+def _extract_distinct(
+    texts: pa.Array, steps: tuple[str | int, ...], type: pa.DataType
+) -> tuple[pa.Array, list[bool]]:
+    """Applies the rule for one text to each distinct text: Arrow has no kernel that reads JSON per row."""
+    values: list[object] = []
+    failed: list[bool] = []
+    for text in texts.to_pylist():
+        try:
+            values.append(extract_json(text, steps, type))
+            failed.append(False)
+        except RowFailure:
+            values.append(None)
+            failed.append(True)
+    return from_plain(values, type), failed
+
+
+RULES: Rules = {
+    nodes.Cast: _cast,
+    nodes.Field: _field,
+    nodes.ListLength: lambda node, out: lambda lists: pc.list_value_length(lists).cast(pa.int64()),
+    nodes.ListItem: _list_item,
+    nodes.JsonValue: _json,
+}

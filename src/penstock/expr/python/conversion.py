@@ -1,4 +1,4 @@
-"""Casts in plain Python, by the rules listed in `expr/nodes/cast.py`."""
+"""Casts, fields of structs, items of lists, and JSON in plain Python, by `expr/nodes/conversion.py`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock import expr as nodes
 from penstock.errors import RowFailure
-from penstock.expr.nodes.cast import Cast
-from penstock.expr.program import Function, Instruction, Rules
-from penstock.expr.python.arithmetic import check_range
-from penstock.expr.python.time import DAY, calendar
-from penstock.expr.signature import is_numeric
+from penstock.expr.nodes.conversion import FLOAT_TEXT, INTEGER_TEXT, extract_json, parse_path
+from penstock.expr.nodes.text_and_time import DAY
+from penstock.expr.program import Function, Instruction, Rules, is_numeric
+from penstock.expr.python.numbers import check_range
+from penstock.expr.python.text_and_time import calendar
 from penstock.expr.values import WIDE, days_of, type_name
 
-_INT = re.compile(r"[+-]?[0-9]+")
-_FLOAT = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|[+-]?Infinity")
+_INT, _FLOAT = re.compile(INTEGER_TEXT), re.compile(FLOAT_TEXT)
 _DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _MOMENT = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
@@ -28,7 +28,7 @@ _MOMENT = re.compile(
 )
 
 
-def _cast(node: Cast, out: Instruction) -> Function:
+def _cast(node: nodes.Cast, out: Instruction) -> Function:
     source, wanted = out.operands[0], out.type
     if source == wanted:
         return lambda value: value
@@ -146,4 +146,20 @@ _FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Function], ...] = (
     (kind.is_binary, lambda text, _: text.encode()),
 )
 
-RULES: Rules = {Cast: _cast}
+
+def _json(node: nodes.JsonValue, out: Instruction) -> Function:
+    steps = parse_path(node.path)
+    return lambda text: extract_json(text, steps, node.type)
+
+
+def _list_item(node: nodes.ListItem, out: Instruction) -> Function:
+    return lambda items: items[node.index] if -len(items) <= node.index < len(items) else None
+
+
+RULES: Rules = {
+    nodes.Cast: _cast,
+    nodes.Field: lambda node, out: lambda struct: struct[node.name],
+    nodes.ListLength: lambda node, out: len,
+    nodes.ListItem: _list_item,
+    nodes.JsonValue: _json,
+}

@@ -1,4 +1,4 @@
-"""Arithmetic in the JVM: `try_` forms for what can overflow, plain operators for what cannot.
+"""Arithmetic in the JVM: `try_` forms for what can overflow, plain operators for what cannot; and the hash.
 
 Spark's `%` and `div` round towards zero, and raise for a zero divisor under ANSI rules; here they are put
 right for negative numbers and guarded. A literal divisor that is not zero needs no guard and no flag.
@@ -12,46 +12,29 @@ import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions.columns import literal
-from penstock.engines.spark.expressions.spark_value import (
+from penstock import expr as nodes
+from penstock.engines.spark.expressions.columns import (
     Inputs,
-    Rules,
     SparkValue,
     fail_where,
     fail_where_null,
+    literal,
 )
 from penstock.engines.spark.types import spark_type
-from penstock.expr import (
-    Absolute,
-    Add,
-    Ceil,
-    Divide,
-    Floor,
-    FloorDivide,
-    Modulo,
-    Multiply,
-    Negate,
-    Node,
-    Power,
-    Round,
-    Sqrt,
-    Subtract,
-)
-from penstock.expr.program import Instruction
+from penstock.expr.program import Instruction, Rules
 from penstock.expr.values import integer_range
 
-COPIES: dict[type[Node], int] = {FloorDivide: 20, Modulo: 8, Power: 3, Floor: 3, Ceil: 3, Round: 3}
 _WHOLE = 2.0**52  # a float this large has no fraction
 
 
-def _add(node: Add, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _add(node: nodes.Add, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if kind.is_floating(out.type):
         return a.value + b.value
     return fail_where_null(F.try_add(a.value, b.value), a, b)
 
 
-def _subtract(node: Subtract, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _subtract(node: nodes.Subtract, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if kind.is_floating(out.type):
         return a.value - b.value
@@ -60,21 +43,21 @@ def _subtract(node: Subtract, out: Instruction, inputs: Inputs) -> SparkValue | 
     return fail_where_null(F.try_subtract(a.value, b.value), a, b)
 
 
-def _multiply(node: Multiply, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _multiply(node: nodes.Multiply, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if kind.is_floating(out.type):
         return a.value * b.value
     return fail_where_null(F.try_multiply(a.value, b.value), a, b)
 
 
-def _divide(node: Divide, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _divide(node: nodes.Divide, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if _is_safe(b):
         return a.value / b.value
     return fail_where(b.value == 0, a.value / b.value, a, b)
 
 
-def _floor_divide(node: FloorDivide, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _floor_divide(node: nodes.FloorDivide, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if kind.is_floating(out.type):
         quotient = _float_quotient(a.value, b.value)
@@ -86,7 +69,7 @@ def _floor_divide(node: FloorDivide, out: Instruction, inputs: Inputs) -> SparkV
     return fail_where((b.value == 0) | ((b.value == -1) & (a.value == least)), quotient, a, b)
 
 
-def _modulo(node: Modulo, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _modulo(node: nodes.Modulo, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     a, b = inputs
     if kind.is_floating(out.type):
         rest = _float_rest(a.value, b.value)
@@ -97,7 +80,7 @@ def _modulo(node: Modulo, out: Instruction, inputs: Inputs) -> SparkValue | Colu
     return rest if _is_safe(b) else fail_where(b.value == 0, rest, a, b)
 
 
-def _power(node: Power, out: Instruction, inputs: Inputs) -> Column:
+def _power(node: nodes.Power, out: Instruction, inputs: Inputs) -> Column:
     a, b = inputs
     power = F.pow(a.value, b.value)
     if (b.is_constant and math.isfinite(b.constant)) or (a.is_constant and abs(a.constant) != 1):
@@ -108,20 +91,20 @@ def _power(node: Power, out: Instruction, inputs: Inputs) -> Column:
     return F.when(one & b.value.isNotNull(), F.lit(1.0)).otherwise(power)
 
 
-def _negate(node: Negate, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _negate(node: nodes.Negate, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     if kind.is_floating(out.type):
         return -inputs[0].value
     return fail_where_null(F.try_subtract(literal(0, out.type), inputs[0].value), *inputs)
 
 
-def _absolute(node: Absolute, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _absolute(node: nodes.Absolute, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     if kind.is_floating(out.type):
         return F.abs(inputs[0].value)
     least = literal(integer_range(out.type)[0], out.type)
     return fail_where(inputs[0].value == least, F.abs(inputs[0].value), *inputs)
 
 
-def _round(node: Round, out: Instruction, inputs: Inputs) -> Column:
+def _round(node: nodes.Round, out: Instruction, inputs: Inputs) -> Column:
     number = inputs[0].value
     if kind.is_signed_integer(out.type):
         return number
@@ -178,17 +161,18 @@ def _float_quotient(a: Column, b: Column) -> Column:
 
 
 RULES: Rules = {
-    Add: _add,
-    Subtract: _subtract,
-    Multiply: _multiply,
-    Divide: _divide,
-    FloorDivide: _floor_divide,
-    Modulo: _modulo,
-    Power: _power,
-    Negate: _negate,
-    Absolute: _absolute,
-    Floor: lambda node, out, inputs: _in_double(floor(inputs[0].value.cast("double")), out, inputs),
-    Ceil: lambda node, out, inputs: _in_double(-floor(-inputs[0].value.cast("double")), out, inputs),
-    Sqrt: lambda node, out, inputs: F.sqrt(inputs[0].value),
-    Round: _round,
+    nodes.Add: _add,
+    nodes.Subtract: _subtract,
+    nodes.Multiply: _multiply,
+    nodes.Divide: _divide,
+    nodes.FloorDivide: _floor_divide,
+    nodes.Modulo: _modulo,
+    nodes.Power: _power,
+    nodes.Negate: _negate,
+    nodes.Absolute: _absolute,
+    nodes.Floor: lambda node, out, inputs: _in_double(floor(inputs[0].value.cast("double")), out, inputs),
+    nodes.Ceil: lambda node, out, inputs: _in_double(-floor(-inputs[0].value.cast("double")), out, inputs),
+    nodes.Sqrt: lambda node, out, inputs: F.sqrt(inputs[0].value),
+    nodes.Round: _round,
+    nodes.Hash: lambda node, out, inputs: F.xxhash64(*(value.value for value in inputs)),
 }

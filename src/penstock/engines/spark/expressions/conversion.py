@@ -1,8 +1,11 @@
-"""Casts in the JVM, by the rules listed in `expr/nodes/cast.py`.
+"""Casts, fields of structs and items of lists in the JVM, by `expr/nodes/conversion.py`; JSON in a worker.
 
 Casts from text match a regular expression for what is well formed, then Spark parses it. Spark alone would
 trim, and read more forms than the other engines. The patterns say all but the length of months, which Spark
 knows, so that nothing it parses can be misread.
+
+JSON is read by the same function as on the other engines: Spark's own readers take what JSON forbids (a
+repeated key, text after the end) and turn what does not fit into null.
 """
 
 from __future__ import annotations
@@ -11,27 +14,19 @@ import pyarrow as pa
 import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField, StructType
 
-from penstock.engines.spark.expressions.spark_value import (
-    Inputs,
-    Rules,
-    SparkValue,
-    fail_where,
-    fail_where_null,
-)
-from penstock.engines.spark.expressions.string import ascii_lower
-from penstock.engines.spark.expressions.time import timestamp_after
+from penstock import expr as nodes
+from penstock.engines.spark.expressions.columns import Inputs, SparkValue, fail_where, fail_where_null
+from penstock.engines.spark.expressions.text_and_time import ascii_lower, timestamp_after
 from penstock.engines.spark.types import spark_type
-from penstock.expr import Cast, Node
-from penstock.expr.nodes.time import UNITS
-from penstock.expr.program import Instruction
+from penstock.expr.nodes.conversion import FIRST_DAY, FLOAT_TEXT, INTEGER_TEXT, LAST_DAY
+from penstock.expr.nodes.text_and_time import DAY
+from penstock.expr.program import Instruction, Rules
 from penstock.expr.values import integer_range
 
-COPIES: dict[type[Node], int] = {Cast: 4}
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
 _CAST_MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-_INT = r"\A[+-]?[0-9]+\z"
-_FLOAT = r"\A(?:[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity)\z"
+_INT, _FLOAT = rf"\A{INTEGER_TEXT}\z", rf"\A(?:{FLOAT_TEXT})\z"
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
 _CLOCK = rf"[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:\.[0-9]{{1,9}})?)?"
@@ -39,7 +34,7 @@ _ZONE = rf"([+-])({_HOUR}):({_SIXTY})\z"
 _MOMENT = rf"\A{_DAY}(?:{_CLOCK}(?:Z|[+-]{_HOUR}:{_SIXTY})?)?\z"
 
 
-def _cast(node: Cast, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+def _cast(node: nodes.Cast, out: Instruction, inputs: Inputs) -> SparkValue | Column:
     source, wanted = out.operands[0], out.type
     if source == wanted:
         return inputs[0].value
@@ -78,11 +73,9 @@ def _from_time(time: SparkValue, source: pa.DataType, wanted: pa.DataType) -> Sp
     if kind.is_date32(wanted):
         return time.value.cast("date")
     if kind.is_timestamp(wanted):
-        return timestamp_after(SparkValue(F.unix_date(time.value), constant=time.constant), UNITS["d"])
+        return timestamp_after(SparkValue(F.unix_date(time.value), constant=time.constant), DAY)
     day = time.value.cast("date")
-    four_digits = day.between(
-        F.date_from_unix_date(F.lit(_FIRST_DAY)), F.date_from_unix_date(F.lit(_LAST_DAY))
-    )
+    four_digits = day.between(F.date_from_unix_date(F.lit(FIRST_DAY)), F.date_from_unix_date(F.lit(LAST_DAY)))
     text = time.value.cast("string") if kind.is_date32(source) else F.date_format(time.value, _CAST_MOMENT)
     return fail_where(~four_digits, text, time)
 
@@ -122,6 +115,38 @@ def _number(text: Column, group: int) -> Column:
     return F.concat(F.lit("0"), F.regexp_extract(text, _ZONE, group)).cast("long")
 
 
+def _list_item(node: nodes.ListItem, out: Instruction, inputs: Inputs) -> Column:
+    if node.index >= 0:
+        return F.get(inputs[0].value, F.lit(node.index))
+    return F.try_element_at(inputs[0].value, F.lit(node.index))
+
+
+def _json(node: nodes.JsonValue, out: Instruction, inputs: Inputs) -> SparkValue:
+    value = _json_reader(node.path, out.type)(inputs[0].value)
+    return SparkValue(value.getField("value"), value.getField("failed"))
+
+
+def _json_reader(path: str, type: pa.DataType) -> Column:
+    """Returns a function of a text column that gives (value, failed), by the rule in `expr/nodes`."""
+    returned = StructType(
+        [StructField("value", spark_type(type)), StructField("failed", BooleanType(), nullable=False)]
+    )
+
+    def read(texts: pa.Array) -> pa.Array:
+        value = nodes.lower_arrow(nodes.col("text").json(path, type), pa.schema({"text": pa.string()}))(
+            pa.RecordBatch.from_arrays([texts.cast(pa.string())], ["text"])
+        )
+        failed = pa.repeat(False, len(texts)) if value.failed is None else value.failed
+        fields = [pa.field("value", type), pa.field("failed", pa.bool_(), nullable=False)]
+        return pa.StructArray.from_arrays([value.values, failed], fields=fields)
+
+    return F.arrow_udf(read, returned)
+
+
 RULES: Rules = {
-    Cast: _cast,
+    nodes.Cast: _cast,
+    nodes.Field: lambda node, out, inputs: inputs[0].value.getField(node.name),
+    nodes.ListLength: lambda node, out, inputs: F.array_size(inputs[0].value).cast("long"),
+    nodes.ListItem: _list_item,
+    nodes.JsonValue: _json,
 }

@@ -1,0 +1,229 @@
+"""Arithmetic and the hash on arrays.
+
+Integers are computed with a check for overflow, floats by IEEE 754. Integers of up to 32 bits are computed in
+64, where they cannot overflow, and then checked for range.
+
+The hash is XXH64, written out in NumPy for four and eight bytes, the library for text. It is defined by its
+specification (xxhash.com); for inputs below 32 bytes it is one round per eight or four bytes, starting from
+the seed, and a final mix. Text is hashed once per distinct (seed, text).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as kind
+import xxhash
+
+from penstock import expr as nodes
+from penstock.expr import compute as pc
+from penstock.expr.arrow.columnar_value import ColumnarValue, Mask, Numbers, from_numbers
+from penstock.expr.nodes.numbers import SEED
+from penstock.expr.program import Function, Instruction, Rules
+from penstock.expr.values import integer_range, numbers_of, valid_in
+
+CheckedOperation = Callable[[Numbers, Numbers], tuple[Numbers, Mask]]
+Words = npt.NDArray[np.uint64]
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+
+
+def _round(node: nodes.Round, out: Instruction) -> Function:
+    if kind.is_signed_integer(out.type):
+        return _identity
+    scale = 10.0**node.digits
+
+    def round_to_digits(array: pa.Array) -> ColumnarValue:
+        numbers = numbers_of(array)
+        with np.errstate(all="ignore"):
+            scaled = numbers * scale
+            # A float of 2**52 or more is whole already, and one that overflows has no decimals to lose.
+            values = np.where(np.abs(scaled) < 2.0**52, np.rint(scaled) / scale, numbers)
+        return from_numbers(values, out.type, [array])
+
+    return round_to_digits
+
+
+def add_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
+    """Returns the sum, and where it overflows int64: there its sign is that of neither operand."""
+    total = a + b
+    return total, ((a ^ total) & (b ^ total)) < 0
+
+
+def multiply_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
+    """Returns the product, and where it overflows int64; only large products are tested by division."""
+    product = a * b
+    large = np.abs(a.astype(np.float64) * b.astype(np.float64)) >= 2.0**62
+    overflowed = np.zeros(len(product), dtype=np.bool_)
+    if large.any():
+        x, y, xy = a[large], b[large], product[large]  # a large product has no zero operand
+        overflowed[large] = (xy // y != x) | ((y == -1) & (x == np.iinfo(np.int64).min))
+    return product, overflowed
+
+
+def to_integer(array: pa.Array, wanted: pa.DataType) -> ColumnarValue:
+    """Returns numbers as integers, rounded to zero; NaN, infinity and what is out of range fail."""
+    low, high = integer_range(wanted)
+    numbers = numbers_of(array)
+    if kind.is_floating(array.type):
+        numbers = numbers.astype(np.float64)
+        with np.errstate(all="ignore"):
+            # Compared before truncation; high + 1 is a power of two and exact, high of int64 is not.
+            is_high_enough = numbers > low - 1.0 if wanted.bit_width < 64 else numbers >= low
+            failed = ~(is_high_enough & (numbers < high + 1.0))
+        return from_numbers(np.where(failed, 0, numbers).astype(np.int64), wanted, [array], failed)
+    return from_numbers(numbers, wanted, [array], (numbers < low) | (numbers > high))
+
+
+def _subtract_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
+    rest = a - b
+    return rest, ((a ^ b) & (a ^ rest)) < 0
+
+
+def _floor_divide_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
+    left = (b == 0) | ((b == -1) & (a == np.iinfo(np.int64).min))
+    return a // np.where(left, 1, b), left
+
+
+def _divide(operation: Function, left: pa.Array, right: pa.Array) -> ColumnarValue:
+    """Divides numbers of one type; the only failure is a zero divisor."""
+    divisor = numbers_of(right)
+    zero = divisor == 0
+    with np.errstate(all="ignore"):
+        values = operation(numbers_of(left), np.where(zero, divisor.dtype.type(1), divisor))
+    return from_numbers(values, left.type, [left, right], zero)
+
+
+_CHECKED: dict[type[nodes.Node], tuple[Function, CheckedOperation]] = {
+    nodes.Add: (pc.add, add_checked),
+    nodes.Subtract: (pc.subtract, _subtract_checked),
+    nodes.Multiply: (pc.multiply, multiply_checked),
+    nodes.FloorDivide: (partial(_divide, np.floor_divide), _floor_divide_checked),
+}
+"""For floats and for integers."""
+
+
+def _compute_checked(node: nodes.Node, out: Instruction) -> Function:
+    float_kernel, operation = _CHECKED[type(node)]
+    if kind.is_floating(out.type):
+        return float_kernel
+    low, high = integer_range(out.type)
+
+    def compute(left: pa.Array, right: pa.Array) -> ColumnarValue:
+        a, b = (numbers_of(array).astype(np.int64, copy=False) for array in (left, right))
+        with np.errstate(all="ignore"):
+            values, failed = operation(a, b)
+        if out.type.bit_width < 64:
+            failed |= (values < low) | (values > high)
+        return from_numbers(values, out.type, [left, right], failed)
+
+    return compute
+
+
+def _without_least(
+    float_kernel: Function, operation: Callable[[Numbers], Numbers], type: pa.DataType
+) -> Function:
+    """Returns the kernel for floats, and for integers the operation, which has no value for the least one."""
+    if kind.is_floating(type):
+        return float_kernel
+    least, _ = integer_range(type)
+
+    def compute(array: pa.Array) -> ColumnarValue:
+        numbers = numbers_of(array)
+        return from_numbers(operation(numbers), type, [array], numbers == least)
+
+    return compute
+
+
+def _identity(array: pa.Array) -> pa.Array:
+    return array
+
+
+def _hash(node: nodes.Hash, out: Instruction) -> Function:
+    def hash_columns(*arrays: pa.Array) -> pa.Array:
+        state = np.full(len(arrays[0]), SEED, dtype=np.uint64)
+        for array in arrays:
+            valid = valid_in(array)
+            state = np.where(valid, _hash_column(state, array), state)
+        return from_numbers(state.view(np.int64), out.type, []).values
+
+    return hash_columns
+
+
+def _hash_column(seeds: Words, array: pa.Array) -> Words:
+    if kind.is_string(array.type) or kind.is_binary(array.type):
+        return _hash_texts(seeds, array)
+    values = numbers_of(array)
+    if kind.is_floating(array.type):
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
+            values = np.where(np.isnan(values), np.nan, values + values.dtype.type(0))  # one NaN, one zero
+    if values.dtype.itemsize == 8:
+        return _hash_eight_bytes(seeds, values.view(np.uint64))
+    if values.dtype != np.float32:
+        values = values.astype(np.int32)  # small integers and bool, with their sign
+    return _hash_four_bytes(seeds, values.view(np.uint32).astype(np.uint64))
+
+
+def _hash_eight_bytes(seeds: Words, values: Words) -> Words:
+    with np.errstate(over="ignore"):
+        state = seeds + _P5 + np.uint64(8)
+        state ^= _rotate(values * _P2, 31) * _P1
+        return _mix(_rotate(state, 27) * _P1 + _P4)
+
+
+def _hash_four_bytes(seeds: Words, values: Words) -> Words:
+    with np.errstate(over="ignore"):
+        state = seeds + _P5 + np.uint64(4)
+        state ^= values * _P1
+        return _mix(_rotate(state, 23) * _P2 + _P3)
+
+
+def _rotate(words: Words, bits: int) -> Words:
+    return (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+
+
+def _mix(state: Words) -> Words:
+    state = (state ^ (state >> np.uint64(33))) * _P2
+    state = (state ^ (state >> np.uint64(29))) * _P3
+    return state ^ (state >> np.uint64(32))
+
+
+def _hash_texts(seeds: Words, array: pa.Array) -> Words:
+    encoded = array.dictionary_encode()
+    texts = [text.encode() if isinstance(text, str) else text for text in encoded.dictionary.to_pylist()]
+    if not texts:
+        return seeds
+    codes = numbers_of(encoded.indices).astype(np.int64)
+    if (seeds == seeds[0]).all():  # nothing was hashed before, so sorting the seeds is needless
+        return np.array([xxhash.xxh64_intdigest(text, int(seeds[0])) for text in texts], dtype=np.uint64)[
+            codes
+        ]
+    different, seed_codes = np.unique(seeds, return_inverse=True)
+    pairs, places = np.unique(seed_codes * len(texts) + codes, return_inverse=True)
+    digests = [
+        xxhash.xxh64_intdigest(texts[p % len(texts)], int(different[p // len(texts)])) for p in pairs.tolist()
+    ]
+    return np.array(digests, dtype=np.uint64)[places]
+
+
+RULES: Rules = {
+    **dict.fromkeys(_CHECKED, _compute_checked),
+    nodes.Divide: lambda node, out: partial(_divide, np.divide),
+    nodes.Modulo: lambda node, out: partial(_divide, np.remainder),
+    nodes.Power: lambda node, out: pc.power,
+    nodes.Negate: lambda node, out: _without_least(pc.negate, np.negative, out.type),
+    nodes.Absolute: lambda node, out: _without_least(pc.abs, np.abs, out.type),
+    nodes.Floor: lambda node, out: pc.floor if kind.is_floating(out.type) else _identity,
+    nodes.Ceil: lambda node, out: pc.ceil if kind.is_floating(out.type) else _identity,
+    nodes.Sqrt: lambda node, out: pc.sqrt,
+    nodes.Round: _round,
+    nodes.Hash: _hash,
+}

@@ -1,0 +1,325 @@
+"""Comparison, logic, null tests and choices.
+
+Comparison is in one total order per type: NaN equals NaN and is greater than all, -0.0 equals 0.0. Text is
+ordered by code points and binary by bytes. Values of different kinds cannot be compared.
+
+The other nodes say themselves what comes of nulls and failures:
+
+- `when(condition).then(value).when(…).then(…).otherwise(value)`: conditions are tested in order; a null one
+  does not hold. Only the conditions tested and the value taken can fail the row. Without `otherwise` the
+  default is null.
+- `coalesce` and `fill_null` take the first value that is not null; what comes after it cannot fail the row. A
+  failure before it does.
+- `&`, `|` and `~` are three-valued: `False & null` is False, `True | null` is True, else null stays null.
+  Failures are treated in the same way: `False & failed` is False in either order, `True | failed` is True.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.types as kind
+
+from penstock.errors import SchemaError
+from penstock.expr.node import Expr, InputHandling, Node
+from penstock.expr.nodes.forms import (
+    BinaryOperator,
+    FunctionCall,
+    Literal,
+    MethodCall,
+    UnaryOperator,
+    lit,
+    to_expr,
+)
+from penstock.expr.program import BOOL, Instruction, Requirement, Signature, common_type, is_comparable
+from penstock.frozen import dataclass
+
+_ORDER = Requirement(is_comparable, "values with an order", "compare one of its fields, or its length")
+_ONE_TYPE_HINT = "cast one of them, so that all have one type"
+_LOGIC_HINT = '& | ~ bind more tightly than == < >; write (col("a") > 1) & (col("b") > 2)'
+
+
+class Comparison(BinaryOperator):
+    """Two operands of one kind and an operator between them."""
+
+    precedence = 1
+    groups = ""
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Convert both operands to their common type; the result is a boolean."""
+        return _compare(self, operands)
+
+
+class Equal(Comparison):
+    """Whether both are equal."""
+
+    operator = "=="
+
+
+class NotEqual(Comparison):
+    """Whether they differ."""
+
+    operator = "!="
+
+
+class Less(Comparison):
+    """Whether left comes before right."""
+
+    operator = "<"
+
+
+class LessEqual(Comparison):
+    """Whether left does not come after right."""
+
+    operator = "<="
+
+
+class Greater(Comparison):
+    """Whether left comes after right."""
+
+    operator = ">"
+
+
+class GreaterEqual(Comparison):
+    """Whether left does not come before right."""
+
+    operator = ">="
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Between(MethodCall):
+    """Whether low <= value <= high; null if any of the three is null."""
+
+    low: Expr
+    high: Expr
+    method = "between"
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Convert all three to their common type; the result is a boolean."""
+        return _compare(self, operands)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class IsIn(MethodCall):
+    """Whether the value equals one of the literals; null for null."""
+
+    values: tuple[Literal, ...]
+    method = "is_in"
+
+    def children(self) -> tuple[Node, ...]:
+        """Return the value only, because the literals are not computed for every row."""
+        return (self.child,)
+
+    def own_fields(self) -> tuple[str, ...]:
+        """Return the literals."""
+        return tuple(value.text(()) for value in self.values)
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Convert the value to the common type of itself and all literals."""
+        literals = [Instruction(literal, (), (), literal.type) for literal in self.values]
+        return Signature(_compare(self, (*operands, *literals)).operands[:1], BOOL)
+
+    def arguments(self, *texts: str) -> str:
+        """Return the literals as a list."""
+        return f"[{', '.join(self.own_fields())}]"
+
+
+def to_literals(values: Iterable[object]) -> tuple[Literal, ...]:
+    """Return the literals of `is_in`; refuse null, because nothing equals it."""
+    if isinstance(values, str | bytes | Expr) or not isinstance(values, Iterable):
+        raise SchemaError(f"is_in needs a list, not {values!r}", hint=f"write .is_in([{values!r}])")
+    return tuple(_is_in_value(to_expr(value)) for value in values)
+
+
+def _is_in_value(value: Expr) -> Literal:
+    if not isinstance(value, Literal):
+        raise SchemaError(
+            f"is_in needs plain values, not {value}", hint=f"compare with == {value}, joined by |"
+        )
+    if value.value is None:
+        raise SchemaError(
+            "is_in cannot look for None", hint='write col("a").is_in([...]) | col("a").is_null()'
+        )
+    return value
+
+
+def _compare(node: Expr, operands: tuple[Instruction, ...]) -> Signature:
+    _ORDER.check(node, operands)
+    return Signature((common_type(node, operands, _hint),) * len(operands), BOOL)
+
+
+def _hint(types: list[pa.DataType]) -> str:
+    if any(kind.is_timestamp(t) for t in types):
+        if any(kind.is_string(t) for t in types):
+            return 'compare with datetime(2024, 5, 1), or make a time of text with .cast("timestamp")'
+        if any(kind.is_date32(t) for t in types):
+            return 'compare with datetime(2024, 5, 1), or cast: .cast("timestamp"), .cast("date")'
+        if all(kind.is_timestamp(t) for t in types):
+            return 'give both a zone: .cast("timestamp[us, UTC]")'
+    if any(kind.is_boolean(t) for t in types):
+        return "compare with True or False, or use the condition by itself"
+    return 'cast one of them, for example .cast("int64") or .cast("string")'
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Case(Expr):
+    """The value beside the first condition that holds, else the default."""
+
+    conditions: tuple[Expr, ...]
+    values: tuple[Expr, ...]
+    default: Expr
+    input_handling = InputHandling.FAILURES
+    requirement = Requirement(kind.is_boolean, "conditions", 'compare it with something: when(col("a") > 0)')
+
+    def when(self, condition: object) -> When:
+        """Add a condition, which counts if none before it holds."""
+        return When(to_expr(condition), self)
+
+    def otherwise(self, value: object) -> Case:
+        """Set the value for rows where no condition holds."""
+        return Case(self.conditions, self.values, to_expr(value))
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Conditions are true or false; all values meet on one type."""
+        conditions, values = operands[: len(self.conditions)], operands[len(self.conditions) :]
+        self.requirement.check(self, conditions)
+        met = common_type(self, values, "cast one of the values, so that all have one type")
+        return Signature((BOOL,) * len(conditions) + (met,) * len(values), met)
+
+    def text(self, parts: tuple[str, ...]) -> str:
+        """Return the source text, such as `when(col("a") > 1).then("big").otherwise("small")`."""
+        count = len(self.conditions)
+        pairs = zip(parts[:count], parts[count : 2 * count], strict=True)
+        chain = ".".join(f"when({condition}).then({value})" for condition, value in pairs)
+        return f"{chain}.otherwise({parts[-1]})"
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A condition that still lacks its value: only `then` is possible."""
+
+    condition: Expr
+    before: Case | None = None
+
+    def then(self, value: object) -> Case:
+        """Set the value for rows where the condition holds."""
+        if self.before is None:
+            return Case((self.condition,), (to_expr(value),), lit(None))
+        before = self.before
+        return Case((*before.conditions, self.condition), (*before.values, to_expr(value)), before.default)
+
+
+def when(condition: object) -> When:
+    """Begin a choice.
+
+    >>> from penstock.expr import col
+    >>> when(col("a") > 1).then("big").otherwise("small")
+    when(col("a") > 1).then("big").otherwise("small")
+    """
+    return When(to_expr(condition))
+
+
+class NullTest(MethodCall):
+    """A question about one value of any type."""
+
+    input_handling = InputHandling.NULLS
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Accept any type; the result is a boolean."""
+        if kind.is_null(operands[0].type):
+            common_type(self, operands, _ONE_TYPE_HINT)
+        return Signature((operands[0].type,), BOOL)
+
+
+class IsNull(NullTest):
+    """Whether the value is null."""
+
+    method = "is_null"
+
+
+class IsNotNull(NullTest):
+    """Whether the value is not null."""
+
+    method = "is_not_null"
+
+
+class IsNan(NullTest):
+    """Whether the value is NaN; null for null."""
+
+    method = "is_nan"
+    input_handling = InputHandling.STRICT
+    requirement = Requirement(kind.is_floating, "a float", "only floats can be NaN; use .is_null()")
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Require a float; the result is a boolean."""
+        self.requirement.check(self, operands)
+        return NullTest.signature(self, operands)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FillNull(MethodCall):
+    """The value, or the other where it is null."""
+
+    other: Expr
+    method = "fill_null"
+    input_handling = InputHandling.FAILURES
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Convert both to their common type."""
+        met = common_type(self, operands, _ONE_TYPE_HINT)
+        return Signature((met, met), met)
+
+
+class Coalesce(FunctionCall):
+    """The first value that is not null."""
+
+    function = "coalesce"
+    input_handling = InputHandling.FAILURES
+
+    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
+        """Convert all to their common type."""
+        met: pa.DataType = common_type(self, operands, _ONE_TYPE_HINT)
+        return Signature((met,) * len(operands), met)
+
+
+def coalesce(*expressions: object) -> Expr:
+    """Return the first of the values that is not null.
+
+    >>> from penstock.expr import col
+    >>> coalesce(col("nick"), col("name"), "nobody")
+    coalesce(col("nick"), col("name"), "nobody")
+    """
+    if not expressions:
+        raise SchemaError("coalesce has nothing to choose from", hint='coalesce(col("a"), 0)')
+    return Coalesce(tuple(to_expr(value) for value in expressions))
+
+
+class Logic(BinaryOperator):
+    """Two conditions and & or | between them."""
+
+    input_handling = InputHandling.FAILURES
+    requirement = Requirement(kind.is_boolean, "conditions", _LOGIC_HINT)
+    operand_type = BOOL
+
+
+class And(Logic):
+    """Whether both hold."""
+
+    operator = "&"
+    precedence = 3
+
+
+class Or(Logic):
+    """Whether at least one holds."""
+
+    operator = "|"
+    precedence = 2
+
+
+class Not(UnaryOperator):
+    """Whether it does not hold; null for null."""
+
+    operator = "~"
+    requirement = Requirement(kind.is_boolean, "a condition", _LOGIC_HINT)
+    operand_type = BOOL
