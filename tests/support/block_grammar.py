@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import NamedTuple
 
-from penstock.blocks.operations import Matryoshka, ends_in_sink, last_operator, rmost, seed_pipe
+from penstock.blocks.operations import Matryoshka, end_of, last_operator, rmost, seed_pipe
 from penstock.blocks.terms import A2A, PBB, SBB, Container, Kind, Pipe, Term, is_matryoshka
 from penstock.frozen import dataclass
 
@@ -115,4 +115,5 @@ def last_op(m: Matryoshka) -> Kind | None:
 
 def no_sink(block: PBB) -> bool:
     """noSink: none of the rightmost Matryoshkas is closed by a Sink."""
-    return not any(ends_in_sink(seed_pipe(m)) for m in rmost(block))
+    ends = [end_of(seed_pipe(m)) for m in rmost(block)]
+    return not any(end is not None and end.role is Kind.SNK for end in ends)

@@ -4,16 +4,12 @@
 what runs beside what, what is fused and where rows are shuffled; engines lower it, each in its way.
 """
 
-from penstock.blocks.derivation import Derivation as Derivation
-from penstock.blocks.derivation import DerivationStep as DerivationStep
-from penstock.blocks.derivation import Feedback as Feedback
-from penstock.blocks.derivation import Input as Input
-from penstock.blocks.derivation import Node as Node
+from penstock.blocks.derive import Derivation as Derivation
+from penstock.blocks.derive import DerivationStep as DerivationStep
+from penstock.blocks.derive import Feedback as Feedback
+from penstock.blocks.derive import Input as Input
+from penstock.blocks.derive import Node as Node
 from penstock.blocks.derive import derive as derive
-from penstock.blocks.notation import Counts as Counts
-from penstock.blocks.notation import count as count
-from penstock.blocks.notation import notation as notation
-from penstock.blocks.notation import tree as tree
 from penstock.blocks.operations import Matryoshka as Matryoshka
 from penstock.blocks.operations import Merge as Merge
 from penstock.blocks.operations import Split as Split
@@ -33,6 +29,7 @@ from penstock.blocks.terms import SBB as SBB
 from penstock.blocks.terms import Comb as Comb
 from penstock.blocks.terms import Composition as Composition
 from penstock.blocks.terms import Container as Container
+from penstock.blocks.terms import Counts as Counts
 from penstock.blocks.terms import Distribution as Distribution
 from penstock.blocks.terms import FanOut as FanOut
 from penstock.blocks.terms import Function as Function
@@ -42,4 +39,7 @@ from penstock.blocks.terms import Pipe as Pipe
 from penstock.blocks.terms import Seq as Seq
 from penstock.blocks.terms import Splitting as Splitting
 from penstock.blocks.terms import Term as Term
+from penstock.blocks.terms import count as count
 from penstock.blocks.terms import is_matryoshka as is_matryoshka
+from penstock.blocks.terms import notation as notation
+from penstock.blocks.terms import tree as tree

@@ -11,7 +11,6 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
-from penstock.blocks.derivation import Derivation, DerivationStep, Feedback, Input, Node
 from penstock.blocks.operations import (
     Growth,
     Matryoshka,
@@ -24,10 +23,86 @@ from penstock.blocks.operations import (
     out_card,
     split,
 )
-from penstock.blocks.sites import Site, mergeable, refusal, replace_branches
-from penstock.blocks.terms import Composition, Distribution, Function, Kind, Operator, Seq, Splitting
-from penstock.errors import GraphError, nearest_first
+from penstock.blocks.subterms import Subterm, mergeable, refuse_merge, replace_branches
+from penstock.blocks.terms import (
+    PBB,
+    Composition,
+    Distribution,
+    Function,
+    Kind,
+    Operator,
+    Seq,
+    Splitting,
+    contain,
+)
+from penstock.errors import GraphError, Where, nearest_first
 from penstock.frozen import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An edge of the graph, seen from its reader: which output of which operator it reads.
+
+    `branch` is "out", "late", "errors", or the name of a split's branch or of an output port. A feedback
+    edge enters a control port; it is no part of the term.
+    """
+
+    producer: str
+    branch: str = "out"
+    feedback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An operator in its place in the graph; `chain` asks for fusion with the operator before it."""
+
+    op: Operator
+    inputs: tuple[Input, ...] = ()
+    chain: bool = False
+    where: Where | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DerivationStep:
+    """One step of a derivation: the rule, the operator that it placed, and why or with what."""
+
+    rule: str
+    operator: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.rule:<12} {self.operator}" + (f"  ({self.detail})" if self.detail else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """An edge that runs backwards, into a control port: a note beside the term."""
+
+    producer: str
+    branch: str
+    consumer: str
+
+    def __str__(self) -> str:
+        return f"{self.producer}.{self.branch} feeds back into {self.consumer}"
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """The building blocks of a graph, one term per independent MultiPipe, and the rules applied."""
+
+    terms: tuple[PBB, ...]
+    steps: tuple[DerivationStep, ...]
+    feedback: tuple[Feedback, ...] = ()
+
+    @property
+    def term(self) -> PBB:
+        """Return the whole graph: its one MultiPipe, or a container of them."""
+        return self.terms[0] if len(self.terms) == 1 else contain(*self.terms)
+
+    def __str__(self) -> str:
+        width = len(str(len(self.steps)))
+        lines = [f"{place:>{width}}. {step}" for place, step in enumerate(self.steps, 1)]
+        return "\n".join([*lines, *(f"note: {edge}" for edge in self.feedback)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,36 +114,8 @@ class Edge:
     port: int
 
 
-@dataclass(frozen=True, slots=True)
-class Edges:
-    """Who reads whom, leaving feedback aside."""
-
-    readers: dict[str, list[Edge]]
-    inputs: list[tuple[Input, ...]]  # of each node
-    feedback: tuple[Feedback, ...]
-
-
-def edges_of(nodes: Sequence[Node]) -> Edges:
-    """Return the checked edges of a graph, each producer's in the order of their readers."""
-    by_name = _by_name(nodes)
-    readers: dict[str, list[Edge]] = {name: [] for name in by_name}
-    inputs: list[tuple[Input, ...]] = []
-    feedback: list[Feedback] = []
-    for place, node in enumerate(nodes):
-        for edge in node.inputs:
-            _check_producer(edge, node, by_name)
-            if edge.feedback:
-                feedback.append(Feedback(edge.producer, edge.branch, node.op.name))
-        inputs.append(tuple(edge for edge in node.inputs if not edge.feedback))
-        _check_kind(node, inputs[-1])
-        for port, edge in enumerate(inputs[-1]):
-            readers[edge.producer].append(Edge(edge.branch, place, port))
-    edges = Edges(readers, inputs, tuple(feedback))
-    _check_no_ring(nodes, edges)
-    return edges
-
-
-def _by_name(nodes: Sequence[Node]) -> dict[str, Node]:
+def _check_edges(nodes: Sequence[Node]) -> tuple[dict[str, list[Edge]], list[tuple[Input, ...]]]:
+    """Return who reads whom, in the order of readers, and the inputs of each node, leaving feedback aside."""
     if not nodes:
         raise GraphError(
             "a graph without operators has no building blocks", hint="start with graph.source(...)"
@@ -76,58 +123,53 @@ def _by_name(nodes: Sequence[Node]) -> dict[str, Node]:
     by_name: dict[str, Node] = {}
     for node in nodes:
         if node.op.name in by_name:
-            raise GraphError(
-                f'two steps are named "{node.op.name}"',
-                step=node.op.name,
-                where=node.where,
-                hint="give one of them another name=",
-            )
+            raise _refuse(node, f'two steps are named "{node.op.name}"', "give one of them another name=")
         by_name[node.op.name] = node
-    return by_name
+    readers: dict[str, list[Edge]] = {name: [] for name in by_name}
+    inputs: list[tuple[Input, ...]] = []
+    for place, node in enumerate(nodes):
+        for edge in node.inputs:
+            _check_producer(edge, node, by_name)
+        inputs.append(tuple(edge for edge in node.inputs if not edge.feedback))
+        _check_kind(node, inputs[-1])
+        for port, edge in enumerate(inputs[-1]):
+            readers[edge.producer].append(Edge(edge.branch, place, port))
+    _check_no_ring(nodes, readers, inputs)
+    return readers, inputs
+
+
+def _refuse(node: Node, fact: str, hint: str, detail: str | None = None) -> GraphError:
+    return GraphError(fact, step=node.op.name, where=node.where, detail=detail, hint=hint)
 
 
 def _check_producer(edge: Input, node: Node, by_name: dict[str, Node]) -> None:
-    producer = by_name.get(edge.producer)
+    name, producer = node.op.name, by_name.get(edge.producer)
     if producer is None:
         near = ", ".join(f'"{name}"' for name in nearest_first(edge.producer, by_name)[:5])
-        raise GraphError(
-            f'"{node.op.name}" reads "{edge.producer}", which is no step of this graph',
-            step=node.op.name,
-            where=node.where,
-            hint=f"steps are {near}",
-        )
+        fact = f'"{name}" reads "{edge.producer}", which is no step of this graph'
+        raise _refuse(node, fact, f"steps are {near}")
     if producer.op.kind is Kind.SNK:
-        raise GraphError(
-            f'nothing can follow the sink "{edge.producer}"',
-            step=node.op.name,
-            where=node.where,
-            hint=f'attach "{node.op.name}" to the step before "{edge.producer}"',
-        )
+        hint = f'attach "{name}" to the step before "{edge.producer}"'
+        raise _refuse(node, f'nothing can follow the sink "{edge.producer}"', hint)
 
 
 def _check_kind(node: Node, inputs: tuple[Input, ...]) -> None:
     if inputs and node.op.kind is Kind.SRC:
-        raise GraphError(
-            f'the source "{node.op.name}" reads "{inputs[0].producer}", and a source reads nothing',
-            step=node.op.name,
-            where=node.where,
-            hint="use map, flat_map or process for a step in the middle",
-        )
+        fact = f'the source "{node.op.name}" reads "{inputs[0].producer}", and a source reads nothing'
+        raise _refuse(node, fact, "use map, flat_map or process for a step in the middle")
     if inputs and node.op.distribution is Distribution.NONE:
-        raise GraphError(
-            f'"{node.op.name}" reads rows, and has no distribution',
-            step=node.op.name,
-            where=node.where,
-            hint='use routing="forward"',
-        )
+        fact = f'"{node.op.name}" reads rows, and has no distribution'
+        raise _refuse(node, fact, 'use routing="forward"')
 
 
-def _check_no_ring(nodes: Sequence[Node], edges: Edges) -> None:
+def _check_no_ring(
+    nodes: Sequence[Node], readers: dict[str, list[Edge]], inputs: list[tuple[Input, ...]]
+) -> None:
     """Take away, again and again, what waits for nothing; a ring is what stays."""
-    waiting = [len(inputs) for inputs in edges.inputs]
+    waiting = [len(edges) for edges in inputs]
     ready = deque(place for place, n in enumerate(waiting) if n == 0)
     while ready:
-        for edge in edges.readers[nodes[ready.popleft()].op.name]:
+        for edge in readers[nodes[ready.popleft()].op.name]:
             waiting[edge.consumer] -= 1
             if waiting[edge.consumer] == 0:
                 ready.append(edge.consumer)
@@ -135,12 +177,11 @@ def _check_no_ring(nodes: Sequence[Node], edges: Edges) -> None:
     if stuck:
         first = nodes[stuck[0]]
         names = ", ".join(f'"{nodes[place].op.name}"' for place in stuck[:8])
-        raise GraphError(
+        raise _refuse(
+            first,
             f'"{first.op.name}" waits for its own rows',
-            step=first.op.name,
-            where=first.where,
-            detail=f"in the ring, or behind it: {names}",
-            hint="only a control port may read what comes later: graph.operator(op, control=[pipe])",
+            "only a control port may read what comes later: graph.operator(op, control=[pipe])",
+            f"in the ring, or behind it: {names}",
         )
 
 
@@ -165,75 +206,79 @@ def derive(
 class _Builder:
     """One derivation under way.
 
-    `_ready` holds operators to place and the site they grow on (None: a new one), `_arrived` the ends
+    `_ready` holds operators to place and the subterm they grow on (None: a new one), `_arrived` the ends
     that wait at each merge, `_merges` the merges all of whose ends have arrived.
     """
 
     def __init__(self, nodes: Sequence[Node], splits: Mapping[str, str], composition: Composition) -> None:
         self._nodes, self._splits, self._composition = nodes, splits, composition
-        self._edges = edges_of(nodes)
-        self._root = Site(None, "")
+        self._readers, self._inputs = _check_edges(nodes)
+        self._root = Subterm(None, "")
         self._steps: list[DerivationStep] = []
-        self._ready: list[tuple[int, Site | None]] = []
-        self._arrived: dict[int, dict[int, Site]] = {}
+        self._ready: list[tuple[int, Subterm | None]] = []
+        self._arrived: dict[int, dict[int, Subterm]] = {}
         self._merges: deque[int] = deque()
         self._unread = frozenset(
-            node.op.name
-            for node in nodes
-            if not self._edges.readers[node.op.name] and node.op.kind is not Kind.SNK
+            node.op.name for node in nodes if not self._readers[node.op.name] and node.op.kind is not Kind.SNK
         )
 
     def run(self) -> Derivation:
-        self._ready = [(place, None) for place, inputs in enumerate(self._edges.inputs) if not inputs]
+        self._ready = [(place, None) for place, inputs in enumerate(self._inputs) if not inputs]
         while self._ready or self._merges:
             if self._ready:
-                place, site = heapq.heappop(self._ready)
-                self._grow(place, site)
+                place, subterm = heapq.heappop(self._ready)
+                self._grow(place, subterm)
             else:
                 self._merge_first()
-        terms = tuple(site.term() for _, site in sorted(self._root.branches.items()))
-        return Derivation(terms, tuple(self._steps), self._edges.feedback)
+        terms = tuple(subterm.term() for _, subterm in sorted(self._root.branches.items()))
+        feedback = (
+            Feedback(edge.producer, edge.branch, node.op.name)
+            for node in self._nodes
+            for edge in node.inputs
+            if edge.feedback
+        )
+        return Derivation(terms, tuple(self._steps), tuple(feedback))
 
-    def _grow(self, place: int, site: Site | None) -> None:
+    def _grow(self, place: int, subterm: Subterm | None) -> None:
         """create, add or chain; what a split put at the start of a branch is already there."""
         node = self._nodes[place]
-        if site is None:
-            site = self._root.put(Site(create(node.op), node.op.name), place)
+        if subterm is None:
+            subterm = self._root.put(Subterm(create(node.op), node.op.name), place)
             self._record("create", node.op, _degree(node.op.n))
-        elif site.tip != node.op.name:
-            m = _matryoshka(site)
+        elif subterm.tip != node.op.name:
+            m = _matryoshka(subterm)
             rule = growth(m, node.op, chain=node.chain)
             self._record(rule, node.op, _why(m, node, rule))
             extend = chain if node.chain else add
-            site.m, site.tip = extend(m, node.op, composition=self._composition), node.op.name
-        self._connect_readers(node, site)
+            subterm.m, subterm.tip = extend(m, node.op, composition=self._composition), node.op.name
+        self._connect_readers(node, subterm)
 
-    def _connect_readers(self, node: Node, site: Site) -> None:
+    def _connect_readers(self, node: Node, subterm: Subterm) -> None:
         """Send an operator's rows on: to nobody, to one reader, or through a split to several."""
-        readers = self._edges.readers[node.op.name]
+        readers = self._readers[node.op.name]
         if not readers:
-            site.close()
+            subterm.close()
         elif len(readers) > 1:
-            self._split(node, site, readers)
+            self._split(node, subterm, readers)
         else:
             if node.op.name in self._splits or readers[0].branch != "out":
                 function = self._splitting_function(node, readers)
-                site.m = combine_with_last(_matryoshka(site), Seq(function))
+                subterm.m = combine_with_last(_matryoshka(subterm), Seq(function))
                 self._record("split", node.op, f"one branch is read, so {function} filters")
-            self._arrive(readers[0], site)
+            self._arrive(readers[0], subterm)
 
-    def _arrive(self, edge: Edge, site: Site) -> None:
+    def _arrive(self, edge: Edge, subterm: Subterm) -> None:
         """Connect an end to its reader, which is placed once all its inputs are there."""
-        n_inputs = len(self._edges.inputs[edge.consumer])
+        n_inputs = len(self._inputs[edge.consumer])
         if n_inputs == 1:
-            heapq.heappush(self._ready, (edge.consumer, site))
+            heapq.heappush(self._ready, (edge.consumer, subterm))
             return
         ends = self._arrived.setdefault(edge.consumer, {})
-        ends[edge.port] = site
+        ends[edge.port] = subterm
         if len(ends) == n_inputs:
             self._merges.append(edge.consumer)
 
-    def _split(self, node: Node, site: Site, readers: list[Edge]) -> None:
+    def _split(self, node: Node, subterm: Subterm, readers: list[Edge]) -> None:
         """split: one branch per reader, with a relay where the reader merges several inputs."""
         function = self._splitting_function(node, readers)
         twins = Counter((edge.branch, edge.consumer) for edge in readers)
@@ -243,15 +288,15 @@ class _Builder:
             else self._nodes[edge.consumer].op
             for edge in readers
         ]
-        branching = split(_matryoshka(site), function, ops, composition=self._composition)
+        branching = split(_matryoshka(subterm), function, ops, composition=self._composition)
         self._record("split", node.op, f"{function} to {_join_names([op.name for op in ops])}")
-        site.m = branching.stem
+        subterm.m = branching.stem
         for slot, (edge, op, branch) in enumerate(zip(readers, ops, branching.branches, strict=True)):
             self._record("create", op, "a relay into a merge" if self._merges_inputs(edge) else _degree(op.n))
-            self._arrive(edge, site.put(Site(branch, op.name), slot))
+            self._arrive(edge, subterm.put(Subterm(branch, op.name), slot))
 
     def _merges_inputs(self, edge: Edge) -> bool:
-        return len(self._edges.inputs[edge.consumer]) > 1
+        return len(self._inputs[edge.consumer]) > 1
 
     def _relay(self, node: Node, edge: Edge, numbered: bool) -> Operator:
         """Return the operator of a branch that goes straight from a split into a merge."""
@@ -277,9 +322,10 @@ class _Builder:
                 return
             self._merges.append(place)
         place = min(self._merges)
-        raise refusal(self._nodes[place], [end for _, end in sorted(self._arrived[place].items())])
+        node, ends = self._nodes[place], [end for _, end in sorted(self._arrived[place].items())]
+        raise refuse_merge(ends, node.op.name, node.where)
 
-    def _merge(self, place: int, parent: Site, chosen: list[Site]) -> None:
+    def _merge(self, place: int, parent: Subterm, chosen: list[Subterm]) -> None:
         """merge-ind or merge, in the place of what it merges."""
         node = self._nodes[place]
         merged = merge(
@@ -290,17 +336,17 @@ class _Builder:
         if merged.left_out:
             name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_join_names(merged.left_out)}"
         self._record(name, node.op, tips)
-        site = Site(merged.out, node.op.name, merged.inputs)
-        replace_branches(parent, chosen, site)
-        self._connect_readers(node, site)
+        subterm = Subterm(merged.out, node.op.name, merged.inputs)
+        replace_branches(parent, chosen, subterm)
+        self._connect_readers(node, subterm)
 
     def _record(self, rule: str, op: Operator, detail: str) -> None:
         self._steps.append(DerivationStep(str(rule), op.name, detail))
 
 
-def _matryoshka(site: Site) -> Matryoshka:
-    assert site.m is not None, "only the root has no Matryoshka, and nothing grows on it"
-    return site.m
+def _matryoshka(subterm: Subterm) -> Matryoshka:
+    assert subterm.m is not None, "only the root has no Matryoshka, and nothing grows on it"
+    return subterm.m
 
 
 def _why(m: Matryoshka, node: Node, rule: Growth) -> str:

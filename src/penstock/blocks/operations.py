@@ -6,9 +6,9 @@ at any depth. `term()` turns it right side out once it has stopped growing. The 
 walk down the right-hand sides without recursion.
 
 Figures 7, 9 and 10 are missing from the paper's text; the rules here are those of the design. Finding the
-place in a larger MultiPipe (split1, split2, merge1, merge2) is the work of `sites`; here is what happens at
-that place. Beyond the paper, which merges only where no branch is closed: a branch that ended in a Sink, or
-that nobody reads, may stay inside what is merged. It sends nothing, so it is not given the distribution;
+place in a larger MultiPipe (split1, split2, merge1, merge2) is the work of `subterms`; here is what happens
+at that place. Beyond the paper, which merges only where no branch is closed: a branch that ended in a Sink,
+or that nobody reads, may stay inside what is merged. It sends nothing, so it is not given the distribution;
 `Merge.left_out` names it.
 """
 
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from enum import StrEnum
-from typing import overload
+from typing import TypeVar
 
 from penstock.blocks.terms import (
     A2A,
@@ -120,37 +120,22 @@ def operator_at_end(block: SBB) -> Function | None:
     return None
 
 
-def _every(_: Pipe) -> bool:
-    return True
+AnyBlock = TypeVar("AnyBlock", Matryoshka, PBB)
+PickPipe = Callable[[Pipe], bool]
 
 
-@overload
-def combine_with_last(block: Matryoshka, after: SBB) -> Matryoshka: ...
-@overload
-def combine_with_last(block: PBB, after: SBB, only: Callable[[Pipe], bool] = _every) -> PBB: ...
-def combine_with_last(
-    block: Matryoshka | PBB, after: SBB, only: Callable[[Pipe], bool] = _every
-) -> Matryoshka | PBB:
+def combine_with_last(block: AnyBlock, after: SBB, only: PickPipe | None = None) -> AnyBlock:
     """▷: fuse a copy of `after` to every rightmost sequential block (of the pipes that `only` picks)."""
     if isinstance(block, Matryoshka):
         return replace(block, last=Comb(block.last, after))
-    return _at_right_end(
-        block,
-        lambda pipe: Pipe((*pipe.steps[:-1], Comb(pipe.steps[-1], after))) if only(pipe) else pipe,
-    )
+    return _at_right_end(block, lambda pipe: (*pipe.steps[:-1], Comb(pipe.steps[-1], after)), only)
 
 
-@overload
-def pipe_with_last(block: Matryoshka, after: SBB) -> Matryoshka: ...
-@overload
-def pipe_with_last(block: PBB, after: SBB, only: Callable[[Pipe], bool] = _every) -> PBB: ...
-def pipe_with_last(
-    block: Matryoshka | PBB, after: SBB, only: Callable[[Pipe], bool] = _every
-) -> Matryoshka | PBB:
+def pipe_with_last(block: AnyBlock, after: SBB, only: PickPipe | None = None) -> AnyBlock:
     """⊢: append a copy of `after` to every rightmost pipe (that `only` picks)."""
     if isinstance(block, Matryoshka):
         return replace(block, last=after, before=Prefix(block.last, block.before))
-    return _at_right_end(block, lambda pipe: Pipe((*pipe.steps, after)) if only(pipe) else pipe)
+    return _at_right_end(block, lambda pipe: (*pipe.steps, after), only)
 
 
 def rmost(block: PBB) -> tuple[PBB, ...]:
@@ -180,20 +165,14 @@ def end_of(pipe: Pipe) -> Function | None:
     return next((end for end in map(operator_at_end, reversed(pipe.steps)) if end is not None), None)
 
 
-def ends_in_sink(pipe: Pipe) -> bool:
-    """Return whether the pipe is closed."""
-    end = end_of(pipe)
-    return end is not None and end.role is Kind.SNK
-
-
-def _at_right_end(top: PBB, change: Callable[[Pipe], Pipe]) -> PBB:
+def _at_right_end(top: PBB, change: Callable[[Pipe], tuple[SBB, ...]], only: PickPipe | None) -> PBB:
     """Rebuild a block with its rightmost pipes changed: the pipe, a2a and pc cases of Figure 5."""
     done: list[PBB] = []
     todo: list[tuple[PBB, bool]] = [(top, False)]
     while todo:
         block, ready = todo.pop()
         if isinstance(block, Pipe):
-            done.append(change(block))
+            done.append(Pipe(change(block)) if only is None or only(block) else block)
         elif isinstance(block, A2A):
             if ready:
                 right = done.pop()
@@ -341,8 +320,9 @@ def merge_term(inputs: Sequence[PBB], out: PBB) -> A2A:
 
 
 def _is_silent(pipe: Pipe, unread: AbstractSet[str]) -> bool:
+    """Return whether a pipe sends nothing on: it is closed by a sink, or nobody reads it."""
     end = end_of(pipe)
-    return ends_in_sink(pipe) or (end is not None and end.name in unread)
+    return end is not None and (end.role is Kind.SNK or end.name in unread)
 
 
 def _refuse_closed(pipes: Sequence[PBB], op: Operator, unread: AbstractSet[str]) -> tuple[str, ...]:

@@ -268,7 +268,9 @@ class WindowedPipe(Generic[AnyPipe]):
                 if on_cuda(op):
                     return as_pattern("keyed", op, because='device="cuda" was asked for')
                 # For the replicas that the step asks for, or takes over from the pipe.
-                replicas = degree(op.parallelism) or self._pipe.graph.steps.placement(self._pipe.feeds).degree
+                replicas = (
+                    degree(op.parallelism) or self._pipe.graph.steps.partitioning(self._pipe.feeds).degree
+                )
                 choice = choose_pattern(op, self._pipe.stream, replicas.most)
                 return as_pattern(choice.pattern, op, because=choice.reason)
             refusal = why_not_pattern(self._pattern, op, self._pipe.stream, totally_ordered=True)

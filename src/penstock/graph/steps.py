@@ -38,11 +38,11 @@ def locate_errors(step: str | None, where: Where | None) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class StepPlacement:
-    """Where rows are as they arrive: how many replicas sent them, and the key they are partitioned by."""
+class Partitioning:
+    """How rows are spread as they arrive: over how many replicas, and by which key, if by any."""
 
     degree: Degree
-    partition: tuple[str, ...] | None = None
+    key: tuple[str, ...] | None = None
     merged: bool = False
 
 
@@ -52,7 +52,7 @@ class Steps:
     def __init__(self, *, fuse: bool) -> None:
         self._fuse = fuse
         self._steps: dict[str, Step] = {}
-        self._after: dict[str, StepPlacement] = {}
+        self._after: dict[str, Partitioning] = {}
         self._used: dict[str, int] = {}
 
     def add(
@@ -83,15 +83,15 @@ class Steps:
                         detail=f"the first one is at {self._steps[label].where}",
                         hint="give one of them another name=",
                     )
-                step, placement = self._place(make(), label, inputs, fuse, where)
+                step, partitioning = self._place(make(), label, inputs, fuse, where)
             if name is None:
                 self._used[stem] = self._used.get(stem, 0) + 1
-            self._steps[label], self._after[label] = step, placement
+            self._steps[label], self._after[label] = step, partitioning
             return label
 
     def _place(
         self, op: Op, label: str, inputs: tuple[Input, ...], fuse: bool | None, where: Where | None
-    ) -> tuple[Step, StepPlacement]:
+    ) -> tuple[Step, Partitioning]:
         """Return the step of an operator, and where its rows are when they leave it."""
         if op.key is not None and inputs:  # an operator object may bring its own key
             assert isinstance(op.key, tuple), "made so by Op.__post_init__"
@@ -99,7 +99,7 @@ class Steps:
             inputs = (replace(inputs[0], stream=replace(inputs[0].stream, key=op.key)), *inputs[1:])
         outputs = op.outputs({fed.port: fed.stream for fed in inputs})
         up = inputs[0].stream if inputs else next(iter(outputs.values()))
-        at = self.placement(inputs[0].feeds) if inputs else StepPlacement(Degree(1, 1))
+        at = self.partitioning(inputs[0].feeds) if inputs else Partitioning(Degree(1, 1))
         if len([fed for fed in inputs if not fed.control]) > 1:
             at = replace(at, merged=True)
         routing, replicas = choose_routing(op, up, at)
@@ -107,11 +107,11 @@ class Steps:
         # Why: a dedicated thread serves one step, so neither that step nor the ones it feeds are fused.
         alone = op.dedicated or any(self._steps[ref.step].op.dedicated for fed in inputs for ref in fed.feeds)
         fused = (self._fuse if fuse is None else fuse) and op.chainable and same_place and not alone
-        partition = (up.key or None) if routing is Routing.KEY_BY else at.partition if same_place else None
-        if partition != next(iter(outputs.values()), up).key:
-            partition = None
+        key = (up.key or None) if routing is Routing.KEY_BY else at.key if same_place else None
+        if key != next(iter(outputs.values()), up).key:
+            key = None
         step = Step(label, op, inputs, outputs, replicas, routing, fused, where)
-        return step, StepPlacement(replicas, partition)
+        return step, Partitioning(replicas, key)
 
     def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
         """Close a loop: feed a control port of an earlier step."""
@@ -148,10 +148,10 @@ class Steps:
             hint=f'did you mean "{names[0]}"?' if names else "begin with graph.source(...)",
         )
 
-    def placement(self, feeds: tuple[Ref, ...]) -> StepPlacement:
+    def partitioning(self, feeds: tuple[Ref, ...]) -> Partitioning:
         """Return where rows are on a pipe; a merged pipe is spread like its first feed."""
         first = self._after[feeds[0].step]
-        return first if len(feeds) == 1 else StepPlacement(first.degree, None, merged=True)
+        return first if len(feeds) == 1 else Partitioning(first.degree, None, merged=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class Steps:
         return len(self._steps)
 
 
-def choose_routing(op: Op, up: Stream, at: StepPlacement) -> tuple[Routing | None, Degree]:
+def choose_routing(op: Op, up: Stream, at: Partitioning) -> tuple[Routing | None, Degree]:
     """Return how rows reach a step, and its number of replicas; raise when that cannot be had."""
     replicas = degree(op.parallelism)
     if replicas is None and op.kind == JOIN and isinstance(getattr(op, "layout", None), tuple):
@@ -202,5 +202,5 @@ def choose_routing(op: Op, up: Stream, at: StepPlacement) -> tuple[Routing | Non
                 'routing="key_by" needs a key', hint='say .key_by("user") before it, or key="user"'
             )
         return routing, replicas
-    partitioned = bool(up.key) and at.partition == up.key and not at.merged and at.degree == replicas
+    partitioned = bool(up.key) and at.key == up.key and not at.merged and at.degree == replicas
     return (Routing.FORWARD if partitioned else routing), replicas

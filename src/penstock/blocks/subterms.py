@@ -1,8 +1,8 @@
 """The MultiPipes under construction: where each open end lies, so that every rule applies in place.
 
-A site is one Matryoshka with what is around it: what was merged into it on the left, and the branches
-it was split into on the right. The root is no site of the program; its branches are the independent
-MultiPipes. Sites know their parents, so a merge climbs from its inputs instead of searching from the
+A subterm is one Matryoshka with what is around it: what was merged into it on the left, and the branches
+it was split into on the right. The root is no subterm of the program; its branches are the independent
+MultiPipes. Subterms know their parents, so a merge climbs from its inputs instead of searching from the
 top. Invariant: `n_open` is the number of branches in which some end is still to be read.
 """
 
@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from penstock.blocks.derivation import Node
 from penstock.blocks.operations import Matryoshka, merge_term, split_term
 from penstock.blocks.terms import PBB
-from penstock.errors import GraphError
+from penstock.errors import GraphError, Where
 
 
-class Site:
+class Subterm:
     """A Matryoshka and its surroundings; `tip` is what errors call its right end."""
 
     __slots__ = ("branches", "inputs", "m", "n_open", "open", "parent", "slot", "tip")
@@ -25,54 +24,54 @@ class Site:
         self.m = m
         self.tip = tip
         self.inputs = inputs
-        self.parent: Site | None = None
+        self.parent: Subterm | None = None
         self.slot = 0  # the place among the parent's branches
-        self.branches: dict[int, Site] = {}
+        self.branches: dict[int, Subterm] = {}
         self.n_open = 0
         self.open = True
 
-    def put(self, branch: Site, slot: int) -> Site:
-        """Give this site one more open branch."""
+    def put(self, branch: Subterm, slot: int) -> Subterm:
+        """Give this subterm one more open branch."""
         branch.parent, branch.slot = self, slot
         self.branches[slot] = branch
         self.n_open += 1
         return branch
 
     def close(self) -> None:
-        """Close this site: nothing more is read here, nor in parents without another open branch."""
-        site: Site | None = self
-        while site is not None:
-            site.open = False
-            site = site.parent
-            if site is not None:
-                site.n_open -= 1
-                if site.n_open or site.parent is None:
+        """Close this subterm: nothing more is read here, nor in parents without another open branch."""
+        subterm: Subterm | None = self
+        while subterm is not None:
+            subterm.open = False
+            subterm = subterm.parent
+            if subterm is not None:
+                subterm.n_open -= 1
+                if subterm.n_open or subterm.parent is None:
                     return
 
-    def open_branches(self) -> list[Site]:
+    def open_branches(self) -> list[Subterm]:
         """Return the branches that still go on."""
         return [branch for branch in self.branches.values() if branch.open]
 
-    def open_ends(self) -> Iterator[Site]:
+    def open_ends(self) -> Iterator[Subterm]:
         """Yield every end below that is still to be read, from left to right."""
         todo = [self]
         while todo:
-            site = todo.pop()
-            if not site.branches and site.open:
-                yield site
-            todo.extend(reversed(site.open_branches()))
+            subterm = todo.pop()
+            if not subterm.branches and subterm.open:
+                yield subterm
+            todo.extend(reversed(subterm.open_branches()))
 
     def term(self) -> PBB:
-        """Return the building block of this site and of everything in it."""
+        """Return the building block of this subterm and of everything in it."""
         done: list[PBB] = []
-        todo: list[tuple[Site, bool]] = [(self, False)]
+        todo: list[tuple[Subterm, bool]] = [(self, False)]
         while todo:
-            site, ready = todo.pop()
-            if ready or not site.branches:
-                done.append(site._assemble([done.pop() for _ in site.branches]))
+            subterm, ready = todo.pop()
+            if ready or not subterm.branches:
+                done.append(subterm._assemble([done.pop() for _ in subterm.branches]))
             else:
-                todo.append((site, True))
-                todo.extend((branch, False) for _, branch in sorted(site.branches.items()))
+                todo.append((subterm, True))
+                todo.extend((branch, False) for _, branch in sorted(subterm.branches.items()))
         return done.pop()
 
     def _assemble(self, branches: list[PBB]) -> PBB:
@@ -83,29 +82,29 @@ class Site:
         return merge_term(self.inputs, core) if self.inputs else core
 
 
-def maximal(ends: Sequence[Site]) -> list[Site]:
-    """Return the largest sites all of whose open ends are among the given ones.
+def maximal(ends: Sequence[Subterm]) -> list[Subterm]:
+    """Return the largest subterms all of whose open ends are among the given ones.
 
-    It stops at a site that holds all of them, so a merge of every branch of a split yields that split.
+    It stops at a subterm that holds all of them, so a merge of every branch of a split yields that split.
     """
     roots = dict.fromkeys(ends)
     todo = list(ends)
-    full: dict[Site, list[Site]] = {}
+    full: dict[Subterm, list[Subterm]] = {}
     while todo and len(roots) > 1:
-        site = todo.pop()
-        if site.parent is None:
+        subterm = todo.pop()
+        if subterm.parent is None:
             continue
-        covered = full.setdefault(site.parent, [])
-        covered.append(site)
-        if len(covered) == site.parent.n_open:
+        covered = full.setdefault(subterm.parent, [])
+        covered.append(subterm)
+        if len(covered) == subterm.parent.n_open:
             for branch in covered:
                 del roots[branch]
-            roots[site.parent] = None
-            todo.append(site.parent)
+            roots[subterm.parent] = None
+            todo.append(subterm.parent)
     return list(roots)
 
 
-def mergeable(ends: Sequence[Site]) -> tuple[Site, list[Site]] | None:
+def mergeable(ends: Sequence[Subterm]) -> tuple[Subterm, list[Subterm]] | None:
     """Return the branches that a rule lets merge, and the split (or the root) they belong to; else None."""
     roots = maximal(ends)
     if len(roots) == 1:
@@ -116,7 +115,7 @@ def mergeable(ends: Sequence[Site]) -> tuple[Site, list[Site]] | None:
     return parent, sorted(roots, key=lambda branch: branch.slot)
 
 
-def replace_branches(parent: Site, chosen: Sequence[Site], merged: Site) -> None:
+def replace_branches(parent: Subterm, chosen: Sequence[Subterm], merged: Subterm) -> None:
     """Put what was merged in the place of its branches."""
     for branch in chosen:
         del parent.branches[branch.slot]
@@ -127,23 +126,24 @@ def replace_branches(parent: Site, chosen: Sequence[Site], merged: Site) -> None
 _MOST = 8  # names in one list
 
 
-def refusal(node: Node, ends: Sequence[Site]) -> GraphError:
+def refuse_merge(ends: Sequence[Subterm], into: str, where: Where | None) -> GraphError:
     """Return the error for a merge that no rule covers, once everything else has been done."""
     groups = _groups(ends)
+    ways = ", or ".join(f"{_names(merging)} with {_names(missing)}" for merging, missing in groups)
     return GraphError(
-        f'no rule merges {_names(ends)} into "{node.op.name}"',
-        step=node.op.name,
-        where=node.where,
+        f'no rule merges {_names(ends)} into "{into}"',
+        step=into,
+        where=where,
         detail="; ".join(
             f"{_names(merging)} and {_names(missing)} are branches of one split"
             for merging, missing in groups
         )
         + ": a branch merges with its siblings, or a whole pipe with another",
-        hint=_hint(ends, groups),
+        hint=f"merge {ways}, or all of {_names(_enough(ends))} at once; or end the others in a sink",
     )
 
 
-def _groups(ends: Sequence[Site]) -> list[tuple[list[Site], list[Site]]]:
+def _groups(ends: Sequence[Subterm]) -> list[tuple[list[Subterm], list[Subterm]]]:
     """Per split that is merged only in part: the ends that take part, and the open ones that do not."""
     wanted = set(ends)
     parents = dict.fromkeys(root.parent for root in maximal(ends))
@@ -157,12 +157,7 @@ def _groups(ends: Sequence[Site]) -> list[tuple[list[Site], list[Site]]]:
     return groups
 
 
-def _hint(ends: Sequence[Site], groups: list[tuple[list[Site], list[Site]]]) -> str:
-    ways = ", or ".join(f"{_names(merging)} with {_names(missing)}" for merging, missing in groups)
-    return f"merge {ways}, or all of {_names(_enough(ends))} at once; or end the others in a sink"
-
-
-def _enough(ends: Sequence[Site]) -> list[Site]:
+def _enough(ends: Sequence[Subterm]) -> list[Subterm]:
     """Return the given ends, and every one that must join them for a rule to hold."""
     every = dict.fromkeys(ends)
     while mergeable(list(every)) is None:
@@ -170,7 +165,7 @@ def _enough(ends: Sequence[Site]) -> list[Site]:
     return list(every)
 
 
-def _names(ends: Sequence[Site]) -> str:
+def _names(ends: Sequence[Subterm]) -> str:
     named = [f'"{end.tip}"' for end in ends[:_MOST]]
     if len(ends) > _MOST:
         return f"{', '.join(named)} and {len(ends) - _MOST} more"
