@@ -10,8 +10,8 @@ import typer
 
 import bench as benches
 from penstock.cli import screen
-from penstock.cli.exits import MEANING, Code
 from penstock.cli.main import Commands
+from penstock.cli.screen import MEANING, Code
 from penstock.errors import PenstockError
 
 NOT_HELD = 3
@@ -113,13 +113,13 @@ def run_workload(
     workload = benches.load_workload(name, size)
     if group:
         workload = workload.select_groups(group)
-    with screen.progress(total=1) as bar:
+    with screen.progress() as move:
         result = benches.measure(
             workload,
             size=size,
             rounds=rounds,
             seed=seed,
-            on_progress=lambda at: bar.move(at.done, at.total, f"{at.cell.case}: {at.cell.way}"),
+            on_progress=lambda at: move(at.done, at.total, f"{at.cell.case}: {at.cell.way}"),
         )
     _show(result, json, html)
     if not all(verdict.held for verdict in result.verdicts):

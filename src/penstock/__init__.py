@@ -8,12 +8,3 @@ windows, watermarks and late rows mean.
 from penstock.lazy import attach_stub
 
 attach_stub(__name__)
-
-
-def __getattr__(name: str) -> str:
-    """Look up the version on demand: that takes longer than a small program."""
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("penstock")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

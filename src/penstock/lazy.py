@@ -42,6 +42,10 @@ class LazyPackage(ModuleType):
     _homes: Mapping[str, str]
 
     def __getattr__(self, name: str) -> object:
+        if name == "__version__":  # looking it up takes longer than a small program
+            from importlib.metadata import version
+
+            return version(self.__name__)
         home = self._homes.get(name)
         if home is None:
             raise NoSuchName(self, name)

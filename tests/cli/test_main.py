@@ -10,7 +10,7 @@ import pytest
 
 from penstock.cli import doctor, screen
 from penstock.cli.doctor import CheckResult
-from penstock.cli.exits import MEANING, Code, code_of
+from penstock.cli.screen import MEANING, Code, code_of
 from penstock.errors import (
     CheckpointError,
     ConnectorError,
@@ -86,8 +86,8 @@ def test_nothing_is_coloured_and_no_bar_is_drawn_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     screen.show_error(GraphError("a [bold]fact[/bold]", hint="a hint"))
-    with screen.progress(total=3) as bar:
-        bar.move(1, 3, "working")
+    with screen.progress() as move:
+        move(1, 3, "working")
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", "GraphError: a [bold]fact[/bold]\n  hint:   a hint\n")
 

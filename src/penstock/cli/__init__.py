@@ -1,6 +1,6 @@
-"""The `penstock` command: one file per command, and what they share.
+"""The `penstock` command.
 
-`main.py` puts the commands together; `exits.py` says what the exit codes mean; `screen.py` is the
-only place that knows about terminals and colours; `load.py` runs a user's file and finds its graph.
-Environment variables are read here and nowhere else in the package.
+`main.py` puts the commands together; `programs.py` runs a user's file and finds its graph; `screen.py` is the
+only place that knows about terminals, colours and exit codes. Environment variables are read here and nowhere
+else in the package.
 """

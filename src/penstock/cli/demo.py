@@ -16,9 +16,8 @@ from rich.table import Table
 
 from penstock.apps.campaign_views import campaign_views, write_events
 from penstock.cli import screen
-from penstock.cli.exits import Code, ending_with, epilog
-from penstock.cli.run import run_to_the_end
-from penstock.cli.screen import accounts_table
+from penstock.cli.programs import run_to_the_end
+from penstock.cli.screen import Code, accounts_table, ending_with
 
 ABOUT = (
     "Run a whole program on made-up events.\n\n"
@@ -29,11 +28,6 @@ ABOUT = (
     "  penstock demo --out demo/ --rows 20000 --seed 7"
 )
 SHOWN = 5  # windows in the table of results
-
-
-def add_to(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command("demo", help=ABOUT, epilog=epilog())(demo)
 
 
 def demo(

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli import screen
-from penstock.cli.exits import Code, epilog
+from penstock.cli.screen import Code
 from penstock.errors import PenstockError
 
 OLDEST_PYTHON = (3, 11)
@@ -46,11 +46,6 @@ class CheckResult:
     state: State
     detail: str
     hint: str | None = None
-
-
-def add_to(parent: typer.Typer) -> None:
-    """Add the command."""
-    parent.command("doctor", help=ABOUT, epilog=epilog())(doctor)
 
 
 def doctor(
@@ -163,9 +158,8 @@ def _package(requirement: str) -> CheckResult:
     name = _name_of(requirement)
     least = re.search(r">=\s*([\d.]+)", requirement)
     hint = f'pip install "{requirement.partition(";")[0].strip()}"'
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
+    version = _version_of(name)
+    if version is None:
         return CheckResult(name, "broken", "not installed", hint)
     if least and _numbers(version) < _numbers(least[1]):
         return CheckResult(name, "broken", f"{version}: older than {least[1]}", hint)
@@ -173,22 +167,23 @@ def _package(requirement: str) -> CheckResult:
 
 
 def _extra(extra: str, names: list[str]) -> CheckResult:
-    missing = [name for name in names if not _is_installed(name)]
+    versions = {name: _version_of(name) for name in names}
+    missing = [name for name, version in versions.items() if version is None]
     if missing:
         return CheckResult(
             f"extra {extra}", "absent", f"missing {', '.join(missing)}", f'pip install "penstock[{extra}]"'
         )
     return CheckResult(
-        f"extra {extra}", "ok", ", ".join(f"{name} {metadata.version(name)}" for name in names)
+        f"extra {extra}", "ok", ", ".join(f"{name} {version}" for name, version in versions.items())
     )
 
 
-def _is_installed(name: str) -> bool:
+def _version_of(name: str) -> str | None:
+    """Return the version of an installed package."""
     try:
-        metadata.version(name)
+        return metadata.version(name)
     except metadata.PackageNotFoundError:
-        return False
-    return True
+        return None
 
 
 def _name_of(requirement: str) -> str:

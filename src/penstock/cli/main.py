@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import demo, doctor, explain, run, screen
-from penstock.cli.exits import Code, code_of, epilog
+from penstock.cli import demo, doctor, programs, screen
+from penstock.cli.screen import Code, code_of, epilog
 from penstock.errors import PenstockError
 
 
@@ -48,8 +49,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, run, explain, doctor):
-    command.add_to(app)
+_COMMANDS: dict[Callable[..., None], str] = {
+    demo.demo: demo.ABOUT,
+    programs.run: programs.ABOUT_RUN,
+    programs.explain: programs.ABOUT_EXPLAIN,
+    doctor.doctor: doctor.ABOUT,
+}
+for command, about in _COMMANDS.items():
+    app.command(help=about, epilog=epilog())(command)
 
 
 def _version(wanted: bool) -> None:

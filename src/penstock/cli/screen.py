@@ -1,16 +1,18 @@
-"""Terminals: what is printed where, in colour only where somebody looks at it.
+"""Terminals and exit codes: what is printed where, in colour only where somebody looks at it.
 
 Results go to standard output, everything else (progress, notes, errors) to standard error. Rich leaves
 colours out when the stream is no terminal or NO_COLOR is set. Consoles are made when needed, because
-tests and pipes exchange the streams.
+tests and pipes exchange the streams. Exit codes say to scripts how a command ended, and which error gives
+which.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from penstock.errors import PenstockError
+from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, TimeError
 
 _TYPER = Path(typer.__file__).resolve().parent
 PIPE_WIDTH = 120  # where there is no terminal to ask, tables may be this wide
@@ -68,8 +70,11 @@ def show_error(error: PenstockError) -> None:
 
 
 @contextmanager
-def progress(total: int | None) -> Iterator[ProgressBar]:
-    """Yield a bar on standard error while something long runs; nothing at all when that is no terminal."""
+def progress() -> Iterator[Callable[[int, int | None, str], None]]:
+    """Yield a function that shows how far the work is (done, of how many) and what it is on.
+
+    It moves a bar on standard error; nothing at all when that is no terminal.
+    """
     bar = Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -80,18 +85,8 @@ def progress(total: int | None) -> Iterator[ProgressBar]:
         disable=not sys.stderr.isatty(),
     )
     with bar:
-        yield ProgressBar(bar, total)
-
-
-class ProgressBar:
-    """The bar that `progress` shows."""
-
-    def __init__(self, bar: Progress, total: int | None) -> None:
-        self._bar, self._task = bar, bar.add_task("", total=total)
-
-    def move(self, done: int, total: int | None, doing: str) -> None:
-        """Show how far the work is, and what it is on."""
-        self._bar.update(self._task, completed=done, total=total, description=doing)
+        task = bar.add_task("", total=None)
+        yield lambda done, total, doing: bar.update(task, completed=done, total=total, description=doing)
 
 
 ALWAYS = ("rows_in", "rows_out")
@@ -108,3 +103,44 @@ def accounts_table(accounts: Mapping[str, Any]) -> Table:
     for step, counts in accounts.items():
         table.add_row(Text(step), *(f"{getattr(counts, column):,}" for column in (*ALWAYS, *used)))
     return table
+
+
+class Code(IntEnum):
+    """How a command ended."""
+
+    FINE = 0
+    FAILED = 1
+    WRONG = 2
+    INTERRUPTED = 130
+
+
+MEANING = {
+    Code.FINE: "fine",
+    Code.FAILED: "a run failed, or doctor found something broken",
+    Code.WRONG: "wrong usage, or a mistake in the program found before it ran",
+    Code.INTERRUPTED: "stopped by Ctrl-C",
+}
+
+# Raised while a program is put together: nothing has run yet, so the program is what to change.
+BEFORE_THE_RUN = (GraphError, SchemaError, TimeError, NotSupported)
+
+
+def epilog() -> str:
+    """Return the table of exit codes as it stands under every `--help`."""
+    rows = "\n".join(f"  {code.value:<5}{meaning}" for code, meaning in MEANING.items())
+    return f"\b\nExit codes:\n{rows}"
+
+
+def code_of(error: PenstockError) -> Code:
+    """Return the exit code of an error whose moment is not known better."""
+    return Code.WRONG if isinstance(error, BEFORE_THE_RUN) else Code.FAILED
+
+
+@contextmanager
+def ending_with(code: Code) -> Iterator[None]:
+    """Show what Penstock refuses in here without a traceback, and end the command with this code."""
+    try:
+        yield
+    except PenstockError as error:
+        show_error(error)
+        raise typer.Exit(code) from error

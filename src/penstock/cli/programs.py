@@ -1,4 +1,4 @@
-"""Run a user's file and find the graph it builds.
+"""`penstock run` and `penstock explain`: the graph in a user's file, run or described.
 
 The file runs as the module `__penstock__`, so that its `if __name__ == "__main__":` part does not run.
 It stays in `sys.modules` afterwards: annotations of its classes are looked up there. A mistake in it is
@@ -12,15 +12,118 @@ import traceback
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
+from typing import Annotated, Any
 
 import typer
 
 import penstock as ps
 from penstock.cli import screen
-from penstock.cli.exits import Code
+from penstock.cli.screen import Code, accounts_table, ending_with
 from penstock.errors import GraphError, PenstockError, Where, nearest_first
 
 RUN_NAME = "__penstock__"
+
+ABOUT_RUN = (
+    "Run the graph in FILE to the end of its sources.\n\n"
+    'The file is run, except for what stands below: if __name__ == "__main__". '
+    "Afterwards every step's rows are accounted for.\n\n"
+    "\b\nExamples:\n"
+    "  penstock run views.py --engine reference\n"
+    "  penstock run views.py --graph totals --checkpoint state/\n"
+    "  penstock run views.py --json | jq .rows_out"
+)
+ABOUT_EXPLAIN = (
+    "Say what the graph in FILE is and does.\n\n"
+    "Prints its steps with their schemas, its building blocks, and an engine's choices. "
+    'The file is run, except for what stands below: if __name__ == "__main__".\n\n'
+    "\b\nExamples:\n"
+    "  penstock explain views.py\n"
+    "  penstock explain views.py --graph totals --engine reference\n"
+    "  penstock explain views.py --json"
+)
+
+File = Annotated[Path, typer.Argument(help="A Python file that builds a graph.", metavar="FILE.py")]
+GraphName = Annotated[str | None, typer.Option(help="Which graph, by variable or by name.", metavar="NAME")]
+
+
+def run(
+    file: File,
+    *,
+    engine: Annotated[
+        str | None,
+        typer.Option(help="What runs it: spark, local or reference; else the graph's own.", metavar="NAME"),
+    ] = None,
+    graph: GraphName = None,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master, such as spark://host:7077.", metavar="URL")
+    ] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option(help="A folder that makes the run survive a crash.", metavar="DIR")
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option(help="Stop after this number of rounds of batches.", min=0, metavar="N")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the accounts as JSON for scripts.")] = False,
+) -> None:
+    """Run a graph."""
+    with screen.programs_own_text(aside=json):
+        with ending_with(Code.WRONG):
+            chosen = load_graph(file, graph)
+            sinks = [step.name for step in chosen.plan().sinks]
+        on = engine or chosen.engine
+        done = run_to_the_end(chosen, on, master=master, checkpoint=checkpoint, until=until)
+    name = on if isinstance(on, str) else on.name
+    if json:
+        data = {
+            "graph": chosen.name,
+            "engine": name,
+            "outcome": done.outcome,
+            "batches": done.batches,
+            "rows_out": {sink: done.accounts[sink].rows_in for sink in sinks},
+            "accounts": {step: accounts.to_dict() for step, accounts in done.accounts.items()},
+        }
+        screen.say_json(data | ({} if done.measurements is None else done.measurements.to_dict()))
+    else:
+        batches = f"{done.batches:,} batch{'' if done.batches == 1 else 'es'}"
+        screen.say(f'graph "{chosen.name}" on engine {name}: {done.outcome} after {batches}')
+        screen.out().print(accounts_table(done.accounts))
+
+
+def run_to_the_end(graph: ps.PipeGraph, engine: Any, **settings: Any) -> Any:
+    """Run a graph with a bar on the terminal; what cannot start ends with code 2, what fails with code 1."""
+    with screen.progress() as move:
+
+        def listen(event: Any) -> None:
+            if isinstance(event, ps.events.BatchDone):
+                move(event.batch + 1, None, f"{graph.name}: batches")
+
+        with ending_with(Code.WRONG):
+            started = graph.start(engine, events=listen, **settings)
+        with ending_with(Code.FAILED):
+            try:
+                return started.wait()
+            except KeyboardInterrupt:
+                started.stop()
+                raise
+
+
+def explain(
+    file: File,
+    *,
+    graph: GraphName = None,
+    engine: Annotated[
+        str | None, typer.Option(help="Show this engine's choices as well.", metavar="NAME")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Print what a graph is."""
+    with ending_with(Code.WRONG):
+        with screen.programs_own_text(aside=json):
+            chosen = load_graph(file, graph)
+        if json:
+            sys.stdout.write(chosen.explain(engine, format="json"))
+        else:
+            screen.say(chosen.explain(engine))
 
 
 def load_graph(file: Path, wanted: str | None = None) -> ps.PipeGraph:
