@@ -13,7 +13,7 @@ and derives no frozen ones from them.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import MISSING, Field, FrozenInstanceError
+from dataclasses import MISSING, FrozenInstanceError
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen=False, slots, eq=True, repr=True, kw_only=False):
-        """Does what `dataclasses.dataclass` does, for classes with slots."""
+        """Do what `dataclasses.dataclass` does, for classes with slots."""
         assert slots, "classes without slots are made by dataclasses.dataclass"
         return lambda cls: _process_class(cls, frozen=frozen, eq=eq, repr_=repr, kw_only=kw_only)
 
@@ -39,7 +39,7 @@ _FACTORY = _Factory()
 
 
 def _process_class(cls: type, *, frozen: bool, eq: bool, repr_: bool, kw_only: bool) -> type:
-    """Returns the class with slots for its fields, and with the methods that it does not define itself."""
+    """Return the class with slots for its fields, and with the methods that it does not define itself."""
     own = {name for name, value in vars(cls).items() if name != "__hash__" or value is not None}
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)
     methods: dict[str, Any] = {"__init__": _LazyInit(cls)}
@@ -64,53 +64,46 @@ class _LazyInit:
         self._cls = cls
 
     def __get__(self, instance: Any, cls: Any) -> Any:
-        init = _compile_init(self._cls, dataclasses.fields(self._cls))
+        init = _compile_init(self._cls)
         setattr(self._cls, "__init__", init)  # noqa: B010  # type checkers refuse the assignment
         return init.__get__(instance, cls)
 
 
-def _compile_init(cls: type, fields: tuple[Field[Any], ...]) -> Any:
-    """Returns an `__init__` that sets the slots directly, as `__setattr__` of a frozen class refuses to."""
+def _compile_init(cls: type) -> Any:
+    """Return an `__init__` that sets the slots directly, as `__setattr__` of a frozen class refuses to."""
     namespace: dict[str, Any] = {"__name__": cls.__module__, "__factory": _FACTORY}
-    positional = [_write_parameter(field, namespace) for field in fields if field.init and not field.kw_only]
-    keyword = [_write_parameter(field, namespace) for field in fields if field.init and field.kw_only]
-    statements = [
-        _write_assignment(cls, field, namespace)
-        for field in fields
-        if field.init or field.default_factory is not MISSING
-    ]
+    positional, keyword, statements = ["self"], ["*"], []
+    annotations: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        name = parameter = value = field.name
+        if field.default is not MISSING:
+            namespace[f"__default_{name}"] = field.default
+            parameter = f"{name}=__default_{name}"
+        elif field.default_factory is not MISSING:
+            namespace[f"__new_{name}"] = field.default_factory
+            parameter = f"{name}=__factory"
+            value = (
+                f"{name} if {name} is not __factory else __new_{name}()" if field.init else f"__new_{name}()"
+            )
+        if field.init:
+            (keyword if field.kw_only else positional).append(parameter)
+            annotations[name] = field.type
+        if field.init or field.default_factory is not MISSING:
+            namespace[f"__set_{name}"] = getattr(cls, name).__set__
+            statements.append(f"__set_{name}(self, {value})")
     if hasattr(cls, "__post_init__"):
         statements.append("self.__post_init__()")
-    parameters = ", ".join(["self", *positional, *(["*", *keyword] if keyword else ())])
+    parameters = ", ".join([*positional, *(keyword if len(keyword) > 1 else ())])
     text = f"def __init__({parameters}):\n " + "\n ".join(statements or ["pass"])
     exec(text, namespace)  # noqa: S102  # the text holds names of fields only
     init = namespace["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
-    init.__annotations__ = {field.name: field.type for field in fields if field.init} | {"return": None}
+    init.__annotations__ = annotations | {"return": None}
     return init
 
 
-def _write_parameter(field: Field[Any], namespace: dict[str, Any]) -> str:
-    if field.default_factory is not MISSING:
-        return f"{field.name}=__factory"
-    if field.default is MISSING:
-        return field.name
-    namespace[f"__default_{field.name}"] = field.default
-    return f"{field.name}=__default_{field.name}"
-
-
-def _write_assignment(cls: type, field: Field[Any], namespace: dict[str, Any]) -> str:
-    name = field.name
-    namespace[f"__set_{name}"] = getattr(cls, name).__set__
-    if field.default_factory is MISSING:
-        return f"__set_{name}(self, {name})"
-    namespace[f"__new_{name}"] = field.default_factory
-    if_passed = f"{name} if {name} is not __factory else " if field.init else ""
-    return f"__set_{name}(self, {if_passed}__new_{name}())"
-
-
 def _build_equality(names: tuple[str, ...]) -> dict[str, Any]:
-    """Returns `__eq__` and `__hash__`: objects of one class are equal if these fields are."""
+    """Return `__eq__` and `__hash__`: objects of one class are equal if these fields are."""
     getter = attrgetter(*names) if names else None
     values: Any = getter if len(names) > 1 else lambda self: (getter(self),) if getter else ()
 

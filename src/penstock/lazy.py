@@ -42,7 +42,9 @@ class LazyPackage(ModuleType):
     _homes: Mapping[str, str]
 
     def __getattr__(self, name: str) -> object:
-        if name == "__version__":  # looking it up takes longer than a small program
+        if (
+            name == "__version__" and "." not in self.__name__
+        ):  # looking it up takes longer than a small program
             from importlib.metadata import version
 
             return version(self.__name__)

@@ -182,5 +182,5 @@ class Cuda:
         return f"cuda ({', '.join(own)})" if own else "cuda"
 
     def limits(self) -> dict[str, Any]:
-        """Returns the limits by name."""
+        """Return the limits by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
