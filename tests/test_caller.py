@@ -45,7 +45,7 @@ def test_each_verb_of_a_chain_knows_its_own_line() -> None:
         .filter(ps.col("paid"), name="b")
         .with_columns(x=ps.col("n"), name="c")
     )
-    places = [step.where.line for step in pipe.graph.steps if step.where is not None]
+    places = [step.where.line for step in pipe.graph.steps.values() if step.where is not None]
     assert places == sorted(set(places))
     assert all(first < place <= first + 4 for place in places)
 

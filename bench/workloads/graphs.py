@@ -62,7 +62,7 @@ def count_operators(holder: object) -> int:
     """Return the number of operators that a graph, a plan or an explanation holds."""
     if isinstance(holder, str):
         return len(set(re.findall(r"\bop-\d+\b", holder)))
-    steps = holder.steps if isinstance(holder, ps.PipeGraph) else getattr(holder, "steps", ())
+    steps = holder.steps.values() if isinstance(holder, ps.PipeGraph) else getattr(holder, "steps", ())
     return sum(step.name.startswith("op-") for step in steps)
 
 

@@ -54,7 +54,7 @@ def run(graph: ps.PipeGraph, engine: str) -> tuple[dict[str, Accounts], dict[str
     """The accounts of every step, and what reached every sink."""
     options = ps.LocalOptions(deterministic=True) if engine == "local" else None
     result = graph.run(engine, clock=ps.ManualClock(), options=options)
-    sinks = {step.name: step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)}
+    sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
     rows = {name: Counter(map(repr, writer.rows())) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
     return dict(result.accounts), rows
 

@@ -135,7 +135,7 @@ def test_a_step_that_was_refused_leaves_nothing_behind() -> None:
     with pytest.raises(ps.SchemaError):
         pipe.key_by("nobody", big=col("n") > 9)
     assert pipe.filter(PAID).feeds[0].step == "filter"
-    assert pipe.graph.steps.names == ("trades", "split", "filter")
+    assert tuple(pipe.graph.steps) == ("trades", "split", "filter")
 
 
 def test_a_sink_has_no_policy_for_errors() -> None:

@@ -59,7 +59,7 @@ def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: l
     if derivation is None:
         return
     assert all(is_multipipe(term) for term in derivation.terms)
-    wanted = Counter(step.name for step in graph.steps if not isinstance(step.op, Split))
+    wanted = Counter(step.name for step in graph.steps.values() if not isinstance(step.op, Split))
     names = Counter(name for term in derivation.terms for name in operators(term))
     assert Counter({name: n for name, n in names.items() if name in graph.steps}) == wanted
 
@@ -70,7 +70,7 @@ def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: l
 def test_a_plan_is_refused_exactly_when_its_blocks_are(done: list[Choice]) -> None:
     graph = build(done)
     if derived(graph) is not None:
-        assert [step.name for step in graph.plan()] == list(graph.steps.names)
+        assert [step.name for step in graph.plan()] == list(graph.steps)
 
 
 @pytest.mark.slow
@@ -78,8 +78,8 @@ def test_a_plan_is_refused_exactly_when_its_blocks_are(done: list[Choice]) -> No
 @given(choices())
 def test_chaining_changes_neither_the_graph_nor_the_order_along_any_path(done: list[Choice]) -> None:
     plain, chained = build(done, chaining=False), build(done, chaining=True)
-    assert [(step.name, step.feeds, step.outputs) for step in plain.steps] == [
-        (step.name, step.feeds, step.outputs) for step in chained.steps
+    assert [(step.name, step.feeds, step.outputs) for step in plain.steps.values()] == [
+        (step.name, step.feeds, step.outputs) for step in chained.steps.values()
     ]
     one, two = derived(plain), derived(chained)
     assert (one is None) == (two is None)
@@ -93,7 +93,7 @@ def test_chaining_changes_neither_the_graph_nor_the_order_along_any_path(done: l
 def test_every_step_comes_after_what_feeds_it(done: list[Choice]) -> None:
     graph = build(done)
     seen: set[str] = set()
-    for step in graph.steps:
+    for step in graph.steps.values():
         assert {ref.step for ref in step.feeds} <= seen
         seen.add(step.name)
 
@@ -103,7 +103,7 @@ def test_every_step_comes_after_what_feeds_it(done: list[Choice]) -> None:
 @given(choices())
 def test_a_fused_step_is_forward_and_has_the_degree_of_the_step_before_it(done: list[Choice]) -> None:
     graph = build(done)
-    for step in graph.steps:
+    for step in graph.steps.values():
         if step.fuse:
             (above,) = step.feeds
             assert step.routing == "forward"
@@ -132,6 +132,6 @@ def test_every_row_of_every_step_is_accounted_for_chained_or_not(
 @given(choices(max_size=4), st.booleans())
 def test_building_a_graph_twice_gives_the_same_graph(done: list[Choice], chaining: bool) -> None:
     one, two = build(done, chaining=chaining), build(done, chaining=chaining)
-    assert [(step.name, step.feeds, step.outputs, step.routing, step.degree) for step in one.steps] == [
-        (step.name, step.feeds, step.outputs, step.routing, step.degree) for step in two.steps
-    ]
+    assert [
+        (step.name, step.feeds, step.outputs, step.routing, step.degree) for step in one.steps.values()
+    ] == [(step.name, step.feeds, step.outputs, step.routing, step.degree) for step in two.steps.values()]

@@ -19,7 +19,7 @@ def keep(row: Any, seen: Any) -> bool:
 
 def routes(pipe: ps.MultiPipe) -> dict[str, tuple[str | None, str, bool]]:
     """Step -> (routing, degree, fused)."""
-    return {step.name: (step.routing, str(step.degree), step.fuse) for step in pipe.graph.steps}
+    return {step.name: (step.routing, str(step.degree), step.fuse) for step in pipe.graph.steps.values()}
 
 
 def test_a_source_has_one_replica_and_no_routing_unless_told() -> None:
@@ -127,7 +127,7 @@ def test_without_chaining_no_step_is_fused() -> None:
     graph.source(ps.read.rows([], schema=TRADES)).filter(PAID).with_columns(x=col("n")).sink(
         ps.write.memory()
     )
-    assert not any(step.fuse for step in graph.steps)
+    assert not any(step.fuse for step in graph.steps.values())
 
 
 def test_add_asks_for_a_stage_of_its_own_and_chain_for_fusion_whatever_the_graph_says() -> None:
@@ -135,7 +135,7 @@ def test_add_asks_for_a_stage_of_its_own_and_chain_for_fusion_whatever_the_graph
         graph = ps.PipeGraph("shop", chaining=chaining)
         pipe = graph.source(ps.read.rows([], schema=TRADES))
         pipe.add(ps.Filter(PAID)).chain(ps.Filter(PAID)).chain(ps.Filter(PAID, parallelism=2))
-        assert [step.fuse for step in graph.steps] == [False, False, True, False]
+        assert [step.fuse for step in graph.steps.values()] == [False, False, True, False]
 
 
 def test_windows_accumulators_joins_and_own_loops_are_never_fused() -> None:

@@ -97,7 +97,7 @@ def test_what_the_engine_chose_is_printed_in_its_own_part() -> None:
 
 def test_a_collected_port_says_so() -> None:
     graph = graphs.split_and_merge()
-    plan = Plan("g", tuple(graph.steps), collects=(Ref("kinds", "view"),))
+    plan = Plan("g", tuple(graph.steps.values()), collects=(Ref("kinds", "view"),))
     assert "branch      view, read by dear, collected" in explain_plan(plan)
 
 

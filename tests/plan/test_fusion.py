@@ -14,7 +14,7 @@ from tests.support.random_plans import random_graphs
 
 
 def plan_of(graph: ps.PipeGraph) -> Plan:
-    return Plan(graph.name, tuple(graph.steps))
+    return Plan(graph.name, tuple(graph.steps.values()))
 
 
 def fused_steps(graph: ps.PipeGraph) -> dict[str, str]:
@@ -60,8 +60,10 @@ def test_the_only_branch_of_a_split_goes_on_in_its_node_unless_what_feeds_the_sp
 @given(random_graphs(merges=False, closed=True))
 @settings(deadline=None)
 def test_the_algebra_chains_exactly_the_steps_that_are_fused(graph: ps.PipeGraph) -> None:
-    chained = {step.operator for step in derive_blocks(tuple(graph.steps)).steps if step.rule == "chain"}
-    splits = {step.name for step in graph.steps if step.op.kind == "SPLIT"}
+    chained = {
+        step.operator for step in derive_blocks(tuple(graph.steps.values())).steps if step.rule == "chain"
+    }
+    splits = {step.name for step in graph.steps.values() if step.op.kind == "SPLIT"}
     assert set(fused_steps(graph)) - splits == chained
 
 

@@ -8,7 +8,7 @@ from tests.support import plan_graphs as graphs
 
 
 def drawn(graph: ps.PipeGraph) -> Picture:
-    return build_picture(Plan(graph.name, tuple(graph.steps)))
+    return build_picture(Plan(graph.name, tuple(graph.steps.values())))
 
 
 def lines(picture: Picture) -> list[tuple[str, str, str, LineKind]]:

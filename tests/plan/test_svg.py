@@ -49,7 +49,7 @@ def test_every_step_has_a_box_and_every_feed_a_line_and_no_two_boxes_overlap(gra
     root = parsed(graph)
     boxes = of_class(root, "rect", "box")
     assert len(boxes) == len(graph.steps)
-    assert len(of_class(root, "path", "line")) == sum(len(step.feeds) for step in graph.steps)
+    assert len(of_class(root, "path", "line")) == sum(len(step.feeds) for step in graph.steps.values())
     assert all(apart(a, b) for a, b in combinations(boxes, 2))
 
 

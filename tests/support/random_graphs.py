@@ -131,7 +131,7 @@ def build(
 
 
 def _source(graph: ps.PipeGraph, rows: Callable[[int], Any], n: int) -> ps.MultiPipe:
-    reader = rows(len([name for name in graph.steps.names if name.startswith("source")]))
+    reader = rows(len([name for name in graph.steps if name.startswith("source")]))
     return graph.source(reader, time="t", time_unit="s", delay=3, parallelism=n)
 
 

@@ -40,7 +40,7 @@ def random_graphs(
                 other = draw(st.sampled_from(pipes))
                 if other.feeds != pipe.feeds:
                     pipes.append(pipe.merge(other).with_columns(v=col("v")))
-    read = {ref for step in graph.steps for ref in step.feeds}
+    read = {ref for step in graph.steps.values() for ref in step.feeds}
     for pipe in pipes if closed else ():
         if not read.issuperset(pipe.feeds):
             pipe.sink(ps.write.memory())

@@ -139,7 +139,7 @@ def graph_of(
 
 def told(graph: ps.PipeGraph, accounts: Any) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:
     """The accounts of every step, and what reached every sink."""
-    sinks = {step.name: step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)}
+    sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
     rows = {name: Counter(map(repr, writer.rows())) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
     return dict(accounts), rows
 

@@ -244,7 +244,8 @@ class WindowedPipe(Generic[AnyPipe]):
         """Make one row per key and window: `aggregate(views=ps.count(), revenue=ps.sum("price"))`."""
         if isinstance(aggregates, Mapping):
             named = {**aggregates, **named}
-        return self._complete(aggregates=named if aggregates is None or named else aggregates)
+        build = partial(self._build, aggregates=named if aggregates is None or named else aggregates)
+        return self._pipe._add_op(build, stem="window", name=self._options.get("name"))
 
     def apply(self, function: Callable[..., Any], *, schema: object = None) -> AnyPipe:
         """Call `fn(rows)`, or `fn(rows, window)`, on all the rows of a window, in order of time.
@@ -252,35 +253,30 @@ class WindowedPipe(Generic[AnyPipe]):
         It returns one row, several, or None; key and window columns are added to each. `window` has
         `start`, `end`, `index`, `label` and `key`.
         """
-        return self._complete(apply=function, schema=schema)
+        build = partial(self._build, apply=function, schema=schema)
+        return self._pipe._add_op(build, stem="window", name=self._options.get("name"))
 
-    def _complete(self, **result: Any) -> AnyPipe:
-        """Add the window step; `result` has the aggregates, or the function and its schema."""
-
-        def make() -> Op:
-            if self._pattern != "auto" and self._pattern not in PATTERNS:
-                names = ", ".join(f'"{name}"' for name in ("auto", *PATTERNS))
-                raise GraphError(f"pattern={self._pattern!r} is unknown", hint=f"use one of {names}")
-            op = PATTERNS["keyed" if self._pattern == "auto" else self._pattern](
-                self._windows, **result, **self._options
-            )
-            if self._pattern == "auto":
-                if on_cuda(op):
-                    return as_pattern("keyed", op, because='device="cuda" was asked for')
-                # For the replicas that the step asks for, or takes over from the pipe.
-                replicas = (
-                    degree(op.parallelism) or self._pipe.graph.steps.partitioning(self._pipe.feeds).degree
-                )
-                choice = choose_pattern(op, self._pipe.stream, replicas.most)
-                return as_pattern(choice.pattern, op, because=choice.reason)
-            refusal = why_not_pattern(self._pattern, op, self._pipe.stream, totally_ordered=True)
-            if refusal is not None:
-                # A pattern never changes an answer, so one that cannot take the windows is only not followed.
-                asked = f'pattern="{self._pattern}" was asked for, but for {refusal[0]} {refusal[1]}'
-                return as_pattern("keyed", op, because=asked)
-            return op
-
-        return self._pipe._add_op(make, stem="window", name=self._options.get("name"))
+    def _build(self, **result: Any) -> Op:
+        """Return the operator; `result` has the aggregates, or the function and its schema."""
+        if self._pattern != "auto" and self._pattern not in PATTERNS:
+            names = ", ".join(f'"{name}"' for name in ("auto", *PATTERNS))
+            raise GraphError(f"pattern={self._pattern!r} is unknown", hint=f"use one of {names}")
+        op = PATTERNS["keyed" if self._pattern == "auto" else self._pattern](
+            self._windows, **result, **self._options
+        )
+        if self._pattern == "auto":
+            if on_cuda(op):
+                return as_pattern("keyed", op, because='device="cuda" was asked for')
+            # For the replicas that the step asks for, or takes over from the pipe.
+            replicas = degree(op.parallelism) or self._pipe.graph.steps.partitioning(self._pipe.feeds).degree
+            choice = choose_pattern(op, self._pipe.stream, replicas.most)
+            return as_pattern(choice.pattern, op, because=choice.reason)
+        refusal = why_not_pattern(self._pattern, op, self._pipe.stream, totally_ordered=True)
+        if refusal is not None:
+            # A pattern never changes an answer, so one that cannot take the windows is only not followed.
+            asked = f'pattern="{self._pattern}" was asked for, but for {refusal[0]} {refusal[1]}'
+            return as_pattern("keyed", op, because=asked)
+        return op
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # copy and inspect ask for these, and can do without

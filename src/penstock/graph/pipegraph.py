@@ -142,7 +142,7 @@ class PipeGraph:
         for pipe in collects:
             _ = pipe.stream  # raises for what is behind a sink
         refs = tuple(ref for pipe in collects for ref in pipe.feeds)
-        return build_plan(self.name, self.steps, collects=refs, composition=self.composition)
+        return build_plan(self.name, tuple(self.steps.values()), collects=refs, composition=self.composition)
 
     def run(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> RunResult:
         """Run to the end of the sources and return the accounts of every step.
@@ -197,7 +197,7 @@ class PipeGraph:
 
     def derivation(self, *, composition: Composition | None = None) -> Derivation:
         """Return how the term is derived: which rule made which part of it."""
-        return _derive(tuple(self.steps), composition or self.composition)
+        return _derive(tuple(self.steps.values()), composition or self.composition)
 
     def explain(self, engine: str | Engine | None = None, *, format: ExplainFormat = "text") -> str:
         """Describe the graph: its steps and schemas, its building blocks, and an engine's choices and why.
@@ -208,11 +208,11 @@ class PipeGraph:
         if format == "mermaid":
             from penstock.plan.picture import to_mermaid
 
-            return to_mermaid(Plan(self.name, tuple(self.steps)))
+            return to_mermaid(Plan(self.name, tuple(self.steps.values())))
         if format == "svg":
             from penstock.plan.svg import to_svg
 
-            return to_svg(Plan(self.name, tuple(self.steps)))
+            return to_svg(Plan(self.name, tuple(self.steps.values())))
         if format not in get_args(ExplainFormat):
             raise GraphError(
                 f"format={format!r} is unknown",
@@ -227,7 +227,7 @@ class PipeGraph:
             plan,
             derivation=plan.derived or _derive(plan.steps, self.composition),
             engine=runs.resolve_engine(engine).explain(plan) if engine is not None else (),
-            unused=[step.name for step in self.steps if step.name not in used],
+            unused=[name for name in self.steps if name not in used],
             format=format,
         )
 

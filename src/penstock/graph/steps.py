@@ -46,12 +46,12 @@ class Partitioning:
     merged: bool = False
 
 
-class Steps:
-    """An ordered, append-only collection of steps; iterating gives the steps themselves."""
+class Steps(dict[str, Step]):
+    """The steps so far, by name, in the order they were written; only added to, by `add`."""
 
     def __init__(self, *, fuse: bool) -> None:
+        super().__init__()
         self._fuse = fuse
-        self._steps: dict[str, Step] = {}
         self._after: dict[str, Partitioning] = {}
         self._used: dict[str, int] = {}
 
@@ -72,21 +72,21 @@ class Steps:
             label, where = name, find_call_site()
             if label is None:  # the verb, numbered from the second such step on
                 number = self._used.get(stem, 0) + 1
-                while (label := stem if number == 1 else f"{stem}-{number}") in self._steps:
+                while (label := stem if number == 1 else f"{stem}-{number}") in self:
                     number = self._used[stem] = number + 1
             with locate_errors(str(label), where):
                 if not isinstance(label, str) or not label.strip() or not label.isprintable():
                     raise GraphError(f"{label!r} cannot name a step", hint='use a plain text: name="views"')
-                if label in self._steps:
+                if label in self:
                     raise GraphError(
                         f'there are two steps named "{label}"',
-                        detail=f"the first one is at {self._steps[label].where}",
+                        detail=f"the first one is at {self[label].where}",
                         hint="give one of them another name=",
                     )
                 step, partitioning = self._place(make(), label, inputs, fuse, where)
             if name is None:
                 self._used[stem] = self._used.get(stem, 0) + 1
-            self._steps[label], self._after[label] = step, partitioning
+            self[label], self._after[label] = step, partitioning
             return label
 
     def _place(
@@ -105,7 +105,7 @@ class Steps:
         routing, replicas = choose_routing(op, up, at)
         same_place = routing is Routing.FORWARD and replicas == at.degree and not at.merged
         # Why: a dedicated thread serves one step, so neither that step nor the ones it feeds are fused.
-        alone = op.dedicated or any(self._steps[ref.step].op.dedicated for fed in inputs for ref in fed.feeds)
+        alone = op.dedicated or any(self[ref.step].op.dedicated for fed in inputs for ref in fed.feeds)
         fused = (self._fuse if fuse is None else fuse) and op.chainable and same_place and not alone
         key = (up.key or None) if routing is Routing.KEY_BY else at.key if same_place else None
         if key != next(iter(outputs.values()), up).key:
@@ -115,7 +115,7 @@ class Steps:
 
     def feed_back(self, target: str, port: str, feeds: tuple[Ref, ...], stream: Stream) -> None:
         """Close a loop: feed a control port of an earlier step."""
-        step = self._steps.get(target)
+        step = self.get(target)
         if step is None:
             raise self.unknown(target)
         control = step.op.operator.control if isinstance(step.op, Process) else ()
@@ -137,11 +137,11 @@ class Steps:
             )
         together = (*fed.feeds, *feeds) if fed is not None else feeds
         closed = Input(port, tuple(dict.fromkeys(together)), stream, control=True)
-        self._steps[target] = replace(step, inputs=(*(old for old in step.inputs if old is not fed), closed))
+        self[target] = replace(step, inputs=(*(old for old in step.inputs if old is not fed), closed))
 
     def unknown(self, name: object) -> GraphError:
         """Return the error for a step that does not exist."""
-        names = nearest_first(str(name), self._steps)
+        names = nearest_first(str(name), self)
         return GraphError(
             f'there is no step "{name}"',
             detail=f"the steps are {', '.join(names[:12])}",
@@ -152,23 +152,6 @@ class Steps:
         """Return where rows are on a pipe; a merged pipe is spread like its first feed."""
         first = self._after[feeds[0].step]
         return first if len(feeds) == 1 else Partitioning(first.degree, None, merged=True)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Return the names in order."""
-        return tuple(self._steps)
-
-    def __getitem__(self, name: str) -> Step:
-        return self._steps[name]
-
-    def __iter__(self) -> Iterator[Step]:
-        return iter(tuple(self._steps.values()))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._steps
-
-    def __len__(self) -> int:
-        return len(self._steps)
 
 
 def choose_routing(op: Op, up: Stream, at: Partitioning) -> tuple[Routing | None, Degree]:

@@ -5,11 +5,10 @@ Sinks, dead letters, early results, input that a sink would remove, and merges t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from penstock.caller import find_call_site
-from penstock.connect.protocol import Reader
 from penstock.errors import GraphError
 from penstock.expr import Expr
 from penstock.expr.node import post_order
@@ -28,15 +27,14 @@ if TYPE_CHECKING:
 
 def build_plan(
     graph: str,
-    steps: Iterable[Step],
+    steps: tuple[Step, ...],
     *,
     collects: tuple[Ref, ...] = (),
     composition: Composition = "combined",
 ) -> Plan:
     """Return the plan of what the sinks, or the collected ports, need; raise what is wrong with it."""
-    everything = tuple(steps)
-    by_name = {step.name: step for step in everything}
-    wanted = [ref.step for ref in collects] or [step.name for step in everything if isinstance(step.op, Sink)]
+    by_name = {step.name: step for step in steps}
+    wanted = [ref.step for ref in collects] or [step.name for step in steps if isinstance(step.op, Sink)]
     if not wanted:
         raise GraphError(
             f'graph "{graph}" has no sink, so nothing would come of it',
@@ -50,11 +48,10 @@ def build_plan(
         if name not in needed:
             needed.add(name)
             wanted += [ref.step for ref in by_name[name].feeds]
-    steps, derived = _derive(tuple(step for step in everything if step.name in needed), composition)
+    steps, derived = _derive(tuple(step for step in steps if step.name in needed), composition)
     plan = Plan(graph, steps, collects, derived)
     for step in plan:
-        _refuse_unread_errors(step, plan)
-        _refuse_early_results(step, plan)
+        _check_readers(step, plan)
     _refuse_own_input(plan)
     return plan
 
@@ -82,21 +79,16 @@ def _derive(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[St
         raise
 
 
-def _refuse_unread_errors(step: Step, plan: Plan) -> None:
-    if (
-        step.op.on_error == OnError.DEAD_LETTER
-        and not plan.collects
-        and not plan.is_read(Ref(step.name, ERRORS))
-    ):
+def _check_readers(step: Step, plan: Plan) -> None:
+    """Raise if failed rows of a step go nowhere, or if its early results reach what cannot take them."""
+    dead_letters = step.op.on_error == OnError.DEAD_LETTER and not plan.collects
+    if dead_letters and not plan.is_read(Ref(step.name, ERRORS)):
         raise GraphError(
             f'dead-lettered rows of step "{step.name}" go nowhere',
             step=step.name,
             where=step.where,
             hint=f'sink them: graph["{step.name}"].errors.sink(...), or only count them: on_error="skip"',
         )
-
-
-def _refuse_early_results(step: Step, plan: Plan) -> None:
     if not isinstance(step.op, Windows) or step.op.early is None:
         return
     for reader in _steps_after_early(step.name, plan):
@@ -120,12 +112,15 @@ def _refuse_early_results(step: Step, plan: Plan) -> None:
 
 def _refuse_own_input(plan: Plan) -> None:
     """Raise if a sink writes to a folder that the graph reads: starting it over would remove input."""
-    if not plan.sinks or not any(hasattr(_reader(step.op), "reads_from") for step in plan):
+    files: dict[str, Any] = {}
+    for step in plan:
+        reader = step.op.table if isinstance(step.op, TableJoin) else getattr(step.op, "reader", None)
+        if hasattr(reader, "reads_from"):
+            files[step.name] = reader
+    if not plan.sinks or not files:
         return
-    from penstock.connect.readers.files import FileReader
     from penstock.connect.writers.folder import FolderWriter
 
-    files = {step.name: reader for step in plan if isinstance(reader := _reader(step.op), FileReader)}
     for sink in plan.sinks:
         writer = sink.op.writer if isinstance(sink.op, Sink) else None
         for name, reader in files.items():
@@ -136,12 +131,6 @@ def _refuse_own_input(plan: Plan) -> None:
                     where=sink.where,
                     hint="write to another folder",
                 )
-
-
-def _reader(op: Op) -> Reader | None:
-    if isinstance(op, Source):
-        return op.reader
-    return op.table if isinstance(op, TableJoin) else None
 
 
 def _steps_after_early(name: str, plan: Plan) -> set[str]:

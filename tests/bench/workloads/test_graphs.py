@@ -26,8 +26,8 @@ def test_a_lost_operator_is_noticed() -> None:
 
 
 def test_a_straight_graph_nests_and_a_braided_one_splits() -> None:
-    assert len({str(step.routing) for step in build_straight(50).steps}) > 1
-    assert any(isinstance(step.op, ps.Split) for step in build_braided(50).steps)
+    assert len({str(step.routing) for step in build_straight(50).steps.values()}) > 1
+    assert any(isinstance(step.op, ps.Split) for step in build_braided(50).steps.values())
 
 
 def test_the_workload_is_found_and_claims_two_things_of_either_shape() -> None:

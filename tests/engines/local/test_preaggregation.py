@@ -63,7 +63,7 @@ def told(graph: ps.PipeGraph, engine: str, **asked: Any) -> tuple[dict[str, Acco
     """The accounts of every step, and what reached every sink."""
     options = ps.LocalOptions(**asked) if engine == "local" else None
     result = graph.run(engine, options=options)
-    sinks = {step.name: step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)}
+    sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
     return dict(result.accounts), {name: rounded(writer.rows()) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
 
 

@@ -25,7 +25,7 @@ TIMELESS = ("filter", "map", "row map", "flat_map", "table", "split", "copy", "m
 def told(graph: ps.PipeGraph, engine: str, options: Any = None) -> tuple[dict[str, Accounts], Any]:
     """The accounts of every step, and what reached every sink."""
     result: RunResult = graph.run(engine, clock=ps.ManualClock(), options=options)
-    sinks = {step.name: step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)}
+    sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
     rows = {name: Counter(map(repr, writer.rows())) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
     return dict(result.accounts), rows
 
@@ -108,5 +108,5 @@ def in_order(graph: ps.PipeGraph, options: ps.LocalOptions) -> tuple[list[Any], 
     """What left, row by row, and everything that was told on the way."""
     events: list[Any] = []
     graph.run("local", clock=ps.ManualClock(), options=options, events=events.append)
-    sinks = [step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)]
+    sinks = [step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)]
     return [writer.rows() for writer in sinks], events  # type: ignore[attr-defined]  # all are memory()

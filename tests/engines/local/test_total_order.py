@@ -42,7 +42,7 @@ def graph_of(batches: Batches, *, before: int, degree: int, pattern: Any = "keye
 def told(graph: ps.PipeGraph, engine: str, options: Any = None) -> Any:
     """The accounts of every step, and what reached every sink."""
     accounts = graph.run(engine, options=options).accounts
-    sinks = {step.name: step.op.writer for step in graph.steps if isinstance(step.op, ps.Sink)}
+    sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
     return dict(accounts), {n: Counter(map(repr, w.rows())) for n, w in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
 
 

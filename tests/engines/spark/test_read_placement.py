@@ -27,7 +27,7 @@ def plan_of(reader: Any, verbs: Verbs, **options: Any) -> Plan:
     graph = ps.PipeGraph("chains")
     source = graph.source(reader, **{"time": "t", "delay": "1 s", "name": "s", **options})
     verbs(source).sink(ps.write.memory(), name="out")
-    return Plan("chains", tuple(graph.steps))
+    return Plan("chains", tuple(graph.steps.values()))
 
 
 def counted(pipe: ps.MultiPipe) -> ps.MultiPipe:

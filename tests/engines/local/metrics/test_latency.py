@@ -120,7 +120,11 @@ def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_tasks() -> None:
     run = graph.start("local", options=ps.LocalOptions(measure=True))
     measurements = run.wait().measurements
     assert measurements is not None
-    assert set(measurements.user_us) == set(measurements.system_us) == {step.name for step in graph.steps}
+    assert (
+        set(measurements.user_us)
+        == set(measurements.system_us)
+        == {step.name for step in graph.steps.values()}
+    )
     assert measurements.user_us["slowly"] > 0
     assert set(measurements.state_nbytes) == {"sums"}
     assert 0 < measurements.state_nbytes["sums"] < 1_000_000

@@ -35,7 +35,7 @@ def reading(
     cuts = {"files": options.pop("files", None), "schema": options.pop("schema", None)}
     pipe = graph.source(ps.read.parquet(folder, **cuts), **{"time": "t", "delay": "1 s", **options})
     pipe.sink(ps.write.memory())
-    plan = Plan("read", tuple(graph.steps))
+    plan = Plan("read", tuple(graph.steps.values()))
     return ParquetSourceReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
 
 

@@ -103,7 +103,7 @@ def test_steps_that_cannot_fail_have_the_plan_of_hand_written_spark(spark: Any, 
     rows = graph.source(ps.read.parquet(folder), time="t", delay="1 s")
     pipe = rows.filter(col("small") > 3).with_columns(y=col("x") * 2.0).select("key", "y")
     pipe.sink(ps.write.memory())
-    plan = Plan(graph.name, tuple(graph.steps))
+    plan = Plan(graph.name, tuple(graph.steps.values()))
     (pipeline,) = read_placement.source_pipelines(plan)
     files = [SourceFile(str(file), 0) for file in sorted(folder.iterdir())]
     source = RemoteSource(spark, plan, pipeline, split_into_fragments(plan), 2)
@@ -116,7 +116,7 @@ def test_a_dataframe_is_not_grouped_where_rows_could_not_be_counted(frame: Any) 
     def windows_of(pipe: ps.MultiPipe, window: Any) -> Any:
         counts = pipe.window(window, name="w").aggregate(n=ps.count())
         counts.sink(ps.write.memory())
-        plan = Plan("counts", tuple(pipe.graph.steps))
+        plan = Plan("counts", tuple(pipe.graph.steps.values()))
         (pipeline,) = read_placement.source_pipelines(plan)
         return RemoteSource(None, plan, pipeline, split_into_fragments(plan), 2)._windows
 

@@ -30,7 +30,7 @@ def step() -> Step:
     source = graph.source(ps.read.table(SCHEMA.empty_table()), time="t", time_unit="us", delay="0 s")
     windows = source.key_by("key").window(ps.sliding(10, every=4), lateness=3, name="w")
     windows.aggregate(n=ps.count(), v=ps.sum("v"), most=ps.max("v"))
-    return next(each for each in graph.steps if each.name == "w")
+    return next(each for each in graph.steps.values() if each.name == "w")
 
 
 def site(accounts: Accounts) -> StageContext:
