@@ -10,8 +10,9 @@ import importlib
 import pkgutil
 
 from penstock import kernels
-from penstock.kernels.compile.inline import SteppedLoop
-from penstock.kernels.compile.loops import Loop
+from penstock.kernels.loops import Loop
+from penstock.kernels.windows.accumulate import RULES, build_rule_loop
+from penstock.kernels.windows.combine import sweep_numbers
 
 _EXCLUDED = (f"{kernels.__name__}.build", f"{kernels.__name__}.cuda")
 
@@ -20,15 +21,18 @@ def list_loops() -> list[Loop]:
     """Return every loop of this package that is compiled on its own; devices have their own."""
     loops: dict[int, Loop] = {}
     for module in pkgutil.walk_packages(kernels.__path__, f"{kernels.__name__}."):
-        if module.ispkg or module.name.startswith(_EXCLUDED):
-            continue
-        for value in vars(importlib.import_module(module.name)).values():
-            candidates = value.values() if isinstance(value, dict) else [value]
-            # Why: loops under users' rules, which a program may have added by now, are of other classes.
-            loops |= {
-                id(loop): loop for loop in candidates if type(loop) in (Loop, SteppedLoop) and loop.is_typed
-            }
-    return list(loops.values())
+        if not module.ispkg and not module.name.startswith(_EXCLUDED):
+            values = vars(importlib.import_module(module.name)).values()
+            loops |= {id(value): value for value in values if type(value) is Loop and value.signature}
+    return [typed for loop in loops.values() for typed in _under_all_rules(loop)]
+
+
+def _under_all_rules(loop: Loop) -> list[Loop]:
+    """Return the loop itself; one over cells of any rule, under each of ours that has what it calls."""
+    if "N" not in (loop.signature or ""):
+        return [loop]
+    rules = [rule for rule in RULES if loop is not sweep_numbers or rule.merge_numbers is not None]
+    return [build_rule_loop(loop, rule) for rule in rules]
 
 
 def build() -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.frozen import dataclass
-from penstock.kernels.compile.loops import Loop
+from penstock.kernels.loops import Loop
 
 
 @dataclass(frozen=True, slots=True)

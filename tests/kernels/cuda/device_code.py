@@ -15,10 +15,10 @@ from typing import Any
 from numba import cuda, types
 from numba.cuda import dispatcher
 
-from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.cuda import panes, tree
 from penstock.kernels.cuda import panes as sorting
 from penstock.kernels.cuda.accumulators import LIFTS, explain_rule_refusal
+from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.accumulate import RULES, Rule
 from penstock.kernels.windows.folds import build_fold_rule
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows import ready
+from penstock.kernels.windows import combine as ready
 from penstock.kernels.windows.slice_loop import CLEAN, END, FIRST, LATE_FROM, LATE_TO, MAX_ID
 from penstock.kernels.windows.sums import MAX_OFFSET, reciprocal_of, shift_of
 from penstock.timing.slices import Slicing

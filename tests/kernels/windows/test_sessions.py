@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.windows.accumulate import COUNT, MAX, MAX_COUNT, MOMENTS
+from penstock.kernels.windows.accumulate import COUNT, MAX, MAX_COUNT, MOMENTS, add_parts, build_rule_loop
 from penstock.kernels.windows.folds import build_fold_rule
-from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions, build_merge_loop
+from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions
 
 GAP = 3
 SPEEDS = pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
@@ -91,7 +91,8 @@ def test_cells_are_put_together_in_the_target(
     compiled: bool, rule: Any, cells: list[list[float]], expected: list[float]
 ) -> None:
     state = np.array(cells, rule.dtype)
-    build_merge_loop(rule).version(compiled)(np.array([0, 0]), np.array([1, 2]), state)
+    merge = build_rule_loop(add_parts, rule).version(compiled)
+    merge(np.array([0, 0]), state[1:], state, np.zeros(1, np.int64))
     assert state[0].tolist() == expected
 
 
@@ -100,5 +101,6 @@ def test_cells_are_put_together_in_the_target(
 def test_cells_of_a_users_fold_are_put_together_by_its_combine(compiled: bool) -> None:
     rule = build_fold_rule("longest", lambda a, b: (max(a[0], b[0]), a[1] + b[1]), (0.0, 0.0), alone=False)
     state = np.array([[2.0, 1.0], [5.0, 1.0], [3.0, 4.0]])
-    build_merge_loop(rule).version(compiled)(np.array([0, 0]), np.array([1, 2]), state)
+    merge = build_rule_loop(add_parts, rule).version(compiled)
+    merge(np.array([0, 0]), state[1:], state, np.zeros(1, np.int64))
     assert state[0].tolist() == [5.0, 6.0]

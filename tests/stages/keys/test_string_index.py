@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compile.loops import Loop
+from penstock.kernels.loops import Loop
 from penstock.stages import policy
 from penstock.stages.keys import index as key_index
 from penstock.stages.keys import slots as key_slots

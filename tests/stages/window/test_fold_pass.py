@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.folds import FoldFunctions, build_fold_rule
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
 from penstock.stages.rows.input import Values
@@ -109,7 +109,7 @@ def test_the_compiled_pass_gives_what_a_plain_fold_of_each_slice_gives(
 @pytest.mark.parametrize("disorder", [0, 40, 4000])
 @pytest.mark.parametrize("n_slots", [1, 7])
 @pytest.mark.parametrize("pair", [(100, 10), (25, 10)], ids=["equal slices", "two per slide"])
-def test_long_batches_in_and_out_of_order_are_folded_in_one_pass(
+def test_long_batches_in_and_out_of_order_are_folded_in_the_order_of_their_rows(
     disorder: int, n_slots: int, pair: tuple[int, int]
 ) -> None:
     rng = np.random.default_rng(disorder + n_slots)
@@ -123,18 +123,21 @@ def test_long_batches_in_and_out_of_order_are_folded_in_one_pass(
     assert held(cells, slicing) == twin(rows, pair, -100)
 
 
-def has_pass(accumulators: tuple[WindowAccumulator, ...], values: tuple[Values, ...]) -> bool:
+def has_pass(
+    accumulators: tuple[WindowAccumulator, ...], values: tuple[Values, ...], slots: Any = None
+) -> bool:
     cells = SliceAccumulators(Slicing.of([TimeWindow(10, 10)]), accumulators, 0)
-    return cells._plan_pass(values, np.zeros(2, np.int64)) is not None
+    return cells._plan_pass(values, slots) is not None
 
 
-def test_one_pass_is_for_a_fold_alone_without_nulls() -> None:
+def test_one_pass_is_for_a_fold_alone_without_keys_and_without_nulls() -> None:
     rows, nulls = unlifted([1.0, 2.0]), Values(np.zeros(2), np.array([True, False]))
     counted = (*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1))
     assert has_pass(ALONE, (rows,))
     assert has_pass(counted, (rows, Values(np.zeros(2))))
     assert not has_pass(counted, (rows, nulls))
     assert not has_pass(BESIDE, (rows,))
+    assert not has_pass(ALONE, (rows,), np.zeros(2, np.int64))
     assert not has_pass(ALONE, lift_values((rows,)))
     assert not has_pass(ALONE, (FoldColumns(OF, rows.columns, nulls.valid),))
 

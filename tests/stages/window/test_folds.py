@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import FunctionError
-from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.user_functions import FunctionSource
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Fold
 from penstock.operators.choices import may_raise, why_python

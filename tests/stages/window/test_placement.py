@@ -13,8 +13,8 @@ import pytest
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import EngineError, NotSupported, Where
-from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.cuda import device
+from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.accumulate import Rule
 from penstock.kernels.windows.folds import build_fold_rule
 from penstock.operators import aggregates as spec

@@ -14,8 +14,8 @@ from typing import Any
 from numba import cuda, types
 
 from penstock.frozen import dataclass
-from penstock.kernels.compile.user_functions import explain_refusal
 from penstock.kernels.cuda.device import is_simulated
+from penstock.kernels.user_functions import explain_refusal
 from penstock.kernels.windows.accumulate import Rule
 
 Fn = Callable[..., Any]

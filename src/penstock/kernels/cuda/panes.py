@@ -29,7 +29,7 @@ from penstock.frozen import dataclass
 from penstock.kernels.cuda.accumulators import LIFTS, as_device, device_merge
 from penstock.kernels.cuda.device import Launch
 from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.ready import slice_of
+from penstock.kernels.windows.combine import slice_of
 
 NOWHERE = np.iinfo(np.int64).max
 """Sorts after every row: padding, and rows that belong to no open window."""

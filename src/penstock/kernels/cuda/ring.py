@@ -21,8 +21,7 @@ from numba import cuda
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.panes import clear_slices, fill, pane_kernels, touch_slices, untouch
-from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.sessions import build_merge_loop
+from penstock.kernels.windows.accumulate import Rule, add_parts, build_rule_loop
 
 Array = npt.NDArray[Any]
 COMPILE_FROM = 10_000
@@ -75,7 +74,8 @@ def merge_states(a: SliceStates, b: SliceStates, rules: Sequence[Rule]) -> Slice
     if len(again):
         home = np.flatnonzero(new)[np.cumsum(new)[again] - 1]
         for rule, array in zip(rules, cells, strict=True):
-            build_merge_loop(rule).version(len(again) > COMPILE_FROM)(home, again, array)
+            merge = build_rule_loop(add_parts, rule).version(len(again) > COMPILE_FROM)
+            merge(home, array[again], array, np.zeros(1, np.int64))
     return SliceStates(slots, slices, tuple(cells)).where(new)
 
 

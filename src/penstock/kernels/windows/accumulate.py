@@ -20,26 +20,32 @@ The error of a float sum is below n x 1.2e-16 of the sum of magnitudes for n row
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.frozen import dataclass
-from penstock.kernels.compile.loops import Loop, loop
+from penstock.kernels.loops import Loop, loop
+from penstock.kernels.user_functions import CheckedFunction
 
 INT64_MIN = -(2**63)
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Cells = npt.NDArray[Any]
-Merge = Callable[[Cells, int, Cells, int], None]
 
 
 @loop()
 def merge(into: Cells, i: int, other: Cells, j: int) -> None:
-    """Stand for a rule in loops over cells: `Loop.with_rules` puts that in the place of this name."""
+    """Stand for a rule in loops over cells: `build_rule_loop` puts that in the place of this name."""
     raise AssertionError("a loop over cells runs under a rule")
+
+
+@loop()
+def merge_numbers(earlier: float, later: float) -> float:
+    """Stand for a rule on two numbers, as `merge` does for one on cells."""
+    raise AssertionError("a loop over numbers runs under a rule")
 
 
 @loop()
@@ -142,6 +148,20 @@ MAX_COUNT = Rule("counted", False, (INT64_MIN, 0), merge_max_count)
 LATEST = Rule("latest", False, (INT64_MIN, INT64_MIN, INT64_MIN), merge_latest)
 MOMENTS = Rule("moments", True, (0.0, 0.0, 0.0), merge_moments)
 RULES = (COUNT, WIDE_SUM, FLOAT_SUM, MAX, MAX_COUNT, LATEST, MOMENTS)
+
+
+@cache
+def build_rule_loop(loop: Loop, rule: Rule) -> Loop:
+    """Return a loop over cells under a rule: n, N and N2 in its signature are of the rule's numbers.
+
+    One under a user's own rule stays plain where Numba refuses it.
+    """
+    assert loop.signature is not None, "a loop over cells says its types"
+    signature = loop.signature.translate(str.maketrans("nN", "fF" if rule.floats else "iI"))
+    rules = {"merge": rule.merge, "merge_numbers": rule.merge_numbers or merge_numbers}
+    ruled = loop.with_rules(signature, **rules)
+    return CheckedFunction.of(ruled, rule.merge) if isinstance(rule.merge, CheckedFunction) else ruled
+
 
 INT64_MAX = 2**63 - 1
 INFINITY_BITS = 0x7FF0000000000000
@@ -303,6 +323,20 @@ def add_moments(runs: Ints, cells: Ints, values: Floats, part: Floats, moments: 
             squares += (added[i] - mean) * (added[i] - mean)
         part[0, 0], part[0, 1], part[0, 2] = added.shape[0], mean, squares
         merge_moments(moments, cell, part, 0)
+
+
+@loop("Ir N2 N2 I")
+def add_parts(cells: Ints, parts: Cells, state: Cells, at: Ints) -> None:
+    """Merge each part into its cell; `at` is where it is, so that a failure can be reported.
+
+    cells  int64[n]
+    parts  [n, w]    as a fold lifts them from rows, or cells that are to be one with others
+    state  [m, w]    updated
+    at     int64[1]  written
+    """
+    for i in range(cells.shape[0]):
+        at[0] = i
+        merge(state, cells[i], parts, i)
 
 
 def single_run(n: int) -> Ints:

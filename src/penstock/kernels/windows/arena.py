@@ -13,12 +13,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.windows.accumulate import Rule
-from penstock.kernels.windows.ready import clear_floats, clear_ints
-from penstock.kernels.windows.slice_loop import FIRST, MIN_RING_CELLS
+from penstock.kernels.loops import loop
+from penstock.kernels.windows.accumulate import Rule, build_rule_loop
+from penstock.kernels.windows.slice_loop import BASE, FIRST, MASK, MIN_RING_CELLS
 
 Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[Any]
+
+
+@loop("N2 N2 I2 I")
+def clear_cells(cells: Cells, neutral: Cells, rings: Ints, past: Ints) -> None:
+    """Make the cells of slices [FIRST, past[r]) of every ring neutral."""
+    for r in range(rings.shape[0]):
+        for id_ in range(rings[r, FIRST], past[r]):
+            for part in range(cells.shape[1]):
+                cells[rings[r, BASE] + (id_ & rings[r, MASK]), part] = neutral[0, part]
 
 
 class FreeBlocks:
@@ -106,8 +115,7 @@ class Arena:
         work = int((past - rings[:, FIRST]).sum())
         for rule, cells, blank in zip(self.rules, self.cells, self.is_neutral, strict=True):
             if not blank:
-                loop = clear_floats if rule.floats else clear_ints
-                run(loop, cells, rule.neutral_cells(1), rings, past, work=work)
+                run(build_rule_loop(clear_cells, rule), cells, rule.neutral_cells(1), rings, past, work=work)
 
     @property
     def is_mostly_free(self) -> bool:

@@ -7,18 +7,12 @@ sessions of a slot touch. Two touch when one begins at or before the end of the 
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.compile.loops import Loop, loop
-from penstock.kernels.compile.user_functions import CheckedFunction
-from penstock.kernels.windows.accumulate import RULES, Rule, merge
+from penstock.kernels.loops import loop
 
 Ints = npt.NDArray[np.int64]
-Cells = npt.NDArray[Any]
 
 NO_SESSION = -1
 """The link of the oldest session, and the session of a run that found none."""
@@ -90,25 +84,3 @@ def assign_sessions(
             here = new
         homes[i] = here
     return n_merged
-
-
-@loop()
-def merge_pairs(targets: Ints, sources: Ints, cells: Cells) -> None:
-    """Put the cell of each source together with that of its target, in the target's.
-
-    targets, sources  int64[n], below m
-    cells             [m, w]
-    """
-    for i in range(targets.shape[0]):
-        merge(cells, targets[i], cells, sources[i])
-
-
-@cache
-def build_merge_loop(rule: Rule) -> Loop:
-    """Return the loop that puts pairs of cells together under a rule; a user's own may stay plain."""
-    loop = merge_pairs.with_rules(f"I I {'F2' if rule.floats else 'I2'}", merge=rule.merge)
-    return loop if rule in RULES else CheckedFunction.of(loop)
-
-
-MERGE_LOOPS = {rule.name: build_merge_loop(rule) for rule in RULES}
-"""Listed so that they are built with the others (`build.py`)."""

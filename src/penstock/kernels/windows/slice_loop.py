@@ -1,7 +1,7 @@
 """The slice loop: every row finds its slice, late rows are set aside, and a body adds the others to cells.
 
 Two frames, `add_single` for a stream of one slot and `add_keyed` for many, are the loops of everything that
-adds rows to slices. What is done with the rows are their steps (`compile/inline.py`): finding runs or cells
+adds rows to slices. What is done with the rows are their steps (`kernels/inline.py`): finding runs or cells
 for the accumulators (here), counting and summing at once (`sums.py`), a user's fold (`folds.py`).
 
 A slot's slices stand in a ring: cell = base + (slice & mask). The ring table has one row of eight numbers
@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.compile.inline import stepped_loop
-from penstock.kernels.compile.loops import loop
+from penstock.kernels.loops import loop
 
 Ints = npt.NDArray[np.int64]
 
@@ -332,9 +331,7 @@ def keep_cell(row: np.uint64, cell: np.uint64, *, cells: Ints) -> None:
     cells[row] = np.int64(cell)
 
 
-@stepped_loop(
-    "Ir Ir i I f Ir I2 I I I", add_keyed=add_keyed, add_keyed_block=find_block_cells, add_row=keep_cell
-)
+@loop("Ir Ir i I f Ir I2 I I I", add_keyed=add_keyed, add_keyed_block=find_block_cells, add_row=keep_cell)
 def find_cells(
     slots: Ints,
     times: Ints,
@@ -396,7 +393,7 @@ def add_run(
         runs[n_runs, 2] = cell
 
 
-@stepped_loop("Ir i I f Ir I2 I I I I2", add_single=add_single, scan_block=scan_block, add_block=add_run)
+@loop("Ir i I f Ir I2 I I I I2", add_single=add_single, scan_block=scan_block, add_block=add_run)
 def find_runs(
     times: Ints,
     row: int,

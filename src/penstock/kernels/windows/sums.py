@@ -13,12 +13,12 @@ which are flushed into the rings when the slice is over; other blocks go row by 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.compile.inline import stepped_loop
-from penstock.kernels.compile.intrinsics import add_pair, prefetch
-from penstock.kernels.compile.loops import loop
+from penstock.kernels.loops import loop
 from penstock.kernels.windows.slice_loop import (
     BASE,
     BASE_ID,
@@ -50,14 +50,29 @@ COPIES = 4
 CONTENDED_SLICES = 16
 """Fewer slices in a block than this make consecutive rows wait for each other."""
 
-PREFETCH_DISTANCE = np.uint64(2 * BLOCK_ROWS)
-"""How many rows ahead of the current ones memory is asked for."""
-CACHE_LINE = 8
-"""Numbers in a cache line."""
-
 MAX_OFFSET = 2**31
 """Times less than this after the start of a slice are numbered by integer products alone."""
 LOW_BITS = np.uint64(2**32 - 1)
+
+
+def emit_pair(builder: Any, data: Any, arguments: Any) -> None:
+    """Write what `add_pair` does as two numbers at once, which Numba would not find by itself."""
+    from llvmlite import ir
+
+    at, value = arguments
+    pair = ir.VectorType(ir.DoubleType(), 2)
+    place = builder.gep(data, [builder.mul(at, ir.Constant(at.type, 2))])
+    place = builder.bitcast(place, pair.as_pointer())
+    adds = builder.insert_element(ir.Constant(pair, [1.0, 0.0]), value, ir.Constant(ir.IntType(32), 1))
+    # NumPy aligns to 16 bytes by chance only.
+    builder.store(builder.fadd(builder.load(place, align=8), adds), place, align=8)
+
+
+@loop(emit=emit_pair)
+def add_pair(pairs: Floats, at: int, value: float) -> None:
+    """Add 1 to pairs[2 at] and `value` to pairs[2 at + 1], in one reading and one writing of memory."""
+    pairs[2 * at] += 1.0
+    pairs[2 * at + 1] += value
 
 
 @loop()
@@ -178,18 +193,12 @@ def sum_block(
                 cells[j] = (from_id + step) & around
         if n_pairs:
             copy = np.uint64(n_pairs if last - first < CONTENDED_SLICES and n_copies > 1 else 0)
-            if stop - start == BLOCK_ROWS and stop + 3 * BLOCK_ROWS < values.shape[0]:
-                # Why: the memory bus is slow to notice two arrays that are read in turn, so it is asked
-                # ahead, a line at a time: a whole block asked for at once would stall the reads under way.
-                for k in range(0, BLOCK_ROWS, CACHE_LINE):
-                    ahead = np.uint64(k) + PREFETCH_DISTANCE
-                    prefetch(now, ahead)
-                    prefetch(added, ahead)
-                    for j in range(k, k + CACHE_LINE, COPIES):
-                        add_pair(pairs, cells[j], added[j])
-                        add_pair(pairs, cells[j + 1] + copy, added[j + 1])
-                        add_pair(pairs, cells[j + 2] + copy + copy, added[j + 2])
-                        add_pair(pairs, cells[j + 3] + copy + copy + copy, added[j + 3])
+            if stop - start == BLOCK_ROWS:
+                for j in range(0, BLOCK_ROWS, COPIES):
+                    add_pair(pairs, cells[j], added[j])
+                    add_pair(pairs, cells[j + 1] + copy, added[j + 1])
+                    add_pair(pairs, cells[j + 2] + copy + copy, added[j + 2])
+                    add_pair(pairs, cells[j + 3] + copy + copy + copy, added[j + 3])
             else:
                 for j in range(now.shape[0]):
                     add_pair(pairs, cells[j], added[j])
@@ -215,7 +224,7 @@ def flush_pairs(pairs: Floats, n_copies: int, at: np.uint64, counts: Ints, sums:
         sums[cell] += pairs[2 * j + 1]
 
 
-@stepped_loop(
+@loop(
     "Ir Fr i I f Ir I2 I I I F",
     reassociate=True,
     add_single=add_single,
@@ -305,7 +314,7 @@ def sum_row(row: np.uint64, cell: np.uint64, *, values: Floats, counts: Ints, su
     sums[cell] += values[row]
 
 
-@stepped_loop(
+@loop(
     "Ir Ir Fr i I f Ir I2 I I I F I F",
     add_keyed=add_keyed,
     add_keyed_block=sum_keyed_block,

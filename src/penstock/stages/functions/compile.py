@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.expr.values import days_of, microseconds_of, numbers_of
 from penstock.frozen import dataclass
-from penstock.kernels.compile.user_functions import CheckedFunction, build_row_loop
+from penstock.kernels.user_functions import CheckedFunction, build_row_loop
 from penstock.operators.function import RowFunction
 from penstock.stages import policy
 from penstock.stages.functions.rewrite import PREDICATE, RowProgram, kernel_type_code, rewrite_function

@@ -17,7 +17,7 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.values import from_list, from_numpy, numbers_of, to_numpy
-from penstock.kernels.keys.hash_table import (
+from penstock.kernels.hash_table import (
     assign_dense,
     assign_strings,
     assign_words,

@@ -4,7 +4,7 @@ A slot belongs to one key from the batch that brings it until `free`, then to wh
 Slots are handed out in order of first appearance, null last in its batch, whichever table holds the keys;
 nothing may depend on more than that they are dense. One replica owns a KeySlots; threads do not share it.
 
-Keys are in a dict while inputs are small, then in the compiled tables of `kernels/keys`. The first large
+Keys are in a dict while inputs are small, then in the compiled tables of `kernels/hash_table.py`. The first large
 batch, or enough rows in small ones (`policy.SIZES`), moves them; a stream never moves back, and slots stay
 the same. Here is what all forms of keys share; `build_keys` in `index.py` returns one for any key columns.
 """
@@ -24,7 +24,7 @@ import pyarrow.types as kind
 from penstock.expr import col, hash
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.values import to_numpy, valid_in
-from penstock.kernels.keys.hash_table import insert_slots, remove_slots
+from penstock.kernels.hash_table import insert_slots, remove_slots
 from penstock.stages import policy
 from penstock.stages.rows.batch import Batch, ColumnView, Ints
 from penstock.timing.bucket import NO_COLUMNS, buckets_of

@@ -30,8 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.frozen import dataclass
-from penstock.kernels.windows.accumulate import Cells
-from penstock.kernels.windows.sessions import build_merge_loop
+from penstock.kernels.windows.accumulate import Cells, add_parts, build_rule_loop
 from penstock.kernels.windows.slice_loop import MAX_ID
 from penstock.operators.op import Stream
 from penstock.operators.windows import Windows
@@ -155,16 +154,13 @@ class FinalPaneStore(TimeStore):
         """Merge partials into their slices, also those that earlier windows have used."""
         self._rings.reserve(int(partials.slots.max()) + 1)
         places = self._rings.place(partials.slots, self.slicing.ids(partials.starts))
-        into, which = np.unique(places, return_inverse=True)
-        targets = np.ascontiguousarray(which, np.int64)
-        sources = len(into) + np.arange(len(targets))
+        at = np.zeros(1, np.int64)
         stored = zip(self.accumulators.stored, self._arena.cells, partials.cells, strict=True)
         for place, (accumulator, state, cells) in enumerate(stored):
             added = to_counts(accumulator, cells, partials.cells[0])
             self._arena.is_neutral[place] &= not added.any()
-            both = np.concatenate([state[into], added])
-            self._slices.run(build_merge_loop(accumulator.rule), targets, sources, both)
-            state[into] = both[: len(into)]
+            merge = build_rule_loop(add_parts, accumulator.rule)
+            self._slices.run(merge, places, np.array(added, state.dtype, order="C"), state, at)
 
 
 class _DecomposedStage(WindowStage):

@@ -16,12 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.frozen import dataclass
-from penstock.kernels.windows import ready as ready_loops
-from penstock.kernels.windows import tree
-from penstock.kernels.windows.accumulate import RULES, Cells, Rule
+from penstock.kernels.windows import combine as loops
+from penstock.kernels.windows.accumulate import RULES, Cells, build_rule_loop
 from penstock.kernels.windows.arena import Arena
 from penstock.kernels.windows.slice_loop import BASE, CLEAN, FIRST, LATE_FROM, LATE_TO, MASK, MAX_ID
-from penstock.kernels.windows.tree import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
 from penstock.stages.rows.batch import Ints
 from penstock.stages.window.folds import CombineFailure, catch_combine
 from penstock.stages.window.inputs import Run
@@ -39,7 +37,7 @@ class ReadyWindows:
     lo: Ints
     hi: Ints
     ends: Ints  # one past each ring's last window
-    effort: Ints | None = None  # what combining them will take, if `kernels/windows/ready.py` counted it
+    effort: Ints | None = None  # what combining them will take, if `kernels/windows/combine.py` counted it
 
     @property
     def counts(self) -> Ints:
@@ -66,7 +64,7 @@ def list_ready(
     period, offsets = slicing.period, np.array(slicing.offsets, np.int64)
     kind = (window.size, window.every)
     n_left = run(
-        ready_loops.count_ready, rings, *kind, after, upto, period, offsets, firsts, counts, work=len(rings)
+        loops.count_ready, rings, *kind, after, upto, period, offsets, firsts, counts, work=len(rings)
     )
     lists = []
     while n_left:
@@ -74,7 +72,7 @@ def list_ready(
         starts, lo, hi = (np.empty(now, np.int64) for _ in range(3))
         ends, effort = np.empty(len(rings), np.int64), np.zeros(5, np.int64)
         listed = (starts, lo, hi, ends, effort)
-        run(ready_loops.list_ready, rings, *kind, period, offsets, firsts, counts, most, *listed, work=now)
+        run(loops.list_ready, rings, *kind, period, offsets, firsts, counts, most, *listed, work=now)
         lists.append(ReadyWindows(*listed))
         n_left -= now
     return lists
@@ -97,7 +95,7 @@ def choose_method(longest: int, rings: Ints, ready: ReadyWindows, is_light: bool
 
 
 def _effort(rings: Ints, ready: ReadyWindows) -> Ints:
-    """Return what `ready.list_ready` has counted, or count the same of windows listed elsewhere."""
+    """Return what `list_ready` of the kernels has counted, or count the same of windows listed elsewhere."""
     if ready.effort is not None:
         return ready.effort
     past = _past(rings, ready)
@@ -123,7 +121,7 @@ class Combiner:
         trees = zip(self._arena.rules, self._arena.cells, self._arena.tree_nodes(), strict=True)
         for accumulator, (rule, cells, nodes) in enumerate(trees):
             with self._finding_the_window(accumulator, rings, ready):
-                self._run(UPDATES[rule.name], cells, nodes, rings, past, self._levels)
+                self._run(build_rule_loop(loops.update_trees, rule), cells, nodes, rings, past, self._levels)
         rings[:, CLEAN] = np.maximum(np.maximum(rings[:, CLEAN], rings[:, FIRST]), past)
         rings[:, LATE_FROM], rings[:, LATE_TO] = MAX_ID, -MAX_ID
 
@@ -147,20 +145,20 @@ class Combiner:
         spans = (rings, ready.ends, ready.lo, ready.hi)
         if method == "tree":
             nodes = self._arena.tree_nodes()[accumulator]
-            self._run(
-                QUERIES[rule.name], cells, nodes, rule.neutral_cells(1), *spans, self._levels, out, work=work
-            )
+            query = build_rule_loop(loops.query_windows, rule)
+            self._run(query, cells, nodes, rule.neutral_cells(1), *spans, self._levels, out, work=work)
         elif rule.exact and method != "sweep":
-            self._run(
-                tree.subtract_prefixes, cells, *spans, self._scratch(rule, rings, ready), out, work=work
-            )
+            widest = int(_effort(rings, ready)[loops.WIDEST])
+            scratch = np.empty((widest + 1, rule.width), rule.dtype)
+            self._run(loops.subtract_prefixes, cells, *spans, scratch, out, work=work)
         elif rule.merge_numbers is not None:
-            scratch, into = np.empty(self.longest, rule.dtype), out.reshape(-1)
-            sweep = NUMBER_SWEEPS[rule.name]
-            self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], scratch, into, work=work)
+            line, into = np.empty(self.longest, rule.dtype), out.reshape(-1)
+            sweep = build_rule_loop(loops.sweep_numbers, rule)
+            self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], line, into, work=work)
         else:
             scratch = rule.neutral_cells(self.longest + 1)
-            self._run(SWEEPS[rule.name], cells, rule.neutral_cells(1), *spans, scratch, out, work=work)
+            sweep = build_rule_loop(loops.sweep_windows, rule)
+            self._run(sweep, cells, rule.neutral_cells(1), *spans, scratch, out, work=work)
         return out
 
     @contextmanager
@@ -190,10 +188,6 @@ class Combiner:
             middle = (good + bad) // 2
             good, bad = (good, middle) if fails(middle) else (middle, bad)
         return good
-
-    def _scratch(self, rule: Rule, rings: Ints, ready: ReadyWindows) -> Cells:
-        longest = int(_effort(rings, ready)[ready_loops.WIDEST])
-        return np.empty((longest + 1, rule.width), rule.dtype)
 
 
 def _past(rings: Ints, ready: ReadyWindows) -> Ints:

@@ -26,7 +26,7 @@ from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError, describe_cause
 from penstock.expr.values import from_plain, numbers_of
 from penstock.frozen import dataclass
-from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.accumulate import RULES, Rule
 from penstock.kernels.windows.folds import (
     FoldFunctions,

@@ -22,10 +22,9 @@ from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.nodes.forms import Column
 from penstock.expr.values import to_numpy, valid_in
 from penstock.frozen import dataclass
-from penstock.kernels.compile.loops import Loop
 from penstock.kernels.windows import accumulate
-from penstock.kernels.windows.accumulate import Cells, Rule
-from penstock.kernels.windows.folds import build_add_loop, build_cells_loop
+from penstock.kernels.windows.accumulate import Cells, Rule, build_rule_loop
+from penstock.kernels.windows.folds import build_cells_loop
 from penstock.kernels.windows.slice_loop import write_run_cells
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import why_python
@@ -274,7 +273,7 @@ class AccumulatorUpdate:
     def _fold(self, rule: Rule, column: int, state: Cells) -> None:
         """Combine parts into their cells, lifting them in the same loop where that can be compiled."""
         values, at = self._values[column], np.zeros(1, np.int64)
-        loop: Loop = build_add_loop(rule)
+        loop = build_rule_loop(accumulate.add_parts, rule)
         if isinstance(values, FoldColumns) and build_cells_loop(values.of).compiles:
             loop, inputs = build_cells_loop(values.of), values.columns
         else:

@@ -20,7 +20,7 @@ from penstock.frozen import dataclass
 from penstock.kernels.windows import slice_loop
 from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.kernels.windows.arena import Arena
-from penstock.kernels.windows.folds import build_keyed_loop, build_single_loop
+from penstock.kernels.windows.folds import build_single_loop
 from penstock.kernels.windows.ring import Rings, expand_ranges
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MIN_RING_CELLS
 from penstock.kernels.windows.sums import sum_keyed, sum_single
@@ -133,8 +133,9 @@ class SliceAccumulators:
     def _plan_pass(self, values: Sequence[Values], slots: Ints | None) -> SumPass | FoldPass | None:
         """Return the single pass that does everything for these rows, if there is one.
 
-        There is one for a sum or a compiled fold right after the rows, beside which only values are counted,
-        in columns without nulls: then counting is nothing to do, as COUNT is kept as the number of nulls.
+        There is one for a sum, or a compiled fold of one slot, right after the rows, beside which only values
+        are counted, in columns without nulls: then counting is nothing to do, as COUNT is kept as the number
+        of nulls.
         """
         main, counts = self._accumulators[1:2], self._accumulators[2:]
         if not main or any(count.kind is not AccumulatorKind.COUNT for count in counts):
@@ -147,9 +148,8 @@ class SliceAccumulators:
         if main[0].kind is AccumulatorKind.FLOAT_SUM:
             enough = slots is None or len(slots) >= ROWS_PER_SLOT * len(self.rings.table)
             return SumPass(inputs, self.rings, self.arena) if enough else None
-        if main[0].kind is AccumulatorKind.FOLD and isinstance(inputs, FoldColumns):
-            loop = build_single_loop(inputs.of) if slots is None else build_keyed_loop(inputs.of)
-            return FoldPass(main[0].rule, inputs) if loop.compiles else None
+        if main[0].kind is AccumulatorKind.FOLD and slots is None and isinstance(inputs, FoldColumns):
+            return FoldPass(main[0].rule, inputs) if build_single_loop(inputs.of).compiles else None
         return None
 
     def _run_pass(self, whole: SumPass | FoldPass, row: int, rows: _Rows, open_from: int) -> tuple[int, int]:
@@ -300,7 +300,7 @@ class SumPass:
 
 @dataclass(frozen=True, slots=True)
 class FoldPass:
-    """Lifts rows and combines them into slices in one pass, by loops compiled for the fold."""
+    """Lifts the rows of one slot and combines them into slices, by one loop compiled for the fold."""
 
     rule: Rule
     rows: FoldColumns
@@ -316,11 +316,9 @@ class FoldPass:
     ) -> int:
         """Fold the rows from `row` on while there is room; return the row it stopped at."""
         at = np.zeros(1, np.int64)
-        keys = () if slots is None else (slots,)
-        loop = build_single_loop(self.rows.of) if slots is None else build_keyed_loop(self.rows.of)
-        into = (cells[0].reshape(-1), cells[1], at)
+        inputs, into = (times, *self.rows.columns, row), (cells[0].reshape(-1), cells[1], at)
         with locate_row(slots, times), catch_combine(self.rule, at):
-            inputs = (*keys, times, *self.rows.columns, row)
+            loop = build_single_loop(self.rows.of)
             return int(jit(loop, *inputs, *room, *into, work=len(times) - row))
 
 

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 import numpy as np
 import pyarrow as pa
 
-from penstock.kernels.windows.accumulate import RULES, Cells, Rule
-from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions, build_merge_loop
+from penstock.kernels.windows.accumulate import Cells, add_parts, build_rule_loop
+from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, WindowRows, no_ints
@@ -390,24 +390,11 @@ class SessionAccumulators:
     def merge(self, sources: Ints, into: Ints) -> None:
         """Merge the cells of some numbers into those of others."""
         if len(sources):
+            at = np.zeros(1, np.int64)
             for rule, cells in zip(self._accumulators.rules, self._cells, strict=True):
-                self._merge(rule, cells, sources, into)
+                with catch_combine(rule, at):
+                    self._run(build_rule_loop(add_parts, rule), into, cells[sources], cells, at)
             self.clear(sources)
-
-    def _merge(self, rule: Rule, cells: Cells, sources: Ints, into: Ints) -> None:
-        """Merge the cells of one accumulator; where a user's combine fails, again pair by pair to find it."""
-        before = None if rule in RULES else (cells[sources], cells[into])
-        at = np.zeros(1, np.int64)
-        try:
-            with catch_combine(rule, at):
-                self._run(build_merge_loop(rule), into, sources, cells)
-        except CombineFailure:
-            assert before is not None, "only users' rules fail"
-            cells[sources], cells[into] = before
-            with catch_combine(rule, at):
-                for at[0] in range(len(sources)):
-                    self._run(build_merge_loop(rule), into[at], sources[at], cells)
-            raise
 
     def read(self, numbers: Ints) -> tuple[Cells, ...]:
         """Return the cells of the requested accumulators."""

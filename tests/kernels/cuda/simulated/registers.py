@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compile.user_functions import FunctionSource
 from penstock.kernels.cuda.accumulators import LIFTS, CudaAccumulator
 from penstock.kernels.cuda.key_groups import Rows
 from penstock.kernels.cuda.panes import lift_kernel, pane_kernels
 from penstock.kernels.cuda.tree import tree_kernels
 from penstock.kernels.cuda.windows import CudaWindows
+from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows.accumulate import Rule
 from penstock.kernels.windows.folds import build_fold_rule

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.kernels.compile.loops import load_cached, parse_signature
+from penstock.kernels.loops import load_cached, parse_signature
 
 CACHED = """
 import sys

@@ -1,15 +1,19 @@
-"""Windows from the slices of rings: two sweeps where many are emitted at once, a tree where they are few.
+"""Windows from the slices of rings: which are ready, and two ways to combine their slices.
 
-*Sweeps.* Suffix results run back from a pivoting point, one running result runs on from it, and a window is
-the one of its first slice put together with the other: at most two merges per slice and one per window,
-whatever the windows' length (van Herk; Gil and Werman; the two stacks of Tangwongsan et al.). Order is
-kept, so the rule need not commute.
+*Ready windows* are listed ring by ring, with the slices of each. Windows that touch no ring are never listed,
+however long a time without rows is. A period is cut at `offsets` (`timing/slices.py`), so slice and time are
+found from each other by arithmetic and a short search.
 
-*Trees.* The batched pane aggregation tree, B-PAT (SPRINGALD, IV-B and V-B), over the ring of each key. A
-ring of m = 2^j cells is the row of m leaves. The internal nodes stand in an array beside the cells, at the
-same base: with leaves 0 … m-1 the parent of node i is (i >> 1) | m, and node m + x is nodes[base + x].
-Leaves without rows are neutral. Only levels up to the greatest power of two in a window are kept, since a
-query never uses more. A window whose slices wrap around the ring is a range like any other.
+*Sweeps*, where many windows are emitted at once. Suffix results run back from a pivoting point, one running
+result runs on from it, and a window is the one of its first slice put together with the other: at most two
+merges per slice and one per window, whatever the windows' length (van Herk; Gil and Werman; the two stacks of
+Tangwongsan et al.). Order is kept, so the rule need not commute.
+
+*Trees*, where they are few. The batched pane aggregation tree, B-PAT (SPRINGALD, IV-B and V-B), over the ring
+of each key. A ring of m = 2^j cells is the row of m leaves. The internal nodes stand in an array beside the
+cells, at the same base: with leaves 0 … m-1 the parent of node i is (i >> 1) | m, and node m + x is
+nodes[base + x]. Leaves without rows are neutral. Only levels up to the greatest power of two in a window are
+kept, since a query never uses more. A window whose slices wrap around the ring is a range like any other.
 
 Invariant: of a ring [FIRST, END) the nodes are right for blocks inside [FIRST, CLEAN) that do not touch the
 late range. An update mends both, so leaves that earlier windows have used may change.
@@ -22,12 +26,107 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.compile.loops import Loop, loop
-from penstock.kernels.windows.accumulate import RULES, Rule, merge
-from penstock.kernels.windows.slice_loop import BASE, CLEAN, FIRST, LATE_FROM, LATE_TO, MASK
+from penstock.kernels.loops import loop
+from penstock.kernels.windows.accumulate import merge, merge_numbers
+from penstock.kernels.windows.slice_loop import BASE, CLEAN, END, FIRST, LATE_FROM, LATE_TO, MASK
 
 Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[Any]
+
+
+SWEPT, ADVANCE, LACKING, LATE, WIDEST = range(5)
+"""What putting windows together will take: slices that the windows of a ring cover, slices since their
+first window's end, slices that trees lack, slices that came late to them, and the most of one ring."""
+
+
+@loop()
+def slice_start(id_: int, period: int, offsets: Ints) -> int:
+    """Return the first time of a slice."""
+    n: int = offsets.shape[0]
+    rounds = id_ // n
+    start: int = rounds * period + offsets[id_ - rounds * n]
+    return start
+
+
+@loop()
+def slice_of(time: int, period: int, offsets: Ints) -> int:
+    """Return the slice that holds a time."""
+    rounds = time // period
+    within = time - rounds * period
+    n: int = offsets.shape[0]
+    index = n - 1
+    while offsets[index] > within:
+        index -= 1
+    return rounds * n + index
+
+
+@loop("I2 i i i i i Ir I I")
+def count_ready(
+    rings: Ints,
+    size: int,
+    every: int,
+    after: int,
+    upto: int,
+    period: int,
+    offsets: Ints,
+    firsts: Ints,
+    counts: Ints,
+) -> int:
+    """Count the windows with after < end <= upto over each ring, and find the first; return the total."""
+    total = 0
+    for r in range(rings.shape[0]):
+        held_from = max(slice_start(rings[r, FIRST], period, offsets), after)
+        held_to = slice_start(rings[r, END], period, offsets)
+        firsts[r] = (held_from - size) // every * every + every
+        last = min((held_to - 1) // every * every, (upto - size) // every * every)
+        counts[r] = max((last - firsts[r]) // every + 1, 0)
+        total += counts[r]
+    return total
+
+
+@loop("I2 i i i Ir I I i I I I I I")
+def list_ready(
+    rings: Ints,
+    size: int,
+    every: int,
+    period: int,
+    offsets: Ints,
+    firsts: Ints,
+    counts: Ints,
+    most: int,
+    starts: Ints,
+    lo: Ints,
+    hi: Ints,
+    ends: Ints,
+    effort: Ints,
+) -> int:
+    """List at most `most` windows of each ring, and take them off what is to be listed; how many they are.
+
+    firsts, counts  int64[r]  what `count_ready` found, moved on by what is listed here
+    starts, lo, hi  int64[n]  written: the start and the slices [lo, hi) that the ring has of each window
+    ends            int64[r]  written: one past each ring's last window
+    effort          int64[5]  added to
+    """
+    n: int = 0
+    for r in range(rings.shape[0]):
+        begin = n
+        first, end = rings[r, FIRST], rings[r, END]
+        for _ in range(min(counts[r], most)):
+            starts[n] = firsts[r]
+            lo[n] = max(slice_of(firsts[r], period, offsets), first)
+            hi[n] = min(slice_of(firsts[r] + size, period, offsets), end)
+            firsts[r] += every
+            counts[r] -= 1
+            n += 1
+        ends[r] = n
+        if n > begin:
+            past = hi[n - 1]
+            effort[SWEPT] += past - lo[begin]
+            effort[WIDEST] = max(effort[WIDEST], past - lo[begin])
+            effort[ADVANCE] += past - hi[begin] + 1
+            effort[LACKING] += max(past - max(rings[r, CLEAN], first), 0)
+            effort[LATE] += max(rings[r, LATE_TO] - rings[r, LATE_FROM], 0)
+    return n
 
 
 @loop()
@@ -37,7 +136,7 @@ def copy_cell(into: Cells, i: int, other: Cells, j: int) -> None:
         into[i, part] = other[j, part]
 
 
-@loop()
+@loop("N2 N2 I2 I I I N2 N2")
 def sweep_windows(
     cells: Cells, neutral: Cells, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Cells, out: Cells
 ) -> None:
@@ -76,7 +175,7 @@ def sweep_windows(
             window += 1
 
 
-@loop()
+@loop("N I2 I I I n N N")
 def sweep_numbers(
     cells: Cells, rings: Ints, ends: Ints, lo: Ints, hi: Ints, neutral: float, scratch: Cells, out: Cells
 ) -> None:
@@ -95,15 +194,15 @@ def sweep_numbers(
                 pivot = past
                 running = neutral
                 for id_ in range(past - 1, first - 1, -1):
-                    running = merge(cells[base + (id_ & mask)], running)
+                    running = merge_numbers(cells[base + (id_ & mask)], running)
                     scratch[id_ - start] = running
                 running = neutral
                 done = past
             for id_ in range(done, past):
-                running = merge(running, cells[base + (id_ & mask)])
+                running = merge_numbers(running, cells[base + (id_ & mask)])
             done = max(done, past)
             # A window without slices, as gaps leave them, has nothing behind the pivoting point.
-            out[window] = merge(scratch[first - start], running) if first < pivot else running
+            out[window] = merge_numbers(scratch[first - start], running) if first < pivot else running
             window += 1
 
 
@@ -153,7 +252,7 @@ def rebuild_nodes(cells: Cells, nodes: Cells, base: int, m: int, levels: int, fi
         below = here
 
 
-@loop()
+@loop("N2 N2 I2 I i")
 def update_trees(cells: Cells, nodes: Cells, rings: Ints, past: Ints, levels: int) -> None:
     """Make every tree right up to slice past[r], where it is not: what is new and what came late.
 
@@ -171,7 +270,7 @@ def update_trees(cells: Cells, nodes: Cells, rings: Ints, past: Ints, levels: in
         rebuild_nodes(cells, nodes, base, m, levels, fresh, past[r])
 
 
-@loop()
+@loop("N2 N2 N2 I2 I I I i N2")
 def query_windows(
     cells: Cells,
     nodes: Cells,
@@ -214,33 +313,3 @@ def query_windows(
                     merge(out, window, nodes, base + node - m)
                 id_ += length
             window += 1
-
-
-SWEEPS: dict[str, Loop] = {}
-UPDATES: dict[str, Loop] = {}
-QUERIES: dict[str, Loop] = {}
-NUMBER_SWEEPS: dict[str, Loop] = {}
-"""For rules of one number, on flat arrays."""
-
-
-def define_loops(rule: Rule, *, cached: bool = True) -> None:
-    """Make the loops for a rule, under its name.
-
-    A user's own rule is not kept in the on-disk cache, since its code is not the package's.
-    """
-    x = "F2" if rule.floats else "I2"
-    if rule.merge_numbers is not None:
-        n, line = ("f", "F") if rule.floats else ("i", "I")
-        signature = f"{line} I2 I I I {n} {line} {line}"
-        NUMBER_SWEEPS[rule.name] = sweep_numbers.with_rules(
-            signature, merge=rule.merge_numbers, cached=cached
-        )
-    SWEEPS[rule.name] = sweep_windows.with_rules(f"{x} {x} I2 I I I {x} {x}", merge=rule.merge, cached=cached)
-    UPDATES[rule.name] = update_trees.with_rules(f"{x} {x} I2 I i", merge=rule.merge, cached=cached)
-    QUERIES[rule.name] = query_windows.with_rules(
-        f"{x} {x} {x} I2 I I I i {x}", merge=rule.merge, cached=cached
-    )
-
-
-for _rule in RULES:
-    define_loops(_rule)

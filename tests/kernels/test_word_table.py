@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compile.loops import Loop
-from penstock.kernels.keys.hash_table import assign_dense, assign_words, insert_slots, remove_slots
+from penstock.kernels.hash_table import assign_dense, assign_words, insert_slots, remove_slots
+from penstock.kernels.loops import Loop
 from tests.naive.slots import table_of
 
 Ints = npt.NDArray[np.int64]

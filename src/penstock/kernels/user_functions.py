@@ -12,24 +12,23 @@ tuples of fixed length only, and run as plain Python where Numba refuses them (`
 from __future__ import annotations
 
 import builtins
-import copy
 import re
-import types
 from collections import namedtuple
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
-from types import FunctionType
+from types import CellType, CodeType, FunctionType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
 
-from penstock.kernels.compile.loops import Function, Loop
+from penstock.kernels.inline import Function
+from penstock.kernels.loops import Loop, hash_code
 
 STABLE_MODULES = frozenset({"math", "cmath", "numpy"})
 """Modules whose functions mean the same in the next process."""
 
-CONSTANTS = (bool, int, float, complex, str, bytes, types.NoneType)
+CONSTANTS = (bool, int, float, complex, str, bytes, NoneType)
 
 
 class Identity:
@@ -52,11 +51,15 @@ class FunctionSource(Loop):
     """
 
     def __init__(self, function: Callable[..., Any], *, strict: bool = False) -> None:
-        super().__init__(function, None)
+        source: Any = function
+        cells = tuple(CellType(cell.cell_contents) for cell in source.__closure__ or ())
+        frozen = FunctionType(
+            source.__code__, source.__globals__, source.__name__, source.__defaults__, cells or None
+        )
+        frozen.__kwdefaults__, frozen.__doc__ = source.__kwdefaults__, source.__doc__
+        super().__init__(frozen, None)
         self.strict = strict
         self._description = describe_function(function)
-        source: Any = function
-        self._cells = tuple(types.CellType(cell.cell_contents) for cell in source.__closure__ or ())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FunctionSource) and self._description == other._description
@@ -69,17 +72,8 @@ class FunctionSource(Loop):
         """Return whether its machine code can be kept for the next process."""
         return Path(self._source.__code__.co_filename).is_file() and _is_stable(self._description)
 
-    def _copy(self, replaced: dict[str, Any]) -> Any:
-        source: Any = self._source
-        space = {**source.__globals__, **replaced}
-        copy = types.FunctionType(
-            source.__code__, space, self.__name__, source.__defaults__, self._cells or None
-        )
-        copy.__kwdefaults__, copy.__doc__ = source.__kwdefaults__, source.__doc__
-        return copy
-
     def _digest(self) -> str:
-        return _hash_text(repr(self._description))
+        return hash_code(repr(self._description).encode())
 
 
 def describe_function(function: Callable[..., Any]) -> tuple[Any, ...]:
@@ -92,9 +86,9 @@ def describe_function(function: Callable[..., Any]) -> tuple[Any, ...]:
     return _describe_code(source.__code__, source.__globals__), captured, defaults, named
 
 
-def _describe_code(code: types.CodeType, space: dict[str, Any]) -> tuple[Any, ...]:
+def _describe_code(code: CodeType, space: dict[str, Any]) -> tuple[Any, ...]:
     consts = tuple(
-        _describe_code(const, space) if isinstance(const, types.CodeType) else _describe_value(const)
+        _describe_code(const, space) if isinstance(const, CodeType) else _describe_value(const)
         for const in code.co_consts
     )
     names = tuple((name, _describe_value(space[name]) if name in space else None) for name in code.co_names)
@@ -108,7 +102,7 @@ def _describe_value(value: Any) -> Any:
         return type(value).__name__, repr(value)
     if type(value) is tuple:
         return ("tuple", *(_describe_value(part) for part in value))
-    if isinstance(value, types.ModuleType) and value.__name__ in STABLE_MODULES:
+    if isinstance(value, ModuleType) and value.__name__ in STABLE_MODULES:
         return "module", value.__name__
     name = getattr(value, "__name__", None)
     if isinstance(name, str) and getattr(builtins, name, None) is value:
@@ -122,10 +116,6 @@ def _is_stable(description: Any) -> bool:
     return not isinstance(description, Identity)
 
 
-_BUILD: Callable[[Loop], Function] = vars(Loop)["compiled"].func
-"""What `Loop.compiled` does, for those who do more."""
-
-
 class CheckedFunction(Loop):
     """A loop that stays plain where Numba cannot compile it."""
 
@@ -133,9 +123,9 @@ class CheckedFunction(Loop):
     """Why it is not compiled, once that has been tried."""
 
     @classmethod
-    def of(cls, inner: Loop, *, cached: bool = False) -> CheckedFunction:
-        """Return the same loop, checked; `cached` where all that it calls is stable."""
-        return cls(inner._source, inner._signature, rules=inner._rules, cached=cached)
+    def of(cls, inner: Loop, rule: Loop) -> CheckedFunction:
+        """Return the same loop, checked; it is kept on disk where the rule that it calls is."""
+        return cls(inner._source, inner.signature, cached=rule._cached)
 
     def version(self, compiled: bool) -> Function:
         """Return the loop at one of its two speeds, if it has both."""
@@ -154,20 +144,17 @@ class CheckedFunction(Loop):
     @cached_property
     def compiled(self) -> Function:
         """Return the loop as machine code, from the disk where that works."""
-        return self._build()
-
-    def _build(self) -> Function:
         from numba.core.errors import NumbaError
 
         try:
-            return _BUILD(self)
+            return super().compiled
         except NumbaError:
             raise
         except Exception:  # no place to keep it, or what was kept cannot be read
             if not self._cached:
                 raise
             self._cached = False
-            return _BUILD(self)
+            return super().compiled
 
 
 class GeneratedFunction(CheckedFunction):
@@ -177,20 +164,14 @@ class GeneratedFunction(CheckedFunction):
         self, text: str, name: str, space: dict[str, Any], signature: str | None, *, cached: bool = False
     ) -> None:
         space = {**space, "np": np, "namedtuple": namedtuple, "__name__": __name__}
-        exec(compile(text, "<generated loop>", "exec"), space)  # noqa: S102  # our own text, with numbers put in
+        # Why: Numba keeps machine code by the file that a function is said to be from, so that is this one.
+        exec(compile(text, __file__, "exec"), space)  # noqa: S102  # our own text, with numbers put in
         super().__init__(space[name], signature, cached=cached)
         self._text = text
 
-    def _build(self) -> Function:
-        # Why: Numba keeps machine code by the file that a function is said to be from, so that is this one.
-        code: Any = self._source.__code__.replace(co_filename=__file__)
-        twin = copy.copy(self)
-        twin._source = FunctionType(code, self._source.__globals__, self.__name__)
-        return CheckedFunction._build(twin)
-
     def _digest(self) -> str:
-        inner = [f"{name} {loop._digest()}" for name, loop in sorted(self._inner().items())]
-        return _hash_text("\0".join([self._text, *inner]))
+        inner = [f"{name} {loop._digest()}" for name, loop in sorted(self._globals(Loop).items())]
+        return hash_code("\0".join([self._text, *inner]).encode())
 
 
 @cache
@@ -222,9 +203,3 @@ def explain_refusal(cause: Exception) -> str:
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip() for line in str(cause).splitlines()]
     reasons = [line for line in lines if line and not line.startswith("Failed in")]
     return reasons[0] if reasons else type(cause).__name__
-
-
-def _hash_text(text: str) -> str:
-    import hashlib  # for what is compiled only
-
-    return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -9,24 +9,35 @@ puts rules in the place of such names, in the loop and in all loops that it call
 a call are put in by source (`inline.py`).
 
 A signature has a code for each argument: i, f one number; I, F, B arrays that are written; Ir, Fr, Br those
-that are only read (Arrow's buffers are read-only), Jr one of 32-bit integers; I2, F2 rows of cells.
+that are only read (Arrow's buffers are read-only), Jr one of 32-bit integers; I2, F2 rows of cells. n, N, N2
+are of the numbers of a rule, which is still to come (`windows/accumulate.py`).
 """
 
 from __future__ import annotations
 
-import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import numpy as np
 
-Function = Callable[..., Any]
+from penstock.kernels.inline import Function, write_function
+
+Emit = Callable[[Any, Any, Any], None]
 
 
 class Loop:
-    """A function on arrays that can also be compiled; calling it runs it plain."""
+    """A function on arrays that can also be compiled; calling it runs it plain.
+
+    signature    None: inlined into others, typed by how it is called
+    reassociate  lets float sums be added up in several parts at once
+    steps        functions whose bodies are put in the place of their calls
+    emit         for a machine's instruction that Numba would not find: (builder, pointer to the data of the
+                 first argument, the other arguments) writes it in the place of a call
+    cached       whether its machine code is kept on disk
+    """
 
     def __init__(
         self,
@@ -34,14 +45,12 @@ class Loop:
         signature: str | None,
         *,
         reassociate: bool = False,
-        rules: dict[str, Loop] | None = None,
+        steps: Mapping[str, Function] | None = None,
+        emit: Emit | None = None,
         cached: bool = True,
     ) -> None:
-        self._function = function
-        self._signature = signature  # None: inlined into others, typed by how it is called
-        self._reassociate = reassociate
-        self._rules = rules or {}
-        self._cached = cached
+        self._function, self._steps, self._emit = function, steps, emit
+        self.signature, self._reassociate, self._cached = signature, reassociate, cached
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
@@ -52,46 +61,34 @@ class Loop:
     @cached_property
     def _source(self) -> Function:
         """Return the function that runs, or is compiled."""
-        return self._function
-
-    @property
-    def is_typed(self) -> bool:
-        """Return whether it is compiled on its own, rather than into the loops that call it."""
-        return self._signature is not None
+        return write_function(self._function, self._steps) if self._steps else self._function
 
     def version(self, compiled: bool) -> Function:
         """Return the loop at one of its two speeds."""
         return self.compiled if compiled else self.plain
 
-    def with_rules(self, signature: str | None, *, cached: bool = True, **rules: Loop) -> Loop:
+    def with_rules(self, signature: str | None, **rules: Loop) -> Loop:
         """Return the loop with `rules` in the place of the names that stand for them."""
-        return Loop(self._source, signature, reassociate=self._reassociate, rules=rules, cached=cached)
+        return Loop(self._copy(self._put_in_place(rules)), signature, reassociate=self._reassociate)
 
     @cached_property
     def plain(self) -> Function:
-        """Return the function as it was written, with the rules in place; floats overflow in silence."""
-        bare = self._bare
-
-        def run(*arguments: Any) -> Any:
-            with np.errstate(all="ignore"):
-                return bare(*arguments)
-
+        """Return the function as it was written, with what it calls; floats overflow in silence."""
+        run: Function = np.errstate(all="ignore")(self.build_with(lambda function: function))
         return run
-
-    @cached_property
-    def _bare(self) -> Function:
-        function: Function = self._copy({name: value._bare for name, value in self._inner().items()})
-        return function
 
     @cached_property
     def compiled(self) -> Function:
         """Return the function as machine code; the first process builds it, later ones load it."""
         numba: Any = import_module("numba")
+        if self._emit is not None:
+            # Numba's DISABLE_JIT is a switch for those who look for faults.
+            return self.plain if numba.config.DISABLE_JIT else _build_instruction(self._emit)
         fast: Any = {"reassoc", "nsz"} if self._reassociate else False
-        if self._signature is None:
+        if self.signature is None:
             untyped: Function = numba.njit(self._link_compiled(), cache=False, nogil=True, fastmath=fast)
             return untyped
-        types = parse_signature(self._signature)
+        types = parse_signature(self.signature)
         if self._cached:
             loaded = load_cached(self._rename(self._copy({})), types, nogil=True, fastmath=fast)
             if loaded is not None:
@@ -102,10 +99,12 @@ class Loop:
 
     def build_with(self, build: Callable[[Function], Any]) -> Any:
         """Build the function by another compiler, and likewise every loop that it calls."""
-        return build(self._copy({name: value.build_with(build) for name, value in self._inner().items()}))
+        return build(
+            self._copy({name: value.build_with(build) for name, value in self._globals(Loop).items()})
+        )
 
     def _link_compiled(self) -> Function:
-        return self._rename(self._copy({name: value.compiled for name, value in self._inner().items()}))
+        return self._rename(self._copy({name: value.compiled for name, value in self._globals(Loop).items()}))
 
     def _rename(self, function: Any) -> Function:
         # Why: Numba's cache looks only at the date of this file. The name carries what the loop calls, so
@@ -114,58 +113,69 @@ class Loop:
         renamed: Function = function
         return renamed
 
-    def _globals(self) -> dict[str, Any]:
-        """Return the globals that the source names, with the rules in place."""
-        names = self._source.__code__.co_names
-        space = {**self._source.__globals__, **self._rules}
-        return {name: space[name] for name in names if name in space}
+    def _globals(self, kind: Any) -> dict[str, Any]:
+        """Return the globals of a kind that the source names: loops are those that it calls."""
+        source: Any = self._source
+        space = source.__globals__
+        return {name: space[name] for name in source.__code__.co_names if isinstance(space.get(name), kind)}
 
-    def _inner(self) -> dict[str, Loop]:
-        """Return the loops that this one calls, under the same rules."""
-        called = {name: value for name, value in self._globals().items() if isinstance(value, Loop)}
-        return {
-            name: value if name in self._rules else value._under(self._rules)
-            for name, value in called.items()
-        }
-
-    def _under(self, rules: dict[str, Loop]) -> Loop:
-        """Return the loop under the rules of its caller; itself where it calls none of their names."""
-        if not self._calls_any(rules):
-            return self
-        return Loop(
-            self._source, self._signature, reassociate=self._reassociate, rules={**rules, **self._rules}
-        )
-
-    def _calls_any(self, rules: dict[str, Loop]) -> bool:
-        return any(
-            isinstance(value, Loop) and (name in rules or value._calls_any(rules))
-            for name, value in self._globals().items()
-        )
+    def _put_in_place(self, rules: dict[str, Loop]) -> dict[str, Loop]:
+        """Return what takes the place of loops that this one calls: rules, and loops that call them."""
+        replaced = {}
+        for name, value in self._globals(Loop).items():
+            if name in rules:
+                replaced[name] = rules[name]
+            elif inner := value._put_in_place(rules):
+                replaced[name] = Loop(value._copy(inner), value.signature, reassociate=value._reassociate)
+        return replaced
 
     def _copy(self, replaced: dict[str, Any]) -> Any:
         source: Any = self._source
-        copy = python_types.FunctionType(source.__code__, {**source.__globals__, **replaced}, self.__name__)
-        copy.__doc__ = source.__doc__
+        space = {**source.__globals__, **replaced}
+        copy = FunctionType(source.__code__, space, self.__name__, source.__defaults__, source.__closure__)
+        copy.__kwdefaults__, copy.__doc__ = source.__kwdefaults__, source.__doc__
         return copy
 
     def _digest(self) -> str:
-        import hashlib  # for what is compiled only
-
         code = self._source.__code__
         parts = [code.co_code, repr(code.co_names).encode(), repr(code.co_consts[1:]).encode()]
-        parts += [f"{name} {value._digest()}".encode() for name, value in sorted(self._inner().items())]
-        for name, value in sorted(self._globals().items()):
-            if isinstance(value, int | float):
-                parts.append(f"{name} {value!r}".encode())
-        return hashlib.sha256(b"\0".join(parts)).hexdigest()[:12]
+        parts += [f"{name} {value._digest()}".encode() for name, value in sorted(self._globals(Loop).items())]
+        parts += [f"{name} {value!r}".encode() for name, value in sorted(self._globals(int | float).items())]
+        if self._emit is not None:
+            parts.append(self._emit.__code__.co_code)
+        return hash_code(b"\0".join(parts))
 
 
-def loop(signature: str | None = None, *, reassociate: bool = False) -> Callable[[Function], Loop]:
-    """Make a Loop of a function; without a signature it is only called by other loops.
+def loop(
+    signature: str | None = None,
+    *,
+    reassociate: bool = False,
+    emit: Emit | None = None,
+    **steps: Function,
+) -> Callable[[Function], Loop]:
+    """Make a Loop of a function; without a signature it is only called by other loops."""
+    return lambda function: Loop(function, signature, reassociate=reassociate, steps=steps, emit=emit)
 
-    `reassociate` lets float sums be added up in several parts at once.
-    """
-    return lambda function: Loop(function, signature, reassociate=reassociate)
+
+def _build_instruction(emit: Emit) -> Function:
+    """Return what Numba puts in the place of a call with an array, a place and a value."""
+    from numba import types
+    from numba.extending import intrinsic
+
+    def emit_call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array = context.make_array(signature.args[0])(context, builder, arguments[0])
+        emit(builder, array.data, arguments[1:])
+        return context.get_dummy_value()
+
+    built: Function = intrinsic(lambda typing, array, at, value: (types.void(array, at, value), emit_call))
+    return built
+
+
+def hash_code(code: bytes) -> str:
+    """Return a name for what a loop says."""
+    import hashlib  # for what is compiled only
+
+    return hashlib.sha256(code).hexdigest()[:12]
 
 
 def parse_signature(signature: str) -> Any:

@@ -20,48 +20,28 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, TypeGuard
 
-from penstock.kernels.compile.loops import Function, Loop
-
+Function = Callable[..., Any]
 Step = Function | str
 """A function, or the text of one."""
 
 
-class SteppedLoop(Loop):
-    """A loop with the bodies of its steps in it, written out when it is first needed."""
-
-    def __init__(
-        self, entry: Function, signature: str, steps: Mapping[str, Function], *, reassociate: bool
-    ) -> None:
-        super().__init__(entry, signature, reassociate=reassociate)
-        self._steps = dict(steps)
-
-    @cached_property
-    def _source(self) -> Function:
-        entry: Any = self._function
-        space = dict(entry.__globals__)
-        for step in self._steps.values():
-            used = {
-                name: step.__globals__[name] for name in step.__code__.co_names if name in step.__globals__
-            }
-            assert all(space.get(name, value) is value for name, value in used.items()), (
-                "one name, one meaning"
-            )
-            space |= used
-        # Why: Numba keeps machine code beside the file that a function is said to be from.
-        tree = inline_steps(entry, self._steps)
-        exec(compile(tree, inspect.getfile(entry), "exec"), space)  # noqa: S102  # our own source
-        function: Function = space[entry.__name__]
-        return function
-
-
-def stepped_loop(
-    signature: str, *, reassociate: bool = False, **steps: Function
-) -> Callable[[Function], Loop]:
-    """Make a loop of an entry function; `steps` are the functions that it and they call by these names."""
-    return lambda entry: SteppedLoop(entry, signature, steps, reassociate=reassociate)
+def write_function(entry: Function, steps: Mapping[str, Function]) -> Function:
+    """Return the function of which `inline_steps` gives the source."""
+    source: Any = entry
+    space = dict(source.__globals__)
+    for step in steps.values():
+        named: Any = step
+        used = {
+            name: named.__globals__[name] for name in named.__code__.co_names if name in named.__globals__
+        }
+        assert all(space.get(name, value) is value for name, value in used.items()), "one name, one meaning"
+        space |= used
+    # Why: Numba keeps machine code beside the file that a function is said to be from.
+    exec(compile(inline_steps(entry, steps), inspect.getfile(entry), "exec"), space)  # noqa: S102  # our own source
+    function: Function = space[source.__name__]
+    return function
 
 
 def inline_steps(entry: Step, steps: Mapping[str, Step]) -> ast.Module:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.compile.loops import loop
+from penstock.kernels.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

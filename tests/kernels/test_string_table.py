@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.compile.loops import Loop
-from penstock.kernels.keys.hash_table import assign_strings, write_strings
+from penstock.kernels.hash_table import assign_strings, write_strings
+from penstock.kernels.loops import Loop
 
 Ints = npt.NDArray[np.int64]
 Pick = Callable[[Loop], Callable[..., Any]]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.folds import FoldFunctions, build_lift_loop, build_probe_loop
 
 SCALE = 2.0
@@ -125,7 +125,7 @@ _MODULE = """
 import numpy as np
 from numba.core.event import install_recorder
 from penstock.kernels.windows.folds import FoldFunctions, build_cells_loop
-from penstock.kernels.compile.user_functions import FunctionSource
+from penstock.kernels.user_functions import FunctionSource
 
 def lift(row):
     return row.v * {factor}

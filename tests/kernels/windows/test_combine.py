@@ -10,10 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows import accumulate as rules
-from penstock.kernels.windows import tree as stacks
-from penstock.kernels.windows.accumulate import Rule
+from penstock.kernels.windows.accumulate import Rule, build_rule_loop
+from penstock.kernels.windows.combine import (
+    query_windows,
+    subtract_prefixes,
+    sweep_numbers,
+    sweep_windows,
+    update_trees,
+)
 from penstock.kernels.windows.slice_loop import BASE, CLEAN, END, FIRST, LATE_FROM, LATE_TO, MASK, MAX_ID
-from penstock.kernels.windows.tree import NUMBER_SWEEPS, QUERIES, SWEEPS, UPDATES
 
 fixed = settings(deadline=None, derandomize=True, max_examples=15)
 every_rule = pytest.mark.parametrize("rule", rules.RULES, ids=lambda rule: rule.name)
@@ -79,11 +84,13 @@ class Case:
         ends, lo, hi = self.windows()
         levels = self.size.bit_length() - 1
         past = self.rings[:, END].copy()
-        UPDATES[self.rule.name].version(compiled)(self.cells, self.nodes, self.rings, past, levels)
+        build_rule_loop(update_trees, self.rule).version(compiled)(
+            self.cells, self.nodes, self.rings, past, levels
+        )
         self.rings[:, CLEAN], self.rings[:, LATE_FROM], self.rings[:, LATE_TO] = past, MAX_ID, -MAX_ID
         out = self.rule.neutral_cells(len(lo))
         arguments = (self.rings, ends, lo, hi, levels, out)
-        QUERIES[self.rule.name].version(compiled)(
+        build_rule_loop(query_windows, self.rule).version(compiled)(
             self.cells, self.nodes, self.rule.neutral_cells(1), *arguments
         )
         return out
@@ -107,7 +114,7 @@ def test_sweeping_gives_what_folding_gives(
     ends, lo, hi = case.windows()
     out = rule.neutral_cells(len(lo))
     scratch = rule.neutral_cells(case.size + 1)
-    SWEEPS[rule.name].version(compiled)(
+    build_rule_loop(sweep_windows, rule).version(compiled)(
         case.cells, rule.neutral_cells(1), case.rings, ends, lo, hi, scratch, out
     )
     agree(out, case.folded())
@@ -126,7 +133,7 @@ def test_sweeping_cells_of_one_number_gives_what_folding_gives(
     ends, lo, hi = case.windows()
     out, scratch = rule.neutral_cells(len(lo)), np.empty(case.size, rule.dtype)
     arguments = (case.rings, ends, lo, hi, rule.neutral[0], scratch, out.reshape(-1))
-    NUMBER_SWEEPS[rule.name].version(compiled)(case.cells.reshape(-1), *arguments)
+    build_rule_loop(sweep_numbers, rule).version(compiled)(case.cells.reshape(-1), *arguments)
     agree(out, case.folded())
 
 
@@ -140,7 +147,7 @@ def test_subtracting_gives_what_folding_gives(
     case = Case(rule, *shape)
     ends, lo, hi = case.windows()
     out, scratch = rule.neutral_cells(len(lo)), rule.neutral_cells(64)
-    stacks.subtract_prefixes.version(compiled)(case.cells, case.rings, ends, lo, hi, scratch, out)
+    subtract_prefixes.version(compiled)(case.cells, case.rings, ends, lo, hi, scratch, out)
     agree(out, case.folded())
 
 
@@ -178,10 +185,12 @@ def test_the_sixth_window_of_the_papers_example_wraps_around_the_leaves() -> Non
     cells, nodes = rules.COUNT.neutral_cells(8), rules.COUNT.neutral_cells(8)
     cells[:, 0] = [256, 512, 4, 8, 16, 32, 64, 128]  # pane i counts 2^i; panes 0 and 1 are gone
     rings = np.array([[0, 7, 2, 10, 2, MAX_ID, -MAX_ID, 0]], np.int64)
-    UPDATES["count"].plain(cells, nodes, rings, np.array([10]), 2)
+    build_rule_loop(update_trees, rules.COUNT).plain(cells, nodes, rings, np.array([10]), 2)
     out = rules.COUNT.neutral_cells(1)
     ends, lo, hi = np.array([1]), np.array([5]), np.array([9])
-    QUERIES["count"].plain(cells, nodes, rules.COUNT.neutral_cells(1), rings, ends, lo, hi, 2, out)
+    build_rule_loop(query_windows, rules.COUNT).plain(
+        cells, nodes, rules.COUNT.neutral_cells(1), rings, ends, lo, hi, 2, out
+    )
     assert out.tolist() == [[32 + 64 + 128 + 256]]
 
 
@@ -190,7 +199,7 @@ def test_a_node_and_its_parent_stand_where_the_paper_puts_them() -> None:
     cells, nodes = rules.COUNT.neutral_cells(8), rules.COUNT.neutral_cells(8)
     cells[:, 0] = [1, 2, 4, 8, 16, 32, 64, 128]
     rings = np.array([[0, 7, 0, 8, 0, MAX_ID, -MAX_ID, 0]], np.int64)
-    UPDATES["count"].plain(cells, nodes, rings, np.array([8]), 3)
+    build_rule_loop(update_trees, rules.COUNT).plain(cells, nodes, rings, np.array([8]), 3)
     flat = [*cells[:, 0].tolist(), *nodes[:7, 0].tolist()]
     for i in range(14):
         parent = (i >> 1) | 8

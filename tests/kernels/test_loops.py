@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from penstock.kernels.build import build, list_loops
-from penstock.kernels.compile.loops import Loop, loop
-from penstock.kernels.windows.accumulate import RULES, Cells, merge, merge_add, merge_max
-from penstock.kernels.windows.tree import QUERIES, SWEEPS, UPDATES
+from penstock.kernels.loops import Loop, loop
+from penstock.kernels.windows.accumulate import RULES, Cells, build_rule_loop, merge, merge_add, merge_max
+from penstock.kernels.windows.combine import query_windows, sweep_windows, update_trees
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 _FEW_ROWS = """
 import sys
@@ -48,23 +48,22 @@ def fold_all(cells: Cells, n: int) -> None:
 def test_a_loop_runs_under_the_rule_it_is_given(compiled: bool) -> None:
     for rule, wanted in ((merge_add, 6), (merge_max, 3)):
         cells = np.array([[1], [3], [2]])
-        fold_all.with_rules("I2 i", merge=rule, cached=False).version(compiled)(cells, 3)
+        fold_all.with_rules("I2 i", merge=rule).version(compiled)(cells, 3)
         assert cells[0, 0] == wanted
 
 
 def test_loops_under_different_rules_have_different_names_in_the_cache() -> None:
-    for ruled in (SWEEPS, UPDATES, QUERIES):
-        ours = [ruled[rule.name] for rule in RULES if rule.name in ruled]  # folds may have added theirs
-        names = {each.compiled.__qualname__ for each in ours}
+    for loop_of_any in (sweep_windows, update_trees, query_windows):
+        names = {build_rule_loop(loop_of_any, rule).compiled.__qualname__ for rule in RULES}
         # counts and both sums share a rule but not always a type of cell
-        assert len(names) == len({id(each._rules["merge"]) for each in ours})
+        assert len(names) == len({id(rule.merge) for rule in RULES})
 
 
 def test_what_a_loop_calls_is_part_of_its_name() -> None:
     def outer(cells: Cells) -> None:
         merge(cells, 0, cells, 1)
 
-    one, other = (Loop(outer, None, rules={"merge": rule}) for rule in (merge_add, merge_max))
+    one, other = (Loop(outer, None).with_rules(None, merge=rule) for rule in (merge_add, merge_max))
     assert one._digest() != other._digest()
 
 
@@ -83,7 +82,7 @@ def test_few_rows_never_load_numba() -> None:
 
 @pytest.mark.slow
 def test_the_sources_of_the_loops_stay_inside_their_arrays_when_nothing_is_compiled() -> None:
-    files = ["slice_loop", "accumulate", "rules", "tree", "ring"]
+    files = ["slice_loop", "accumulate", "rules", "combine", "ring"]
     tests = [f"tests/kernels/windows/test_{file}.py" for file in files] + [
         "tests/stages/window/test_panes.py"
     ]

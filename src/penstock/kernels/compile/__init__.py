@@ -1,1 +1,0 @@
-"""How loops are compiled, and when."""

@@ -1,1 +1,0 @@
-"""Loops that turn keys into slots."""
