@@ -4,7 +4,7 @@ A slot belongs to one key from the batch that brings it until `free`, then to wh
 Slots are handed out in order of first appearance, null last in its batch, whichever table holds the keys;
 nothing may depend on more than that they are dense. One replica owns a KeySlots; threads do not share it.
 
-Keys are in a dict while inputs are small, then in the compiled tables of `kernels/hash_table.py`. The first large
+Keys are in a dict while inputs are small, then in compiled tables (`kernels/hash_table.py`). The first large
 batch, or enough rows in small ones (`policy.SIZES`), moves them; a stream never moves back, and slots stay
 the same. Here is what all forms of keys share; `build_keys` in `index.py` returns one for any key columns.
 """
