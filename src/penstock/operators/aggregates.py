@@ -51,6 +51,8 @@ class Aggregate:
     label: ClassVar[str] = "aggregate"
     accepts: ClassVar[str] = ANYTHING
     """The types of `value` that can be aggregated so."""
+    gives: ClassVar[pa.DataType | None] = None
+    """The type of every result; None where it depends on the type of `value`."""
     ordered: ClassVar[bool] = False
     """Whether the answer depends on the order of rows (then they are seen in order (time, seq))."""
     exact: ClassVar[bool] = True
@@ -58,14 +60,14 @@ class Aggregate:
 
     def type(self, up: Stream) -> pa.DataType:
         """Return the type of the result; raise a SchemaError when the value's type is not accepted."""
-        value_type = self.value_type(up)
+        value_type = None if self.value is None else self.value_type(up)
         if self.accepts in _ACCEPTS and not any(accepts(value_type) for accepts in _ACCEPTS[self.accepts]):
             raise SchemaError(
                 f"{self.label} cannot take {self.value} of type {value_type}",
                 detail=f"{self.label} takes {self.accepts}",
                 hint=f"give it something of such a type, or cast it: ({self.value}).cast(...)",
             )
-        return self.result_type(value_type)
+        return self.result_type(value_type) if self.gives is None else self.gives
 
     def result_type(self, value_type: pa.DataType) -> pa.DataType:
         """Return the type of the result for values of an accepted type: theirs, unless overridden."""
@@ -90,12 +92,7 @@ class Count(Aggregate):
     """The number of rows, or of values that are not null."""
 
     label: ClassVar[str] = "count"
-
-    def type(self, up: Stream) -> pa.DataType:
-        """Return int64."""
-        if self.value is not None:
-            self.value_type(up)
-        return pa.int64()
+    gives: ClassVar[pa.DataType] = pa.int64()
 
 
 def count(value: str | Expr | None = None) -> Count:
@@ -193,10 +190,7 @@ class Mean(Aggregate):
 
     label: ClassVar[str] = "mean"
     accepts: ClassVar[str] = NUMBERS_AND_DECIMALS
-
-    def result_type(self, value_type: pa.DataType) -> pa.DataType:
-        """Return float64."""
-        return pa.float64()
+    gives: ClassVar[pa.DataType] = pa.float64()
 
 
 def mean(value: str | Expr) -> Mean:
@@ -212,10 +206,7 @@ class Var(Aggregate):
 
     label: ClassVar[str] = "var"
     accepts: ClassVar[str] = NUMBERS
-
-    def result_type(self, value_type: pa.DataType) -> pa.DataType:
-        """Return float64."""
-        return pa.float64()
+    gives: ClassVar[pa.DataType] = pa.float64()
 
 
 def var(value: str | Expr, *, population: bool = False) -> Var:
@@ -301,10 +292,7 @@ class ApproxDistinct(Aggregate):
     label: ClassVar[str] = "approx_distinct"
     accepts: ClassVar[str] = ORDERED
     exact: ClassVar[bool] = False
-
-    def result_type(self, value_type: pa.DataType) -> pa.DataType:
-        """Return int64."""
-        return pa.int64()
+    gives: ClassVar[pa.DataType] = pa.int64()
 
 
 def approx_distinct(value: str | Expr) -> ApproxDistinct:
@@ -321,10 +309,7 @@ class Quantile(Aggregate):
     label: ClassVar[str] = "quantile"
     accepts: ClassVar[str] = NUMBERS
     exact: ClassVar[bool] = False
-
-    def result_type(self, value_type: pa.DataType) -> pa.DataType:
-        """Return float64."""
-        return pa.float64()
+    gives: ClassVar[pa.DataType] = pa.float64()
 
 
 def quantile(value: str | Expr, q: float) -> Quantile:

@@ -62,19 +62,6 @@ class Expressions:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFunction:
-    """A function from RecordBatch to RecordBatch (or, in a filter, to a boolean array)."""
-
-    call: Callable[[pa.RecordBatch], Any]
-    schema: pa.Schema | None
-    name: str
-    where: Where | None
-
-    def __str__(self) -> str:
-        return f"batch function {self.name}"
-
-
-@dataclass(frozen=True, slots=True)
 class RowFunction:
     """A function of one row (and, where the step keeps state, of the state of its key)."""
 
@@ -85,6 +72,19 @@ class RowFunction:
 
     def __str__(self) -> str:
         return f"row function {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFunction:
+    """A function from RecordBatch to RecordBatch (or, in a filter, to a boolean array)."""
+
+    call: Callable[[pa.RecordBatch], Any]
+    schema: pa.Schema | None
+    name: str
+    where: Where | None
+
+    def __str__(self) -> str:
+        return f"batch function {self.name}"
 
 
 Function = Expressions | BatchFunction | RowFunction

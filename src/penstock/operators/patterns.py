@@ -114,10 +114,8 @@ def as_pattern(pattern: str, op: Windows, *, because: str | None = None) -> Wind
     """Return the same step as an operator of the pattern, with the reason if it was chosen and not named."""
     if op.pattern == pattern and op.because == because:
         return op
-    options = {field.name: getattr(op, field.name) for field in fields(op)} | {"because": because}
-    if op.function is not None:
-        options |= {"apply": op.function.call, "schema": op.function.schema}
-    return PATTERNS[pattern](**options)
+    options = {field.name: getattr(op, field.name) for field in fields(op) if field.init}
+    return PATTERNS[pattern](**options | {"because": because})
 
 
 def _why_whole(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str | None:

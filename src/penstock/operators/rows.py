@@ -8,8 +8,8 @@ sees the row as it arrived: the columns of one step do not see each other.
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, is_dataclass, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -37,10 +37,32 @@ from penstock.operators.function import (
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream, columns, join_columns, with_columns
 
 Predicate = Expr | BatchFunction | RowFunction
+NamedColumns = Mapping[str, object] | Iterable[tuple[str, object]]
 
 
 @dataclass(frozen=True, slots=True)
-class Map(Op):
+class FunctionOp(Op):
+    """The base of operators that call a function, or compute an expression, for each row.
+
+    how    the function or expression, checked
+    state  makes the state of a new key, where the function keeps one
+    """
+
+    how: Function | Expr = field(init=False, repr=False)
+
+    def side_ports(self, up: Stream) -> dict[str, Stream]:
+        """Return the ports beside `out`; raise when the function cannot be called, or cannot keep state."""
+        state = getattr(self, "state", None)
+        late = late_port(up) if has_state(state, up, self.how, self.verb) else {}
+        return {**late, **self.errors_port(up)}
+
+    def describe(self) -> str:
+        """Return the verb and the function."""
+        return f"{self.verb} {self.how}" + (" with state per key" if self.stateful else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Map(FunctionOp):
     """Make a row of every row by a row function or a batch function, which gives the whole new row.
 
     `compile=True` lets a row function be compiled although its integers then wrap at 64 bits.
@@ -50,36 +72,26 @@ class Map(Op):
     schema: object = None
     state: Callable[[], Any] | None = None
     compile: bool = False
+    how: BatchFunction | RowFunction = field(init=False, repr=False)
 
     kind: ClassVar[str] = "M"
     verb: ClassVar[str] = "map"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        object.__setattr__(self, "function", as_function(self.function, self.schema, "map"))
+        object.__setattr__(self, "how", as_function(self.function, self.schema, "map"))
         if self.compile is not False:
             check_compile(self.compile, self.how, self.state, "map")
-
-    @property
-    def how(self) -> BatchFunction | RowFunction:
-        """Return the checked function."""
-        assert isinstance(self.function, BatchFunction | RowFunction), "made so by __post_init__"
-        return self.function
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, without a key."""
         up = inputs[IN]
         out = up.with_schema(require_schema(self.how, "map")).without_key()
-        late = late_port(up) if has_state(self.state, up, self.how, "map") else {}
-        return {OUT: out, **late, **self.errors_port(up)}
-
-    def describe(self) -> str:
-        """Return the verb and the function."""
-        return f"map {self.how}" + (" with state per key" if self.state is not None else "")
+        return {OUT: out, **self.side_ports(up)}
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Op):
+class Filter(FunctionOp):
     """Drop the rows for which the predicate is false or null; they are counted as filtered.
 
     `compile=True` lets a row function be compiled although its integers then wrap at 64 bits.
@@ -88,38 +100,28 @@ class Filter(Op):
     predicate: object
     state: Callable[[], Any] | None = None
     compile: bool = False
+    how: Predicate = field(init=False, repr=False)
 
     kind: ClassVar[str] = "F"
     verb: ClassVar[str] = "filter"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        if not isinstance(self.predicate, Predicate):
-            object.__setattr__(self, "predicate", row_function(self.predicate))
+        is_checked = isinstance(self.predicate, Predicate)
+        object.__setattr__(self, "how", self.predicate if is_checked else row_function(self.predicate))
         if self.compile is not False:
             check_compile(self.compile, self.how, self.state, "filter")
-
-    @property
-    def how(self) -> Predicate:
-        """Return the checked predicate."""
-        assert isinstance(self.predicate, Predicate), "made so by __post_init__"
-        return self.predicate
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the same columns, still keyed."""
         up = inputs[IN]
         if isinstance(self.how, Expr):
             require_bool(self.how, up.schema, "a filter")
-        late = late_port(up) if has_state(self.state, up, self.how, "filter") else {}
-        return {OUT: up, **late, **self.errors_port(up)}
-
-    def describe(self) -> str:
-        """Return the verb and the predicate."""
-        return f"filter {self.how}" + (" with state per key" if self.state is not None else "")
+        return {OUT: up, **self.side_ports(up)}
 
 
 @dataclass(frozen=True, slots=True)
-class FlatMap(Op):
+class FlatMap(FunctionOp):
     """Make rows of a row: a function gives an iterable of them, an expression gives a list.
 
     `flat_map(word=col("line").str.split(" "))` gives one row per element, the other columns repeated.
@@ -128,6 +130,7 @@ class FlatMap(Op):
     function: object
     schema: object = None
     state: Callable[[], Any] | None = None
+    how: Function = field(init=False, repr=False)
 
     kind: ClassVar[str] = "FM"
     verb: ClassVar[str] = "flat_map"
@@ -150,19 +153,12 @@ class FlatMap(Op):
                 )
         else:
             function = as_function(self.function, self.schema, "flat_map", many=True)
-        object.__setattr__(self, "function", function)
-
-    @property
-    def how(self) -> Function:
-        """Return the checked function or expression."""
-        assert isinstance(self.function, Function), "made so by __post_init__"
-        return self.function
+        object.__setattr__(self, "how", function)
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, or the list column with its elements."""
         up = inputs[IN]
-        late = late_port(up) if has_state(self.state, up, self.how, "flat_map") else {}
-        return {OUT: self._output(up), **late, **self.errors_port(up)}
+        return {OUT: self._output(up), **self.side_ports(up)}
 
     def _output(self, up: Stream) -> Stream:
         if not isinstance(self.how, Expressions):
@@ -175,33 +171,22 @@ class FlatMap(Op):
             )
         return keep_key(up, (name,), with_columns(up.schema, [(name, type_.value_type)]))
 
-    def describe(self) -> str:
-        """Return the verb and the function."""
-        return f"flat_map {self.how}" + (" with state per key" if self.state is not None else "")
-
-
-NamedColumns = Mapping[str, object] | Iterable[tuple[str, object]]
-
 
 @dataclass(frozen=True, slots=True)
 class WithColumns(Op):
     """Add columns, or replace those of the same name: `WithColumns({"total": col("price") * col("n")})`."""
 
     columns: NamedColumns
+    how: Expressions = field(init=False, repr=False)
 
     kind: ClassVar[str] = "M"
     verb: ClassVar[str] = "with_columns"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        if not isinstance(self.columns, Expressions):
-            object.__setattr__(self, "columns", as_expressions(named_columns(self.columns), self.verb))
-
-    @property
-    def how(self) -> Expressions:
-        """Return the expressions, checked."""
-        assert isinstance(self.columns, Expressions), "made so by __post_init__"
-        return self.columns
+        how = as_expressions(named_columns(self.columns), self.verb)
+        object.__setattr__(self, "how", how)
+        object.__setattr__(self, "columns", how.columns)  # what was given may be an iterator
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the old columns and the new ones; the key stays unless one of its columns is replaced."""
@@ -260,6 +245,7 @@ class Split(Op):
 
     function: object = None
     branches: int | Mapping[str, Expr] = 0
+    how: Expr | RowFunction | None = field(init=False, repr=False)
 
     kind: ClassVar[str] = "SPLIT"
     verb: ClassVar[str] = "split"
@@ -280,10 +266,11 @@ class Split(Op):
                     detail=f"every step keeps .{name} for its own rows of that kind",
                     hint=f'use another name, e.g. "{name}_rows"',
                 )
-        if self.function is not None and not isinstance(self.function, Expr | RowFunction):
-            function = row_function(self.function)
+        function = self.function
+        if function is not None and not isinstance(function, Expr | RowFunction):
+            function = row_function(function)
             require_call(function.call, "row")
-            object.__setattr__(self, "function", function)
+        object.__setattr__(self, "how", function)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -296,12 +283,6 @@ class Split(Op):
     def predicates(self) -> Mapping[str, Expr] | None:
         """Return the predicate of each named branch; None when one function gives the index."""
         return None if isinstance(self.branches, int) else self.branches
-
-    @property
-    def how(self) -> Expr | RowFunction | None:
-        """Return the function that gives the index or indexes, checked."""
-        assert self.function is None or isinstance(self.function, Expr | RowFunction), "by __post_init__"
-        return self.function
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the input, once per branch."""
@@ -349,6 +330,7 @@ class Accumulate(Op):
     function: object
     init: object
     schema: object = None
+    how: RowFunction = field(init=False, repr=False)
 
     kind: ClassVar[str] = "A"
     verb: ClassVar[str] = "accumulate"
@@ -358,15 +340,9 @@ class Accumulate(Op):
         Op.__post_init__(self)
         function = row_function(self.function, schema=self.schema)
         if function.schema is None:
-            function = dataclasses.replace(function, schema=_schema_of(self.init))
-        object.__setattr__(self, "function", function)
+            function = replace(function, schema=_schema_of(self.init))
+        object.__setattr__(self, "how", function)
         self.new_state()  # a first state that cannot be copied is refused before a run
-
-    @property
-    def how(self) -> RowFunction:
-        """Return the function, checked."""
-        assert isinstance(self.function, RowFunction), "made so by __post_init__"
-        return self.function
 
     @property
     def stateful(self) -> bool:
@@ -416,6 +392,6 @@ class Accumulate(Op):
 
 def _schema_of(init: object) -> pa.Schema | None:
     kind = type(init)
-    if dataclasses.is_dataclass(kind) or (isinstance(init, tuple) and hasattr(init, "_fields")):
+    if is_dataclass(kind) or (isinstance(init, tuple) and hasattr(init, "_fields")):
         return parse_schema(kind)
     return None

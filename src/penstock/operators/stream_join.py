@@ -7,6 +7,7 @@ these at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -169,6 +170,7 @@ class StreamJoin(Op):
     layout   workers as (m, n): m parts of the left by n parts of the right; "auto" chooses
     how      "inner", "left", "right" or "full": which rows without a partner leave too
     suffix   what a right column is given when the left has one of its name
+    terms    the parts of the predicate, all of which must hold
     """
 
     on: object
@@ -178,6 +180,7 @@ class StreamJoin(Op):
     how: str = "inner"
     suffix: str | None = None
     lateness: Duration = "0 s"
+    terms: tuple[Term, ...] = field(init=False, repr=False)
 
     kind: ClassVar[str] = JOIN
     verb: ClassVar[str] = "join"
@@ -185,7 +188,7 @@ class StreamJoin(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        object.__setattr__(self, "on", terms(self.on))
+        object.__setattr__(self, "terms", terms(self.on))
         if self.how not in ("inner", "left", "right", "full"):
             raise GraphError(f"how={self.how!r} is unknown", hint='use "inner", "left", "right" or "full"')
         if self.within is not None and self.window is not None:
@@ -216,12 +219,6 @@ class StreamJoin(Op):
                 f"layout={self.layout!r} is {workers} workers, and parallelism={self.parallelism!r}",
                 hint="leave parallelism out: the layout says it",
             )
-
-    @property
-    def terms(self) -> tuple[Term, ...]:
-        """Return the predicate's parts, all of which must hold."""
-        assert isinstance(self.on, tuple), "made so by __post_init__"
-        return self.on
 
     @property
     def ports(self) -> tuple[str, ...]:
@@ -276,10 +273,10 @@ class StreamJoin(Op):
         once = {term.right for term in self.terms if isinstance(term, Equal) and term.left == term.right}
         used = set(left.columns)
         passed = []
-        for field in right.schema:
-            if field.name in once:
+        for column in right.schema:
+            if column.name in once:
                 continue
-            name = field.name
+            name = column.name
             if name in used and self.suffix:
                 name += self.suffix
             if name in used:
@@ -288,7 +285,7 @@ class StreamJoin(Op):
                     hint='rename one with .select(...), or give the join suffix="_right"',
                 )
             used.add(name)
-            passed.append((field.name, pa.field(name, field.type)))
+            passed.append((column.name, pa.field(name, column.type)))
         return passed
 
     def describe(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import ClassVar
 
 import pyarrow as pa
@@ -20,21 +21,22 @@ class TableJoin(Op):
     """Add the columns of the table row with the same key.
 
     A stream row without a table row is dropped and counted as unmatched (how="inner"), or passed on
-    with nulls (how="left"). Null keys match nothing.
+    with nulls (how="left"). Null keys match nothing. `columns` are those to look up by.
     """
 
     table: Reader
     on: str | Sequence[str]
     how: str = "inner"
+    columns: tuple[str, ...] = field(init=False, repr=False)
 
     kind: ClassVar[str] = "SJ"
     verb: ClassVar[str] = "join_table"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        on = tuple(self.on) if isinstance(self.on, list | tuple) else (self.on,)
-        object.__setattr__(self, "on", on)
-        if not on:
+        columns = tuple(self.on) if isinstance(self.on, list | tuple) else (self.on,)
+        object.__setattr__(self, "columns", columns)
+        if not columns:
             raise GraphError("a table join needs a column", hint='say which: on="ad_id"')
         if self.how not in ("inner", "left"):
             raise GraphError(f"how={self.how!r} is unknown", hint='use "inner" or "left"')
@@ -46,12 +48,6 @@ class TableJoin(Op):
                     f'column "{name}" of type {self.table.schema.field(name).type} cannot be looked up by',
                     hint="use a plain column, e.g. a field of it computed with .with_columns(...)",
                 )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns to look up by."""
-        assert isinstance(self.on, tuple), "made so by __post_init__"
-        return self.on
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the stream's columns, then the table's other columns; still keyed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -75,6 +76,7 @@ class Windows(Op):
     partial     emit a count window that is not full at the end of the stream
     device      "auto", "cpu", "cuda" or a Cuda with limits: where time windows keep their slices
     because     why the pattern was chosen; None where it was asked for by name
+    function    the function to apply, checked
     """
 
     windows: WindowSpec | Mapping[str, WindowSpec]
@@ -86,6 +88,7 @@ class Windows(Op):
     partial: bool = False
     device: str | Cuda = AUTO
     because: str | None = None
+    function: RowFunction | None = field(init=False, repr=False)
 
     verb: ClassVar[str] = "window"
     pattern: ClassVar[str] = "keyed"
@@ -111,21 +114,17 @@ class Windows(Op):
             if not isinstance(aggregate, Aggregate):
                 raise _no_aggregate(name, aggregate)
         check_device(self.device)
+        function = None
         if self.apply is not None:
             function = row_function(self.apply, schema=self.schema, many=True)
             require_call(function.call, *(("rows", "window") if takes_window(function.call) else ("rows",)))
-            object.__setattr__(self, "apply", function)
+        object.__setattr__(self, "function", function)
 
     def specs(self) -> tuple[tuple[str | None, WindowSpec], ...]:
         """Return the windows with their labels; one alone has none."""
         if isinstance(self.windows, Mapping):
             return tuple(self.windows.items())
         return ((None, self.windows),)
-
-    @property
-    def function(self) -> RowFunction | None:
-        """Return the function to apply, checked."""
-        return self.apply if isinstance(self.apply, RowFunction) else None
 
     @property
     def own_routing(self) -> Routing | None:

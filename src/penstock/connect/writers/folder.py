@@ -112,24 +112,19 @@ class FolderWriter:
             if _STAGED.fullmatch(entry.name):
                 entry.unlink()
         if resume and theirs is not None:
-            if not theirs.is_same_output(ours):
-                raise self._refusal(theirs.difference(ours), False)
-            return self._recover(theirs, parts)
+            if replace(theirs, committed=None) != ours:
+                raise self._refusal(theirs.describe_difference(ours), False)
+            last = max((int(match[1]) for part in parts if (match := _PART.fullmatch(part.name))), default=-1)
+            if last > (-1 if theirs.committed is None else theirs.committed):
+                theirs = replace(theirs, committed=last)  # a crash came before the last record
+                theirs.save(self.folder)
+            return theirs
         if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
             raise self._refusal("holds the output of an earlier run", True)
         for part in parts:
             part.unlink()
         ours.save(self.folder)
         return ours
-
-    def _recover(self, theirs: Manifest, parts: list[Path]) -> Manifest:
-        """Returns the manifest with every file that exists: a crash may have come before the last record."""
-        last = max((int(match[1]) for part in parts if (match := _PART.fullmatch(part.name))), default=-1)
-        if last <= (-1 if theirs.committed is None else theirs.committed):
-            return theirs
-        recovered = replace(theirs, committed=last)
-        recovered.save(self.folder)
-        return recovered
 
     def _refusal(self, why: str, can_overwrite: bool) -> ConnectorError:
         over = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
@@ -238,11 +233,7 @@ class Manifest:
         staged.replace(metadata / "manifest.json")
         sync_path(metadata)
 
-    def is_same_output(self, other: Manifest) -> bool:
-        """Returns whether the other continues this output."""
-        return replace(self, committed=None) == replace(other, committed=None)
-
-    def difference(self, other: Manifest) -> str:
+    def describe_difference(self, other: Manifest) -> str:
         """Says how this output differs from the other, in words that follow the folder's name."""
         if self.sink != other.sink:
             return f'holds the output of sink "{self.sink}", not "{other.sink}"'
