@@ -7,10 +7,11 @@ from talking to a run; it does not protect against somebody who listens on the n
 from __future__ import annotations
 
 import socket
+from collections.abc import Collection
 from dataclasses import field
 from datetime import timedelta
 
-from penstock.errors import ConnectorError
+from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import dataclass
 
 CONNECT_S = 10.0
@@ -68,6 +69,17 @@ def check_address(host: object, port: object, token: object) -> Address:
             hint="make one: token=secrets.token_urlsafe()",
         )
     return Address(host, port, token)
+
+
+def check_format(format: str, formats: Collection[str]) -> None:
+    """Raises ConnectorError unless lines of the format can be sent and received."""
+    if format not in formats:
+        near = nearest_first(str(format), formats)
+        raise ConnectorError(
+            f"tcp has no format {format!r}",
+            detail=f"available: {', '.join(near)}",
+            hint=f'format="{near[0]}"',
+        )
 
 
 def check_wait(name: str, value: object) -> float:

@@ -171,19 +171,17 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if pa.types.is_null(selected.schema.field(i).type):
             selected = selected.set_column(i, field, pa.nulls(selected.num_rows, field.type))
     selected = canonical_batch(selected)
-    arrays = [_cast(column, field) for column, field in zip(selected.columns, schema, strict=True)]
+    arrays = []
+    for column, field in zip(selected.columns, schema, strict=True):
+        try:
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
+            raise SchemaError(
+                f'column "{field.name}" of type {column.type} cannot be read as {field.type}',
+                detail=str(problem),
+                hint=f'declare "{field.name}" as {column.type}',
+            ) from problem
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
-    try:
-        return column if column.type == field.type else column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as problem:
-        raise SchemaError(
-            f'column "{field.name}" of type {column.type} cannot be read as {field.type}',
-            detail=str(problem),
-            hint=f'declare "{field.name}" as {column.type}',
-        ) from problem
 
 
 _SIMPLE: dict[type, pa.DataType] = {

@@ -117,20 +117,17 @@ def why_rows(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str 
     """
     if isinstance(aggregate, Fold):
         return why_python(aggregate, up)
-    match type(aggregate).__name__:
-        case "Count" | "EventTimeMax":
-            return None
-        case "First" | "Last":
-            unordered = None if totally_ordered else "rows of one time have no number that puts them in order"
-            return _why_not_numbers(aggregate, up) or unordered
-        case name if name in ("Sum", "Mean", *_OF_VALUES):
-            return _why_not_numbers(aggregate, up)
-    return "it is made from all values of a window"
-
-
-def _why_not_numbers(aggregate: Aggregate, up: Stream) -> str | None:
+    name = type(aggregate).__name__
+    if name in ("Count", "EventTimeMax"):
+        return None
+    if name not in ("Sum", "Mean", *_OF_VALUES):
+        return "it is made from all values of a window"
     type_ = aggregate.value_type(up)
-    return None if is_numeric(type_) else f"accumulators hold numbers, and {aggregate.value} is {type_}"
+    if not is_numeric(type_):
+        return f"accumulators hold numbers, and {aggregate.value} is {type_}"
+    if name in ("First", "Last") and not totally_ordered:
+        return "rows of one time have no number that puts them in order"
+    return None
 
 
 def uses_sketch(aggregate: Aggregate, windows: Iterable[Window]) -> bool:

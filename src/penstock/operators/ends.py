@@ -98,7 +98,9 @@ class Source(Op):
         schema = self.reader.schema
         out = {OUT: Stream(schema, resolved.type if resolved else None)}
         if self.on_error == OnError.DEAD_LETTER:
-            out[ERRORS] = Stream(self._errors_schema(schema))
+            with_raw = self.reader.keeps_raw and "raw" not in schema.names
+            columns = schema.append(pa.field("raw", pa.string())) if with_raw else schema
+            out[ERRORS] = Stream(error_schema(columns))
         return out
 
     def resolve(self) -> SourceTime | None:
@@ -174,11 +176,6 @@ class Source(Op):
                 )
             require_call(rule, "batch")
         return rule
-
-    def _errors_schema(self, schema: pa.Schema) -> pa.Schema:
-        if self.reader.keeps_raw and "raw" not in schema.names:
-            schema = schema.append(pa.field("raw", pa.string()))
-        return error_schema(schema)
 
 
 @dataclass(frozen=True, slots=True)

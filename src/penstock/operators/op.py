@@ -42,8 +42,9 @@ class Stream:
         """Raise a SchemaError, nearest names first, unless all the columns exist."""
         for name in names:
             if not isinstance(name, str):
+                parts = [f'"{part}"' for part in name] if isinstance(name, list | tuple) else ['e.g. "price"']
                 raise SchemaError(
-                    f"{name!r} is not the name of a column", hint=f"name it by a string, {_spelt(name)}"
+                    f"{name!r} is not the name of a column", hint=f"name it by a string, {', '.join(parts)}"
                 )
             if name not in self.schema.names:
                 raise unknown_column(name, self.schema.names)
@@ -79,10 +80,6 @@ class Stream:
     def without_key(self) -> Stream:
         """Return the same stream with no key."""
         return replace(self, key=())
-
-
-def _spelt(name: object) -> str:
-    return ", ".join(f'"{part}"' for part in name) if isinstance(name, (list, tuple)) else 'e.g. "price"'
 
 
 def unknown_column(name: str, available: Iterable[str]) -> SchemaError:
@@ -193,7 +190,7 @@ class Op:
 
     def __post_init__(self) -> None:
         degree(self.parallelism)
-        if self.batch_size is not None and not _is_positive(self.batch_size):
+        if self.batch_size is not None and not is_positive(self.batch_size):
             raise GraphError(f"batch_size={self.batch_size!r} is not a number of rows", hint="use 1 or more")
         if not isinstance(self.dedicated, bool):
             raise GraphError(
@@ -268,9 +265,9 @@ def degree(parallelism: Parallelism) -> Degree | None:
             return None
         case "auto":
             return Degree(1, AUTO_MOST)
-        case int(n) if _is_positive(n):
+        case int(n) if is_positive(n):
             return Degree(n, n)
-        case (int(least), int(most)) if _is_positive(least) and _is_positive(most) and least <= most:
+        case (int(least), int(most)) if is_positive(least) and is_positive(most) and least <= most:
             return Degree(least, most)
     raise GraphError(
         f"parallelism={parallelism!r} is not a number of replicas",
@@ -286,5 +283,6 @@ def _member(members: type[StrEnum], value: str, option: str) -> StrEnum:
     return members(value)
 
 
-def _is_positive(number: object) -> bool:
+def is_positive(number: object) -> bool:
+    """Return whether something is a whole number of 1 or more."""
     return isinstance(number, int) and not isinstance(number, bool) and number >= 1

@@ -49,7 +49,12 @@ def choose_pattern(
     few = "there is no key" if not up.key else f"there are {n_keys} keys for {degree} replicas"
     patterns = possible_patterns(op, up, totally_ordered=totally_ordered)
     if PANED in patterns:
-        return _choose_partials(op, up, few)
+        longest = most_slices(op, up)
+        if longest == 1:
+            return Choice(MAP_REDUCE, f"{few}, and windows do not overlap: the rows of each are shared out")
+        return Choice(
+            PANED, f"{few}, and windows overlap: each is made of up to {longest} slices, which are shared out"
+        )
     if PARALLEL in patterns:
         return Choice(PARALLEL, f"{few}, and results are made from the rows of whole windows")
     return Choice(KEYED, f"{few}, but sessions and count windows can only be spread by key")
@@ -59,15 +64,6 @@ def most_slices(op: Windows, up: Stream) -> int:
     """Return the greatest number of slices in one of the step's time windows; 0 if it has none."""
     windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
     return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
-
-
-def _choose_partials(op: Windows, up: Stream, few: str) -> Choice:
-    longest = most_slices(op, up)
-    if longest == 1:
-        return Choice(MAP_REDUCE, f"{few}, and windows do not overlap: the rows of each are shared out")
-    return Choice(
-        PANED, f"{few}, and windows overlap: each is made of up to {longest} slices, which are shared out"
-    )
 
 
 def why_not_pattern(

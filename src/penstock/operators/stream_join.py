@@ -27,6 +27,7 @@ from penstock.operators.op import (
     Routing,
     Stream,
     error_schema,
+    is_positive,
 )
 from penstock.timing.units import Duration, micros, spell
 from penstock.timing.windows import SlidingSpec, TimeWindow
@@ -43,7 +44,12 @@ class Equal:
         """Raise a SchemaError unless both columns exist and have one type."""
         left.require(self.left)
         right.require(self.right)
-        _require_same_type(left.schema.field(self.left), right.schema.field(self.right))
+        left_type, right_type = left.schema.field(self.left).type, right.schema.field(self.right).type
+        if left_type != right_type:
+            raise SchemaError(
+                f'"{self.left}" is {left_type} on the left, and "{self.right}" is {right_type} on the right',
+                hint=f'cast one of them: .with_columns({self.right}=col("{self.right}").cast("{left_type}"))',
+            )
 
     def __str__(self) -> str:
         return self.left if self.left == self.right else f"{self.left} = {self.right}"
@@ -134,14 +140,6 @@ def equal(left: str, right: str) -> Equal:
     return Equal(left, right)
 
 
-def _require_same_type(left: pa.Field, right: pa.Field) -> None:
-    if left.type != right.type:
-        raise SchemaError(
-            f'"{left.name}" is {left.type} on the left, and "{right.name}" is {right.type} on the right',
-            hint=f'cast one of them: .with_columns({right.name}=col("{right.name}").cast("{left.type}"))',
-        )
-
-
 LEFT, RIGHT = "left", "right"
 LATE_LEFT = LATE
 
@@ -211,12 +209,13 @@ class StreamJoin(Op):
     def _check_layout(self) -> None:
         if self.layout == "auto":
             return
-        if not isinstance(self.layout, tuple) or not _is_layout(self.layout):
-            raise GraphError(f"layout={self.layout!r} is not m x n workers", hint='use (2, 3) or "auto"')
-        workers = self.layout[0] * self.layout[1]
+        layout = self.layout
+        if not isinstance(layout, tuple) or len(layout) != 2 or not all(map(is_positive, layout)):
+            raise GraphError(f"layout={layout!r} is not m x n workers", hint='use (2, 3) or "auto"')
+        workers = layout[0] * layout[1]
         if self.parallelism not in (None, workers):
             raise GraphError(
-                f"layout={self.layout!r} is {workers} workers, and parallelism={self.parallelism!r}",
+                f"layout={layout!r} is {workers} workers, and parallelism={self.parallelism!r}",
                 hint="leave parallelism out: the layout says it",
             )
 
@@ -303,11 +302,3 @@ def _not_tumbling() -> TimeError:
 def _bounds(within: object) -> str:
     parts = within if isinstance(within, tuple) else (within,)
     return ", ".join(spell(micros(part)) if not isinstance(part, int) else str(part) for part in parts)
-
-
-def _is_layout(layout: object) -> bool:
-    return (
-        isinstance(layout, tuple)
-        and len(layout) == 2
-        and all(isinstance(n, int) and not isinstance(n, bool) and n >= 1 for n in layout)
-    )

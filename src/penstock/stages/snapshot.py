@@ -27,10 +27,9 @@ from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.op import Stream
 from penstock.operators.windows import Windows
-from penstock.stages.keys.slots import KeySlots
+from penstock.stages.keys.slots import BUCKETS, KeySlots
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.stage import StageContext
-from penstock.timing.bucket import BUCKETS
 from penstock.timing.units import spell
 
 MAGIC = b"PENSTOCK"

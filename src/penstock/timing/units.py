@@ -63,20 +63,16 @@ def micros(duration: Duration, *, unit: int | None = None, subject: str = "durat
                 hint=f'write "{duration} s", "{duration} ms" or a timedelta',
             )
         return duration * unit
-    return _parse(duration, subject)
-
-
-def _parse(text: str, subject: str) -> int:
-    form = _FORM.fullmatch(text)
+    form = _FORM.fullmatch(duration)
     name = _NAMES.get(form[3]) if form else None
     if form is None or name is None:
-        raise TimeError(f"{subject} {text!r} is not a duration", hint=_HINT)
+        raise TimeError(f"{subject} {duration!r} is not a duration", hint=_HINT)
     scale = MICROS[name]
     fraction = form[2] or ""
     tenths: int = 10 ** len(fraction)
     part, rest = divmod(int(fraction or 0) * scale, tenths)
     if rest:
-        raise TimeError(f"{subject} {text!r} is not a whole number of microseconds", hint=_HINT)
+        raise TimeError(f"{subject} {duration!r} is not a whole number of microseconds", hint=_HINT)
     return int(form[1]) * scale + part
 
 

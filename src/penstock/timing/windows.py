@@ -74,9 +74,11 @@ class CountWindow:
     every: int
 
     def __str__(self) -> str:
-        if self.size == self.every:
-            return f"count {self.size}"
-        return f"count {self.size} every {self.every}"
+        return f"count {self.size}" + ("" if self.size == self.every else f" every {self.every}")
+
+    def resolve(self, time: TimeType) -> Window:
+        """Return the window itself: it does not depend on the time column."""
+        return self
 
 
 Window = TimeWindow | SessionWindow | CountWindow
@@ -120,22 +122,7 @@ class SessionSpec:
         return SessionWindow(_resolve_length(self.gap, time, "session gap"))
 
 
-@dataclass(frozen=True, slots=True)
-class CountSpec:
-    """Windows of a number of rows."""
-
-    size: int
-    every: int
-
-    def __str__(self) -> str:
-        return f"count {self.size}" + ("" if self.size == self.every else f" every {self.every}")
-
-    def resolve(self, time: TimeType) -> Window:
-        """Return the window, which does not depend on the time column."""
-        return CountWindow(self.size, self.every)
-
-
-WindowSpec = SlidingSpec | SessionSpec | CountSpec
+WindowSpec = SlidingSpec | SessionSpec | CountWindow
 
 
 def tumbling(size: Duration) -> SlidingSpec:
@@ -153,7 +140,7 @@ def session(gap: Duration) -> SessionSpec:
     return SessionSpec(gap)
 
 
-def count_window(size: int, every: int | None = None) -> CountSpec:
+def count_window(size: int, every: int | None = None) -> CountWindow:
     """Group `size` rows per key, a new window `every` rows (`size` by default), in order of time."""
     step = size if every is None else every
     for role, rows in (("size", size), ("slide", step)):
@@ -163,7 +150,7 @@ def count_window(size: int, every: int | None = None) -> CountSpec:
                 where=find_call_site(),
                 hint="use ps.count_window(100, every=10)",
             )
-    return CountSpec(size, step)
+    return CountWindow(size, step)
 
 
 def check_length(us: int, role: str) -> int:

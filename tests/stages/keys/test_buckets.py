@@ -11,6 +11,7 @@ import pytest
 import xxhash
 
 from penstock.stages.keys.index import build_keys
+from penstock.stages.keys.slots import BUCKETS, buckets_of
 
 
 def chained(*parts: bytes) -> int:
@@ -77,3 +78,8 @@ def test_many_keys_fill_all_buckets_about_evenly() -> None:
     assert len(n) == 256
     assert n.min() > 50
     assert n.max() < 150
+
+
+@pytest.mark.parametrize("hashed", [0, 1, 255, 256, -1, -256, -257, 2**63 - 1, -(2**63)])
+def test_the_bucket_is_the_remainder_taken_upwards(hashed: int) -> None:
+    assert buckets_of(np.array([hashed])).tolist() == [hashed % BUCKETS]

@@ -18,13 +18,13 @@ from functools import partial
 
 import pyarrow as pa
 
-from penstock.connect.address import Address, check_address, check_wait, system_message
+from penstock.connect.address import Address, check_address, check_format, check_wait, system_message
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers import csv, csv_parser
+from penstock.connect.readers import csv
 from penstock.connect.readers.iterable import DEFAULT_BATCH
 from penstock.connect.readers.text import Chunk, RowEnd, number_rows, parse_json_rows
-from penstock.errors import ConnectorError, nearest_first
+from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 
@@ -229,13 +229,7 @@ def tcp(
     the `token` as its first line, or is turned away. A batch has `batch` rows (default 1,000), or what has
     come `wait` after its first. `bounded=True` says that the other side will close.
     """
-    if format not in FORMATS:
-        near = nearest_first(str(format), FORMATS)
-        raise ConnectorError(
-            f"tcp has no format {format!r}",
-            detail=f"available: {', '.join(near)}",
-            hint=f'format="{near[0]}"',
-        )
+    check_format(format, FORMATS)
     address = check_address(host, port, token)
     if listen and token is None:
         raise ConnectorError(
@@ -246,11 +240,11 @@ def tcp(
     if format == "csv":
         csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
         names = tuple(columns.names)
-        layout = csv_parser.CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
+        layout = csv.CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
         line_format = LineFormat(
             "csv",
-            partial(csv_parser.end_of_last_row, delimiter=delimiter),
-            partial(csv_parser.parse_rows, place=place, layout=layout, schema=columns),
+            partial(csv.end_of_last_row, delimiter=delimiter),
+            partial(csv.parse_rows, place=place, layout=layout, schema=columns),
         )
     else:
         line_format = LineFormat(

@@ -15,11 +15,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.address import Address, check_address, system_message
+from penstock.connect.address import Address, check_address, check_format, system_message
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.program import StagedOutput
 from penstock.connect.writers.text_files import check_csv_columns, encode_csv, encode_jsonl
-from penstock.errors import ConnectorError, nearest_first
+from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
 STALL_S = 60.0
@@ -92,13 +92,7 @@ class TcpOutput(StagedOutput):
 
 def tcp(host: str, port: int, *, format: str = "jsonl", token: str | None = None) -> TcpWriter:
     """Connect to `host` and `port` and send each batch of rows as lines; a `token` is sent first."""
-    if format not in _ENCODERS:
-        near = nearest_first(str(format), _ENCODERS)
-        raise ConnectorError(
-            f"tcp has no format {format!r}",
-            detail=f"available: {', '.join(near)}",
-            hint=f'format="{near[0]}"',
-        )
+    check_format(format, _ENCODERS)
     return TcpWriter(check_address(host, port, token), format)
 
 

@@ -27,11 +27,13 @@ from penstock.expr.values import to_numpy, valid_in
 from penstock.kernels.hash_table import insert_slots, remove_slots
 from penstock.stages import policy
 from penstock.stages.rows.batch import Batch, ColumnView, Ints
-from penstock.timing.bucket import NO_COLUMNS, buckets_of
 
 SPARSE_SLOTS = 4096  # tables of up to this many slots are kept sparse: displaced keys cost more than cache
 MIN_SLOTS = 64  # slots to begin with; capacities are powers of two
 WORTH_TRIMMING = 1024
+LONG_DIGITS = 18  # decimals of up to this many digits always fit in an int64
+BUCKETS = 256
+NO_COLUMNS = 42  # a key without columns hashes to the seed, as a key of nulls does
 
 NO_INTS = np.empty(0, np.int64)
 
@@ -209,7 +211,7 @@ class KeySlots(SlotAllocator, ABC):
         """Return the key columns of live slots, for results; NaN as one NaN, -0.0 as 0.0."""
 
     def buckets_of(self, slots: Ints) -> npt.NDArray[np.uint8]:
-        """Return the bucket of each slot's key (`timing/bucket.py`)."""
+        """Return the bucket of each slot's key."""
         if self._hashes is None:
             self._hashes = KeyBuckets(self.types)
         return self._hashes.of(self.columns_of(slots), len(slots))
@@ -280,11 +282,13 @@ def resize(array: Ints, length: int) -> Ints:
     return np.concatenate([array[:length], np.zeros(max(0, length - len(array)), np.int64)])
 
 
-LONG_DIGITS = 18  # decimals of up to this many digits always fit in an int64
-
-
 class KeyBuckets:
-    """Key columns of certain types to buckets, equal to `pmod(xxhash64(columns...), 256)` in the JVM.
+    """Key columns of certain types to buckets: the fixed grain by which state is saved, moved and shared out.
+
+    There are 256 for ever, whatever the number of replicas or partitions, so a snapshot made by three
+    replicas can be taken up by five. The hash is XXH64 over the key columns, as `expr/nodes/numbers.py`
+    defines it. In the JVM the bucket is `pmod(xxhash64(columns...), 256)`: the remainder of a power of two,
+    taken upwards, is the lowest eight bits, also of a negative hash.
 
     Decimals are hashed as Spark does it: by the unscaled value, as eight bytes up to 18 digits, beyond that
     as the fewest bytes in two's complement, greatest first.
@@ -303,6 +307,15 @@ class KeyBuckets:
         forms = [_hash_form(column) for column in columns]
         hashed = self._hash(pa.RecordBatch.from_arrays(forms, schema=self._schema))
         return buckets_of(to_numpy(hashed.values))
+
+
+def buckets_of(hashed: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """Return the buckets of many hashes.
+
+    >>> buckets_of(np.array([-1, 256, 42])).tolist()
+    [255, 0, 42]
+    """
+    return (hashed & (BUCKETS - 1)).astype(np.uint8)
 
 
 def _hash_type(type: pa.DataType) -> pa.DataType:

@@ -13,9 +13,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.stages.keys.slots import KeyBuckets
+from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
-from penstock.timing.bucket import BUCKETS
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
@@ -39,7 +38,7 @@ class Partitioner(Protocol):
 
 
 class KeyPartitioner:
-    """Sends all rows of a key to one replica: that of the key's bucket (`timing/bucket.py`)."""
+    """Sends all rows of a key to one replica: that of the key's bucket (`KeyBuckets`)."""
 
     def __init__(self, schema: pa.Schema, key: Sequence[str], degree: int) -> None:
         self.degree, self._key = degree, tuple(key)

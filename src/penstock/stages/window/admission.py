@@ -20,10 +20,10 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.frozen import dataclass
 from penstock.operators.windows import ResolvedWindows
+from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, InputRows
 from penstock.stages.window.store import ClosedWindows, Decided, Decision, Decisions, Outcome
-from penstock.timing.bucket import BUCKETS
 from penstock.timing.slices import closed_windows_of
 from penstock.timing.windows import TimeWindow
 

@@ -21,8 +21,8 @@ import numpy as np
 
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels import Channel, ControlMessage, Output
+from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.timing.bucket import BUCKETS
 
 if TYPE_CHECKING:
     from penstock.engines.local.tasks.task import InputTask

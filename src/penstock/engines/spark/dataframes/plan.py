@@ -55,7 +55,7 @@ from penstock.operators.op import Stream, unknown_column
 from penstock.operators.windows import Windows
 from penstock.timing.units import LIMIT, Duration, spell, time_type
 from penstock.timing.units import micros as length
-from penstock.timing.windows import CountSpec
+from penstock.timing.windows import CountWindow
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -152,7 +152,7 @@ def _reads_all(op: Windows) -> bool:
     folds = [aggregate for aggregate in aggregates if isinstance(aggregate, Fold)]
     if any(fold.columns is None or not fold.commutative for fold in folds):
         return True
-    counted = any(isinstance(spec, CountSpec) for _, spec in op.specs())
+    counted = any(isinstance(spec, CountWindow) for _, spec in op.specs())
     return counted or any(aggregate.ordered for aggregate in aggregates)
 
 
