@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.expr import Expr, col, lit, to_plain
 from penstock.stages import policy
-from penstock.stages.expressions import ExpressionEvaluator
+from penstock.stages.expressions import ExpressionEvaluator, true_mask
 from penstock.stages.rows.batch import Batch, RowBatch
 from tests.support.evaluation import batch_of, same
 from tests.support.expressions import columns, of_type
@@ -25,7 +25,7 @@ def values_of(few: int, expressions: list[Expr], schema: pa.Schema, rows: Any) -
     """Evaluates with so many nodes times rows in plain Python."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(policy, "SIZES", replace(policy.SIZES, row_expressions=few))
-        return ExpressionEvaluator(expressions, schema, "these expressions").values(rows)
+        return ExpressionEvaluator(expressions, schema).values(rows)
 
 
 def plain_batch(rows: pa.RecordBatch) -> Batch:
@@ -63,10 +63,8 @@ def test_conditions_hold_where_they_are_true_whatever_the_number_of_rows(n_rows:
         [pa.array(values, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA
     )
     batch = Batch(rows, np.arange(n_rows))
-    evaluator: Any = ExpressionEvaluator([col("a") > 10], SCHEMA, "a condition")
-    assert evaluator.masks(batch, None).masks[0].tolist() == [
-        value is not None and value > 10 for value in values
-    ]
+    (condition,), _ = ExpressionEvaluator([col("a") > 10], SCHEMA).values(batch)
+    assert true_mask(condition).tolist() == [value is not None and value > 10 for value in values]
 
 
 @pytest.mark.parametrize("n_rows", [1, 20, 1_000, 1_025, 5_000])

@@ -7,8 +7,6 @@ stages, so each is imported where it is built: that keeps the start of a small p
 
 from __future__ import annotations
 
-from functools import singledispatch
-
 from penstock.errors import NotSupported
 from penstock.expr import Expr
 from penstock.operators.function import BatchFunction, Expressions
@@ -24,15 +22,29 @@ def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool
 
     totally_ordered  batches come with one column of order in which no two rows are alike (`WindowStage`)
     """
-    if isinstance(op, Windows):
-        from penstock.stages.window.stage import WindowStage
+    match op:
+        case Windows():
+            from penstock.stages.window.stage import WindowStage
 
-        return WindowStage(op, up, site, totally_ordered=totally_ordered)
-    return _build(op, up, site)
+            return WindowStage(op, up, site, totally_ordered=totally_ordered)
+        case TableJoin():
+            from penstock.stages.table_join import TableJoinStage
 
+            return TableJoinStage(op, up, site)
+        case Split() | Relay():
+            return _build_split(op, up, site)
+        case Accumulate():
+            from penstock.stages.state.keyed import AccumulateStage
 
-@singledispatch
-def _build(op: Op, up: Stream, site: StageContext) -> Stage:
+            return AccumulateStage(op, up, site)
+        case Map() | Filter() | FlatMap() if op.state is not None:
+            from penstock.stages.state.keyed import StateFilter, StateFlatMap, StateMap
+
+            if isinstance(op, Map):
+                return StateMap(op, up, site)
+            return StateFilter(op, up, site) if isinstance(op, Filter) else StateFlatMap(op, up, site)
+        case WithColumns() | Map() | Filter() | FlatMap():
+            return _build_map(op, up, site)
     raise NotSupported(
         f"there is no stage for {type(op).__name__}",
         step=site.step,
@@ -41,75 +53,35 @@ def _build(op: Op, up: Stream, site: StageContext) -> Stage:
     )
 
 
-@_build.register(WithColumns)
-def _build_with_columns(op: WithColumns, up: Stream, site: StageContext) -> Stage:
-    from penstock.stages.map import ExpressionMap
+def _build_map(op: WithColumns | Map | Filter | FlatMap, up: Stream, site: StageContext) -> Stage:
+    from penstock.stages import map as stages
 
-    return ExpressionMap(op, up, site)
-
-
-@_build.register(Map)
-def _build_map(op: Map, up: Stream, site: StageContext) -> Stage:
-    if op.state is not None:
-        from penstock.stages.state.keyed import StateMap
-
-        return StateMap(op, up, site)
-    from penstock.stages.map import BatchMap, RowMap
-
-    return BatchMap(op, up, site) if isinstance(op.how, BatchFunction) else RowMap(op, up, site)
-
-
-@_build.register(Filter)
-def _build_filter(op: Filter, up: Stream, site: StageContext) -> Stage:
-    if op.state is not None:
-        from penstock.stages.state.keyed import StateFilter
-
-        return StateFilter(op, up, site)
-    from penstock.stages.map import BatchFilter, ExpressionFilter, RowFilter
-
-    if isinstance(op.how, Expr):
-        return ExpressionFilter(op, up, site)
-    return BatchFilter(op, up, site) if isinstance(op.how, BatchFunction) else RowFilter(op, up, site)
+    match op, op.how:
+        case WithColumns(), _:
+            return stages.ExpressionMap(op, up, site)
+        case Map(), BatchFunction():
+            return stages.BatchMap(op, up, site)
+        case Map(), _:
+            return stages.RowMap(op, up, site)
+        case Filter(), Expr():
+            return stages.ExpressionFilter(op, up, site)
+        case Filter(), BatchFunction():
+            return stages.BatchFilter(op, up, site)
+        case Filter(), _:
+            return stages.RowFilter(op, up, site)
+        case FlatMap(), Expressions():
+            return stages.ExpressionFlatMap(op, up, site)
+        case FlatMap(), BatchFunction():
+            return stages.BatchFlatMap(op, up, site)
+        case FlatMap(), _:
+            return stages.RowFlatMap(op, up, site)
 
 
-@_build.register(FlatMap)
-def _build_flat_map(op: FlatMap, up: Stream, site: StageContext) -> Stage:
-    if op.state is not None:
-        from penstock.stages.state.keyed import StateFlatMap
+def _build_split(op: Split | Relay, up: Stream, site: StageContext) -> Stage:
+    from penstock.stages.split import IndexSplit, PredicateSplit, RelayStage, RowSplit
 
-        return StateFlatMap(op, up, site)
-    from penstock.stages.map import BatchFlatMap, ExpressionFlatMap, RowFlatMap
-
-    if isinstance(op.how, Expressions):
-        return ExpressionFlatMap(op, up, site)
-    return BatchFlatMap(op, up, site) if isinstance(op.how, BatchFunction) else RowFlatMap(op, up, site)
-
-
-@_build.register(Split)
-def _build_split(op: Split, up: Stream, site: StageContext) -> Stage:
-    from penstock.stages.split import IndexSplit, PredicateSplit, RowSplit
-
+    if isinstance(op, Relay):
+        return RelayStage(up, site)
     if op.predicates is not None:
         return PredicateSplit(op, up, site)
     return IndexSplit(op, up, site) if isinstance(op.how, Expr) else RowSplit(op, up, site)
-
-
-@_build.register(Relay)
-def _build_relay(op: Relay, up: Stream, site: StageContext) -> Stage:
-    from penstock.stages.split import RelayStage
-
-    return RelayStage(up, site)
-
-
-@_build.register(TableJoin)
-def _build_table_join(op: TableJoin, up: Stream, site: StageContext) -> Stage:
-    from penstock.stages.table_join import TableJoinStage
-
-    return TableJoinStage(op, up, site)
-
-
-@_build.register(Accumulate)
-def _build_accumulate(op: Accumulate, up: Stream, site: StageContext) -> Stage:
-    from penstock.stages.state.keyed import AccumulateStage
-
-    return AccumulateStage(op, up, site)

@@ -7,6 +7,7 @@ lowerings agree. Why a row failed is also found in plain Python: failures are fe
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -21,40 +22,27 @@ from penstock.expr.arrow.columnar_value import any_failed
 from penstock.expr.arrow.lower import Columns, lower_arrow
 from penstock.expr.node import post_order
 from penstock.expr.values import from_checked, to_numpy
-from penstock.frozen import dataclass
+from penstock.operators.op import ERRORS, Op, Stream
 from penstock.stages import policy
 from penstock.stages.rows.batch import Batch, Mask
-from penstock.stages.stage import ErrorContext, PlainRow, RowErrors, RowStep
+from penstock.stages.stage import (
+    ErrorContext,
+    Outputs,
+    PlainRow,
+    RowErrors,
+    RowStep,
+    StageContext,
+    StatelessStage,
+)
 
 _FAILED = object()
-
-
-@dataclass(frozen=True, slots=True)
-class EvaluatedRows:
-    """The values of expressions, in order, for the rows on which none of them failed.
-
-    dead_letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
-    """
-
-    rows: Batch
-    values: list[pa.Array]
-    dead_letters: Batch | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PredicateMasks:
-    """Where conditions hold, in order, among the rows on which none failed; dead letters as above."""
-
-    rows: Batch
-    masks: list[Mask]
-    dead_letters: Batch | None = None
 
 
 class ExpressionEvaluator:
     """The expressions of one step, each evaluated on the rows as they came."""
 
-    def __init__(self, expressions: Sequence[Expr], schema: pa.Schema, who: str) -> None:
-        self._expressions, self._schema, self._who = expressions, schema, who
+    def __init__(self, expressions: Sequence[Expr], schema: pa.Schema) -> None:
+        self._expressions, self._schema = expressions, schema
         self._lowered = [lower_arrow(expr, schema) for expr in expressions]
         self._types = [type_of(expr, schema) for expr in expressions]
         self._names = sorted({name for expr in expressions for name in expr.columns()})
@@ -62,9 +50,8 @@ class ExpressionEvaluator:
 
     def values(self, rows: Columns) -> tuple[list[pa.Array], Mask | None]:
         """Returns the value of every expression for every row, and which rows failed; None if none did."""
-        if self._interprets(rows):
-            lists, failed_rows = self._interpret(rows)
-            return [*map(from_checked, lists, self._types)], failed_rows
+        if rows.num_rows * self._n_nodes <= policy.SIZES.row_expressions:
+            return self._interpret(rows)
         evaluated = [lowered(rows) for lowered in self._lowered]
         failed = any_failed(*(column.failed for column in evaluated))
         values = [column.values for column in evaluated]
@@ -72,38 +59,16 @@ class ExpressionEvaluator:
             return values, None
         return values, to_numpy(failed)
 
-    def evaluate(self, batch: Batch, errors: RowErrors) -> EvaluatedRows:
-        """Returns the values for the rows that did not fail, and handles the others."""
-        values, failed = self.values(batch)
-        return drop_failed_rows(batch, values, failed, errors)
-
-    def masks(self, batch: Batch, errors: RowErrors) -> PredicateMasks:
-        """Returns where the expressions, which are conditions, are true, and handles rows that failed."""
-        if not self._interprets(batch):
-            evaluated = self.evaluate(batch, errors)
-            masks = [*map(true_mask, evaluated.values)]
-            return PredicateMasks(evaluated.rows, masks, evaluated.dead_letters)
-        lists, failed = self._interpret(batch)
-        masks = [np.array([value is True for value in values], np.bool_) for values in lists]
-        if failed is None:
-            return PredicateMasks(batch, masks)
-        dead_letters, good = errors.handle(batch, failed), np.flatnonzero(~failed)
-        return PredicateMasks(batch.take(good), [mask[good] for mask in masks], dead_letters)
-
-    def _interprets(self, rows: Columns) -> bool:
-        return rows.num_rows * self._n_nodes <= policy.SIZES.row_expressions
-
-    def _interpret(self, rows: Columns) -> tuple[list[list[object]], Mask | None]:
-        """Returns the values of every expression, and which rows failed, by plain Python."""
+    def _interpret(self, rows: Columns) -> tuple[list[pa.Array], Mask | None]:
+        """Does what `values` does, by plain Python."""
         plain = getattr(rows, "plain", None)
         if plain is None:
-            columns = [to_plain(rows.column(name)) for name in self._names]
-            names = self._names
-            plain = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+            lists, names = [to_plain(rows.column(name)) for name in self._names], self._names
+            plain = [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
             plain = plain if names else [{}] * rows.num_rows
-        lists: list[list[object]] = []
+        columns: list[pa.Array] = []
         failed: Mask | None = None
-        for lowered in self._plain:
+        for lowered, type_ in zip(self._plain, self._types, strict=True):
             try:
                 values = [lowered(row) for row in plain]
             except RowFailure:
@@ -111,8 +76,8 @@ class ExpressionEvaluator:
                 wrong = np.array([value is _FAILED for value in values], np.bool_)
                 failed = wrong if failed is None else failed | wrong
                 values = [None if value is _FAILED else value for value in values]
-            lists.append(values)
-        return lists, failed
+            columns.append(from_checked(values, type_))
+        return columns, failed
 
     def failure(self, row: PlainRow) -> RowFailure | None:
         """Returns why the expressions fail on a row of plain values; None if they do not."""
@@ -126,12 +91,6 @@ class ExpressionEvaluator:
         """Returns the values for one row of plain values; raises RowFailure where one fails."""
         return [lowered(row) for lowered in self._plain]
 
-    def error_context(self, row: PlainRow) -> ErrorContext:
-        """Returns what failed on a row that failed."""
-        failure = self.failure(row)
-        assert failure is not None, f"{self._who} fails on columns and not in plain Python"
-        return ErrorContext(self._who, None, failure, failure.reason)
-
     @cached_property
     def _plain(self) -> list[Callable[[Mapping[str, object]], Any]]:
         return [lower_python(expr, self._schema) for expr in self._expressions]
@@ -144,11 +103,6 @@ def _evaluate_or_failed(lowered: Callable[[PlainRow], object], row: PlainRow) ->
         return _FAILED
 
 
-def expression_step(process: Callable[[PlainRow], PlainRow | None], errors: RowErrors) -> RowStep:
-    """Returns the row step of a stage that evaluates expressions: a second look tells what failed."""
-    return RowStep(process, lambda row, cause: errors.handle(row, np.ones(1, np.bool_)))
-
-
 def true_mask(truths: pa.BooleanArray) -> Mask:
     """Returns where an array is true; null is not."""
     if truths.null_count:
@@ -159,12 +113,54 @@ def true_mask(truths: pa.BooleanArray) -> Mask:
     return np.unpackbits(bits, count=end, bitorder="little")[first:].view(np.bool_)
 
 
-def drop_failed_rows(
-    batch: Batch, values: list[pa.Array], failed: Mask | None, errors: RowErrors
-) -> EvaluatedRows:
-    """Returns the rows that did not fail with their values; `on_error` decides about the others."""
-    if failed is None or not failed.any():
-        return EvaluatedRows(batch, values)
-    dead_letters = errors.handle(batch, failed)
-    good = np.flatnonzero(~failed)
-    return EvaluatedRows(batch.take(good), [column.take(pa.array(good)) for column in values], dead_letters)
+class ExpressionStage(StatelessStage):
+    """A step that evaluates expressions; `on_error` decides about the rows on which one of them fails.
+
+    who      names the expressions in errors
+    subject  begins the line of `explain()`
+    """
+
+    subject = "expressions run"
+
+    def __init__(self, op: Op, up: Stream, site: StageContext, expressions: Sequence[Expr], who: str) -> None:
+        super().__init__(up, site)
+        self._who, self._evaluator = who, ExpressionEvaluator(expressions, up.schema)
+        self._errors = RowErrors(site, op.on_error, up.schema, self._error_context)
+
+    def process(self, batch: Batch) -> Outputs:
+        """Emits what the values of the rows that did not fail make of them, and the failed rows."""
+        values, failed = self.evaluate(batch)
+        dead_letters = None
+        if failed is not None and failed.any():
+            dead_letters = self._errors.handle(batch, failed)
+            good = np.flatnonzero(~failed)
+            batch, values = batch.take(good), [column.take(pa.array(good)) for column in values]
+        yield from self.emit(batch, values)
+        if dead_letters is not None:
+            yield ERRORS, dead_letters
+
+    def evaluate(self, batch: Batch) -> tuple[list[pa.Array], Mask | None]:
+        """Returns the values of the expressions for every row, and which rows failed; None if none did."""
+        return self._evaluator.values(batch)
+
+    @abstractmethod
+    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
+        """Emits what rows become, from the values of the expressions; counts them."""
+
+    def row_step_of(self, process: Callable[[PlainRow], PlainRow | None]) -> RowStep:
+        """Returns the row step that processes a row like this: a second look tells what failed."""
+        return RowStep(process, lambda row, cause: self._errors.handle(row, np.ones(1, np.bool_)))
+
+    def find_failure(self, row: PlainRow) -> RowFailure:
+        """Returns why a row failed that did."""
+        failure = self._evaluator.failure(row)
+        assert failure is not None, f"{self._who} fails on columns and not in plain Python"
+        return failure
+
+    def _error_context(self, row: PlainRow) -> ErrorContext:
+        failure = self.find_failure(row)
+        return ErrorContext(self._who, None, failure, failure.reason)
+
+    def explain(self) -> list[str]:
+        """Implements `StatelessStage.explain`."""
+        return [f"{self.subject} as Arrow kernels"]

@@ -12,25 +12,26 @@ functions of rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.accounts import Accounts
+from penstock.errors import FunctionError, describe_cause
 from penstock.expr import Expr
 from penstock.expr import compute as pc
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Stream
 from penstock.operators.rows import Filter, FlatMap, Map, WithColumns
-from penstock.stages.expressions import ExpressionEvaluator, expression_step, true_mask
+from penstock.stages.expressions import ExpressionStage, true_mask
 from penstock.stages.functions.calls import (
-    BatchCaller,
+    RowFunctionStage,
     RowValidator,
-    call_rows,
     check_rows,
     check_truth,
     compile_map_step,
+    function_error,
     function_step,
     keeps_plain_rows,
     new_object,
@@ -41,6 +42,7 @@ from penstock.stages.functions.rewrite import PREDICATE
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.order import append_order, sort_indices
 from penstock.stages.stage import (
+    HINT,
     Outputs,
     PlainRow,
     RowErrors,
@@ -51,28 +53,21 @@ from penstock.stages.stage import (
 )
 
 
-class ExpressionMap(StatelessStage, RowStage):
+class ExpressionMap(ExpressionStage, RowStage):
     """Columns added, replaced or selected by expressions."""
 
     def __init__(self, op: WithColumns, up: Stream, site: StageContext) -> None:
-        super().__init__(up, site)
+        super().__init__(op, up, site, [expr for _, expr in op.how.columns], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
         self._names = [name for name, _ in op.how.columns]
-        expressions = [expr for _, expr in op.how.columns]
-        self._evaluator = ExpressionEvaluator(expressions, up.schema, f"expression {op.how}")
-        self._errors = RowErrors(site, op.on_error, up.schema, self._evaluator.error_context)
 
-    def process(self, batch: Batch) -> Outputs:
+    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
         """Puts the new columns beside those that stay."""
-        evaluated = self._evaluator.evaluate(batch, self._errors)
-        rows = evaluated.rows
-        columns = dict(zip(rows.rows.schema.names, rows.rows.columns, strict=True))
-        columns |= dict(zip(self._names, evaluated.values, strict=True))
+        columns = dict(zip(batch.schema.names, batch.rows.columns, strict=True))
+        columns |= dict(zip(self._names, values, strict=True))
         result = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
         self.site.accounts.passed += result.num_rows
-        yield OUT, Batch(result, rows.times, rows.order)
-        if evaluated.dead_letters is not None:
-            yield ERRORS, evaluated.dead_letters
+        yield OUT, Batch(result, batch.times, batch.order)
 
     def row_step(self) -> RowStep:
         """Puts the new values beside those that stay, by plain Python."""
@@ -82,105 +77,153 @@ class ExpressionMap(StatelessStage, RowStage):
             values = {**row, **dict(zip(names, plain(row), strict=True))}
             return {name: values[name] for name in down}
 
-        return expression_step(process, self._errors)
-
-    def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
-        return ["expressions run as Arrow kernels"]
+        return self.row_step_of(process)
 
 
-class ExpressionFilter(StatelessStage, RowStage):
+class ExpressionFilter(ExpressionStage, RowStage):
     """A predicate that is an expression."""
 
-    def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
-        super().__init__(up, site)
-        assert isinstance(op.how, Expr), "functions have stages of their own"
-        self._evaluator = ExpressionEvaluator([op.how], up.schema, f"expression {op.how}")
-        self._errors = RowErrors(site, op.on_error, up.schema, self._evaluator.error_context)
+    subject = "the predicate runs"
 
-    def process(self, batch: Batch) -> Outputs:
+    def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
+        assert isinstance(op.how, Expr), "functions have stages of their own"
+        super().__init__(op, up, site, [op.how], f"expression {op.how}")
+
+    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
         """Emits the rows for which the expression is true."""
-        masks = self._evaluator.masks(batch, self._errors)
-        yield OUT, filter_rows(masks.rows, masks.masks[0], self.site.accounts)
-        if masks.dead_letters is not None:
-            yield ERRORS, masks.dead_letters
+        yield OUT, filter_rows(batch, true_mask(values[0]), self.site.accounts)
 
     def row_step(self) -> RowStep:
         """Passes the row if it is true, by plain Python: for a single row Arrow takes many times as long."""
         plain = self._evaluator.plain
-        return expression_step(lambda row: row if plain(row)[0] is True else None, self._errors)
-
-    def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
-        return ["the predicate runs as Arrow kernels"]
+        return self.row_step_of(lambda row: row if plain(row)[0] is True else None)
 
 
-class ExpressionFlatMap(StatelessStage):
+class ExpressionFlatMap(ExpressionStage):
     """A row per element of a list, the other columns repeated; a null or empty list gives none."""
 
+    subject = "the list runs"
+
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
-        super().__init__(up, site)
         assert isinstance(op.how, Expressions), "functions have stages of their own"
         ((self._name, expr),) = op.how.columns
+        super().__init__(op, up, site, [expr], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
-        self._evaluator = ExpressionEvaluator([expr], up.schema, f"expression {op.how}")
-        self._errors = RowErrors(site, op.on_error, up.schema, self._evaluator.error_context)
 
-    def process(self, batch: Batch) -> Outputs:
+    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
         """Emits the elements of all lists, one after the other."""
-        evaluated = self._evaluator.evaluate(batch, self._errors)
-        (lists,) = evaluated.values
+        (lists,) = values
         self.site.accounts.passed += len(lists)
         parents = pc.list_parent_indices(lists)
-        rows = evaluated.rows.rows.take(parents)
+        rows = batch.rows.take(parents)
         columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         columns[self._name] = pc.list_flatten(lists)
         children = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
-        yield OUT, place_children(evaluated.rows, parents.to_numpy().astype(np.int64), children)
-        if evaluated.dead_letters is not None:
-            yield ERRORS, evaluated.dead_letters
-
-    def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
-        return ["the list runs as Arrow kernels"]
+        yield OUT, place_children(batch, parents.to_numpy().astype(np.int64), children)
 
 
 class BatchFunctionStage(StatelessStage):
-    """A function of whole batches."""
+    """A function of whole batches.
+
+    It is called once, or again row by row if that fails and errors may pass.
+    """
 
     def __init__(self, op: Map | Filter | FlatMap, up: Stream, site: StageContext) -> None:
         super().__init__(up, site)
         assert isinstance(op.how, BatchFunction), "other functions have stages of their own"
-        self._function = BatchCaller(op.how, op, up, site)
-
-    def process(self, batch: Batch) -> Outputs:
-        """Calls the function."""
-        return self._function.call(batch, self.collect)
+        self._function, self._call = op.how, own_copy(op.how.call)
+        self._down = op.outputs({IN: up})[OUT].schema
+        self._errors = RowErrors(site, op.on_error, up.schema)
 
     @abstractmethod
     def collect(self, batch: Batch, returned: object) -> Batch:
         """Returns the rows that leave, from what the function returned for a batch; counts them."""
 
+    def process(self, batch: Batch) -> Outputs:
+        """Calls the function."""
+        try:
+            returned = self._call(batch.rows)
+        except Exception as cause:
+            if self._errors.stops:
+                fact = f"function {self._function.name} failed on a batch"
+                raise self._error(fact, describe_cause(cause)) from cause
+            return self._call_row_by_row(batch)
+        return iter(((OUT, self.collect(batch, returned)),))
+
+    def _call_row_by_row(self, batch: Batch) -> Outputs:
+        failed, contexts = np.zeros(batch.num_rows, np.bool_), []
+        for index in range(batch.num_rows):
+            row = batch.take(np.array([index]))
+            try:
+                returned = self._call(row.rows)
+            except Exception as cause:
+                failed[index] = True
+                contexts.append(function_error(self._function, cause))
+                continue
+            yield OUT, self.collect(row, returned)
+        dead_letters = self._errors.handle(batch, failed, contexts) if contexts else None
+        if dead_letters is not None:
+            yield ERRORS, dead_letters
+
+    def check_columns(self, returned: Any) -> pa.RecordBatch:
+        """Returns what the function returned, if it is a batch with the declared columns."""
+        if not isinstance(returned, pa.RecordBatch):
+            raise self._error(
+                f"{self._function} gave {type(returned).__name__}, not a RecordBatch",
+                hint="give a pyarrow.RecordBatch with the declared columns",
+            )
+        if returned.schema.equals(self._down):
+            return returned
+        if returned.schema.names != self._down.names or returned.schema.types != self._down.types:
+            raise self._error(
+                f"{self._function} gave other columns than it declared",
+                f"it gave {_describe_columns(returned.schema)}; it declared {_describe_columns(self._down)}",
+                hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
+            )
+        return pa.RecordBatch.from_arrays(returned.columns, schema=self._down)
+
+    def check_truths(self, returned: Any) -> pa.BooleanArray:
+        """Returns what the function returned, if it is an array of true, false and null."""
+        if isinstance(returned, pa.ChunkedArray):
+            returned = returned.combine_chunks()
+        if not isinstance(returned, pa.Array) or not pa.types.is_boolean(returned.type):
+            kind = returned.type if isinstance(returned, pa.Array) else type(returned).__name__
+            raise self._error(
+                f"{self._function} gave {kind}, not a boolean array",
+                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
+            )
+        return returned
+
+    def check_length(self, n_returned: int, batch: Batch) -> None:
+        """Raises unless there is one answer per row."""
+        if n_returned != batch.num_rows:
+            raise self._error(
+                f"{self._function} gave {n_returned} rows for {batch.num_rows}",
+                hint="use flat_map where the number of rows changes",
+            )
+
+    def _error(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
+        """Returns the error of the function, for which no single row is at fault."""
+        hint = hint or (HINT if detail else None)
+        where = self._function.where or self.site.where
+        return FunctionError(fact, step=self.site.step, where=where, detail=detail, hint=hint)
+
     def explain(self) -> list[str]:
         """Implements `StatelessStage.explain`."""
-        return self._function.explain()
+        return [f"{self._function} gets whole batches"]
+
+
+def _describe_columns(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 class BatchMap(BatchFunctionStage):
     """A function from batch to batch of equal length: row i out belongs to row i in."""
 
-    def __init__(self, op: Map, up: Stream, site: StageContext) -> None:
-        super().__init__(op, up, site)
-        self._keeps_schema = up.schema.equals(op.outputs({IN: up})[OUT].schema)
-
     def collect(self, batch: Batch, returned: object) -> Batch:
         """Implements `BatchFunctionStage.collect`."""
-        # Why: what is returned as it came needs no check (`python -m bench runtime`, group chain).
-        if self._keeps_schema and returned is batch.rows:
-            self.site.accounts.passed += batch.num_rows
-            return batch
-        rows = self._function.check_columns(returned)
-        self._function.check_length(rows.num_rows, batch)
+        rows = self.check_columns(returned)
+        self.check_length(rows.num_rows, batch)
         self.site.accounts.passed += batch.num_rows
         return Batch(rows, batch.times, batch.order)
 
@@ -190,8 +233,8 @@ class BatchFilter(BatchFunctionStage):
 
     def collect(self, batch: Batch, returned: object) -> Batch:
         """Implements `BatchFunctionStage.collect`."""
-        truths = self._function.check_truths(returned)
-        self._function.check_length(len(truths), batch)
+        truths = self.check_truths(returned)
+        self.check_length(len(truths), batch)
         return filter_rows(batch, true_mask(truths), self.site.accounts)
 
 
@@ -204,7 +247,7 @@ class BatchFlatMap(BatchFunctionStage):
 
     def collect(self, batch: Batch, returned: object) -> Batch:
         """Implements `BatchFunctionStage.collect`."""
-        children = self._function.check_columns(returned)
+        children = self.check_columns(returned)
         self.site.accounts.passed += batch.num_rows
         if children.num_rows == batch.num_rows:
             return place_children(batch, np.arange(batch.num_rows, dtype=np.int64), children)
@@ -212,18 +255,16 @@ class BatchFlatMap(BatchFunctionStage):
         return place_children(batch, np.full(children.num_rows, last, np.int64), children)
 
 
-class RowFunctionStage(StatelessStage, RowStage):
+class CompiledStage(RowFunctionStage, RowStage):
     """A function of rows with at most one row out, compiled where that changes no answer.
 
     down  the columns it returns; None for a predicate
     """
 
     def __init__(self, op: Map | Filter, up: Stream, site: StageContext, down: pa.Schema | None) -> None:
-        super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
-        self._function, self._errors = op.how, RowErrors(site, op.on_error, up.schema)
+        super().__init__(op, up, site, op.how)
         self._compiled = CompiledFunction(op.how, up.schema, down, wraps=op.compile)
-        self._process_row: Callable[[PlainRow], PlainRow | None]
 
     def process(self, batch: Batch) -> Outputs:
         """Calls the function; what the compiled one leaves out is called in Python."""
@@ -234,18 +275,11 @@ class RowFunctionStage(StatelessStage, RowStage):
             if whole:
                 return
             batch = batch.take(computed.rest)
-        results = call_rows(batch, self._process_row, self._function, self._errors)
-        yield OUT, self.collect(results.rows, results.values)
-        if results.dead_letters is not None:
-            yield ERRORS, results.dead_letters
+        yield from super().process(batch)
 
     @abstractmethod
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
         """Returns the rows that leave, from what the compiled function computed; counts them."""
-
-    @abstractmethod
-    def collect(self, batch: Batch, results: list[PlainRow | None]) -> Batch:
-        """Returns the rows that leave, from what the function returned for each row; counts them."""
 
     def row_step(self) -> RowStep:
         """Calls the function."""
@@ -256,7 +290,7 @@ class RowFunctionStage(StatelessStage, RowStage):
         return self._compiled.explain()
 
 
-class RowMap(RowFunctionStage):
+class RowMap(CompiledStage):
     """A function from row to row."""
 
     def __init__(self, op: Map, up: Stream, site: StageContext) -> None:
@@ -266,18 +300,18 @@ class RowMap(RowFunctionStage):
         self._process_row = compile_map_step(call, row_type(up.schema), RowValidator(self._down))
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
-        """Implements `RowFunctionStage.collect_computed`."""
+        """Implements `CompiledStage.collect_computed`."""
         self.site.accounts.passed += batch.num_rows
         rows = self._compiled.rows(batch.rows, computed, self._down)
         return Batch(rows, batch.times, batch.order)
 
-    def collect(self, batch: Batch, results: list[PlainRow | None]) -> Batch:
-        """Implements `RowFunctionStage.collect`."""
+    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+        """Implements `RowFunctionStage.emit`."""
         self.site.accounts.passed += len(results)
-        return batch.with_rows(results, self._down)  # type: ignore[arg-type]  # a map returns rows only
+        yield OUT, batch.with_rows(results, self._down)
 
 
-class RowFilter(RowFunctionStage):
+class RowFilter(CompiledStage):
     """A function that says of one row whether it stays."""
 
     def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
@@ -293,40 +327,29 @@ class RowFilter(RowFunctionStage):
         self._process_row = row_if_true
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
-        """Implements `RowFunctionStage.collect_computed`."""
+        """Implements `CompiledStage.collect_computed`."""
         return filter_rows(batch, computed.columns[PREDICATE], self.site.accounts)
 
-    def collect(self, batch: Batch, results: list[PlainRow | None]) -> Batch:
-        """Implements `RowFunctionStage.collect`."""
+    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+        """Implements `RowFunctionStage.emit`."""
         holds = np.array([row is not None for row in results], np.bool_)
-        return filter_rows(batch, holds, self.site.accounts)
+        yield OUT, filter_rows(batch, holds, self.site.accounts)
 
 
-class RowFlatMap(StatelessStage):
+class RowFlatMap(RowFunctionStage):
     """A function from a row to an iterable of rows; if it fails midway, none leave."""
 
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
-        super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
-        self._function, self._call = op.how, own_copy(op.how.call)
-        self._new_row = row_type(up.schema).row
-        self._validator = RowValidator(op.outputs({IN: up})[OUT].schema)
-        self._errors = RowErrors(site, op.on_error, up.schema)
+        super().__init__(op, up, site, op.how)
+        call, new_row = own_copy(op.how.call), row_type(up.schema).row
+        self._validator = validator = RowValidator(op.outputs({IN: up})[OUT].schema)
+        self._process_row = lambda values: check_rows(call(new_row(values)), validator)
 
-    def process(self, batch: Batch) -> Outputs:
-        """Calls the function."""
-        call, new_row, validator = self._call, self._new_row, self._validator
-        results = call_rows(
-            batch, lambda row: check_rows(call(new_row(row)), validator), self._function, self._errors
-        )
-        self.site.accounts.passed += len(results.values)
-        yield OUT, expand_rows(results.rows, results.values, validator)
-        if results.dead_letters is not None:
-            yield ERRORS, results.dead_letters
-
-    def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
-        return [f"{self._function} runs in Python, row by row"]
+    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+        """Implements `RowFunctionStage.emit`."""
+        self.site.accounts.passed += len(results)
+        yield OUT, expand_rows(batch, results, self._validator)
 
 
 def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:

@@ -52,7 +52,7 @@ class SourceStage:
         self._has_rule = not isinstance(rule, WatermarkFromSource | None)
         self._expression, self._function = None, None
         if isinstance(rule, Expr):
-            self._expression = ExpressionEvaluator([rule], self._schema, "the watermark")
+            self._expression = ExpressionEvaluator([rule], self._schema)
         elif self._time is not None and rule is not None and not isinstance(rule, WatermarkFromSource):
             self._function = WatermarkFunction(rule, self._time)
         self._error_stream = op.outputs({}).get(ERRORS)

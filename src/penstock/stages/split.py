@@ -8,103 +8,84 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import reduce
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from penstock.errors import RowFailure
 from penstock.expr import Expr
 from penstock.expr.values import numbers_of, valid_in
 from penstock.operators.function import RowFunction, own_copy
-from penstock.operators.op import ERRORS, OUT, Stream
+from penstock.operators.op import OUT, Stream
 from penstock.operators.rows import Split
-from penstock.stages.expressions import ExpressionEvaluator, drop_failed_rows
-from penstock.stages.functions.calls import call_rows, row_type
+from penstock.stages.expressions import ExpressionStage, true_mask
+from penstock.stages.functions.calls import RowFunctionStage, row_type
 from penstock.stages.rows.batch import Batch, Mask
-from penstock.stages.stage import ErrorContext, Outputs, PlainRow, RowErrors, StageContext, StatelessStage
+from penstock.stages.stage import Outputs, PlainRow, StageContext, StatelessStage
 
 
-class PredicateSplit(StatelessStage):
+class PredicateSplit(ExpressionStage):
     """Named branches, each with an expression that says which rows belong to it."""
 
+    subject = "predicates run"
+
     def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
-        super().__init__(up, site)
         assert op.predicates is not None, "a split by index has a stage of its own"
+        super().__init__(op, up, site, list(op.predicates.values()), "a split predicate")
         self._names = op.names
-        self._evaluator = ExpressionEvaluator(list(op.predicates.values()), up.schema, "a split predicate")
-        self._errors = RowErrors(site, op.on_error, up.schema, self._evaluator.error_context)
 
-    def process(self, batch: Batch) -> Outputs:
+    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
         """Emits the rows of each branch."""
-        masks = self._evaluator.masks(batch, self._errors)
-        yield from route_to_branches(masks.rows, dict(zip(self._names, masks.masks, strict=True)), self.site)
-        if masks.dead_letters is not None:
-            yield ERRORS, masks.dead_letters
-
-    def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
-        return ["predicates run as Arrow kernels"]
+        members = dict(zip(self._names, map(true_mask, values), strict=True))
+        return route_to_branches(batch, members, self.site)
 
 
-class IndexSplit(StatelessStage):
+class IndexSplit(ExpressionStage):
     """Numbered branches by an expression that computes the number; null means no branch."""
 
-    def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
-        super().__init__(up, site)
-        assert isinstance(op.how, Expr), "functions have a stage of their own"
-        self._names, self._who = op.names, f"expression {op.how}"
-        self._evaluator = ExpressionEvaluator([op.how], up.schema, self._who)
-        self._errors = RowErrors(site, op.on_error, up.schema, self._error_context)
+    subject = "the index runs"
 
-    def process(self, batch: Batch) -> Outputs:
-        """Emits the rows of each branch."""
-        values, failed = self._evaluator.values(batch)
+    def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
+        assert isinstance(op.how, Expr), "functions have a stage of their own"
+        super().__init__(op, up, site, [op.how], f"expression {op.how}")
+        self._names = op.names
+
+    def evaluate(self, batch: Batch) -> tuple[list[pa.Array], Mask | None]:
+        """Returns the numbers of branches; a number that no branch has fails the row."""
+        values, failed = super().evaluate(batch)
         index = numbers_of(values[0])  # zero, which is a branch, in place of null
         out_of_range = np.asarray((index < 0) | (index >= len(self._names)), np.bool_)
-        failed = out_of_range if failed is None else failed | out_of_range
-        evaluated = drop_failed_rows(batch, values, failed, self._errors)
-        index, valid = numbers_of(evaluated.values[0]), valid_in(evaluated.values[0])
+        return values, out_of_range if failed is None else failed | out_of_range
+
+    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
+        """Emits the rows of each branch."""
+        index, valid = numbers_of(values[0]), valid_in(values[0])
         members = {name: valid & (index == branch) for branch, name in enumerate(self._names)}
-        yield from route_to_branches(evaluated.rows, members, self.site)
-        if evaluated.dead_letters is not None:
-            yield ERRORS, evaluated.dead_letters
+        return route_to_branches(batch, members, self.site)
 
-    def _error_context(self, row: PlainRow) -> ErrorContext:
+    def find_failure(self, row: PlainRow) -> RowFailure:
+        """Returns why a row failed that did: in the expression, or by its branch."""
         failure = self._evaluator.failure(row)
-        if failure is None:
-            failure = _branch_failure(self._evaluator.plain(row)[0], len(self._names))
-        return ErrorContext(self._who, None, failure, failure.reason)
-
-    def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
-        return ["the index runs as Arrow kernels"]
+        return failure or _branch_failure(self._evaluator.plain(row)[0], len(self._names))
 
 
-class RowSplit(StatelessStage):
+class RowSplit(RowFunctionStage):
     """Numbered branches by a function of a row: a number, several, or None for no branch."""
 
     def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
-        super().__init__(up, site)
         assert isinstance(op.how, RowFunction), "expressions have stages of their own"
-        self._function, self._call = op.how, own_copy(op.how.call)
-        self._names, self._new_row = op.names, row_type(up.schema).row
-        self._errors = RowErrors(site, op.on_error, up.schema)
+        super().__init__(op, up, site, op.how)
+        self._names = names = op.names
+        call, new_row = own_copy(op.how.call), row_type(up.schema).row
+        self._process_row = lambda values: parse_branches(call(new_row(values)), len(names))
 
-    def process(self, batch: Batch) -> Outputs:
+    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
         """Emits the rows of each branch."""
-        results = call_rows(batch, self._call_row, self._function, self._errors)
-        members = np.zeros((len(self._names), results.rows.num_rows), np.bool_)
-        for index, branches in enumerate(results.values):
+        members = np.zeros((len(self._names), batch.num_rows), np.bool_)
+        for index, branches in enumerate(results):
             members[branches, index] = True
-        yield from route_to_branches(results.rows, dict(zip(self._names, members, strict=True)), self.site)
-        if results.dead_letters is not None:
-            yield ERRORS, results.dead_letters
-
-    def _call_row(self, values: PlainRow) -> list[int]:
-        return parse_branches(self._call(self._new_row(values)), len(self._names))
-
-    def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
-        return [f"{self._function} runs in Python, row by row"]
+        return route_to_branches(batch, dict(zip(self._names, members, strict=True)), self.site)
 
 
 class RelayStage(StatelessStage):

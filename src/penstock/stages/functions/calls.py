@@ -16,6 +16,7 @@ operator says so, as many rows as it got; anything else stops the run, because n
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -30,11 +31,19 @@ from penstock.expr.values import from_python, to_plain
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Fold
 from penstock.operators.function import BatchFunction, Row, RowFunction, own_copy, plain_row
-from penstock.operators.op import ERRORS, IN, OUT, Op, Stream
+from penstock.operators.op import ERRORS, Op, Stream
 from penstock.operators.windows import WindowContext, takes_window
 from penstock.stages import policy
 from penstock.stages.rows.batch import Batch, Ints, rows_to_columns
-from penstock.stages.stage import HINT, ErrorContext, Outputs, PlainRow, RowErrors, RowStep, StageContext
+from penstock.stages.stage import (
+    ErrorContext,
+    Outputs,
+    PlainRow,
+    RowErrors,
+    RowStep,
+    StageContext,
+    StatelessStage,
+)
 
 new_object = object.__new__
 
@@ -187,6 +196,30 @@ def function_step(
     return RowStep(process, lambda row, cause: errors.handle(row, ONE, [function_error(function, cause)]))
 
 
+class RowFunctionStage(StatelessStage):
+    """A step that calls a function with every row; `on_error` decides about the rows on which it fails."""
+
+    def __init__(self, op: Op, up: Stream, site: StageContext, function: RowFunction) -> None:
+        super().__init__(up, site)
+        self._function, self._errors = function, RowErrors(site, op.on_error, up.schema)
+        self._process_row: Callable[[PlainRow], Any]
+
+    def process(self, batch: Batch) -> Outputs:
+        """Calls the function; emits what it makes of the rows, and the failed rows."""
+        results = call_rows(batch, self._process_row, self._function, self._errors)
+        yield from self.emit(results.rows, results.values)
+        if results.dead_letters is not None:
+            yield ERRORS, results.dead_letters
+
+    @abstractmethod
+    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+        """Emits what rows become, from what the function returned for each; counts them."""
+
+    def explain(self) -> list[str]:
+        """Implements `StatelessStage.explain`."""
+        return [f"{self._function} runs in Python, row by row"]
+
+
 def check_truth(returned: object) -> bool:
     """Returns a predicate's answer as a bool; None is not true, and anything else fails the row."""
     if returned is True or returned is False:
@@ -211,100 +244,6 @@ def is_one_row(returned: object) -> bool:
         or hasattr(returned, "_asdict")
         or hasattr(returned, "__dataclass_fields__")
     )
-
-
-class BatchCaller:
-    """One batch function of a step.
-
-    call   this replica's own copy of it
-    """
-
-    def __init__(self, function: BatchFunction, op: Op, up: Stream, site: StageContext) -> None:
-        self._function, self._site = function, site
-        self._call = own_copy(function.call)
-        self._down = op.outputs({IN: up})[OUT].schema
-        self._errors = RowErrors(site, op.on_error, up.schema)
-
-    def call(self, batch: Batch, collect: Callable[[Batch, Any], Batch]) -> Outputs:
-        """Calls the function once, or row by row if that fails and errors may pass.
-
-        collect  returns the rows that leave, from the rows that went in and what the function returned for
-                 them, and counts them
-        """
-        try:
-            returned = self._call(batch.rows)
-        except Exception as cause:
-            if self._errors.stops:
-                fact = f"function {self._function.name} failed on a batch"
-                raise self._error(fact, describe_cause(cause)) from cause
-            return self._call_row_by_row(batch, collect)
-        return iter(((OUT, collect(batch, returned)),))
-
-    def _call_row_by_row(self, batch: Batch, collect: Callable[[Batch, Any], Batch]) -> Outputs:
-        failed, contexts = np.zeros(batch.num_rows, np.bool_), []
-        for index in range(batch.num_rows):
-            row = batch.take(np.array([index]))
-            try:
-                returned = self._call(row.rows)
-            except Exception as cause:
-                failed[index] = True
-                contexts.append(function_error(self._function, cause))
-                continue
-            yield OUT, collect(row, returned)
-        dead_letters = self._errors.handle(batch, failed, contexts) if contexts else None
-        if dead_letters is not None:
-            yield ERRORS, dead_letters
-
-    def check_columns(self, returned: Any) -> pa.RecordBatch:
-        """Returns what the function returned, if it is a batch with the declared columns."""
-        if not isinstance(returned, pa.RecordBatch):
-            raise self._error(
-                f"{self._function} gave {type(returned).__name__}, not a RecordBatch",
-                hint="give a pyarrow.RecordBatch with the declared columns",
-            )
-        if returned.schema.equals(self._down):
-            return returned
-        if returned.schema.names != self._down.names or returned.schema.types != self._down.types:
-            raise self._error(
-                f"{self._function} gave other columns than it declared",
-                f"it gave {_describe_columns(returned.schema)}; it declared {_describe_columns(self._down)}",
-                hint="select the declared columns, or declare these: ps.batch(fn, schema=...)",
-            )
-        return pa.RecordBatch.from_arrays(returned.columns, schema=self._down)
-
-    def check_truths(self, returned: Any) -> pa.BooleanArray:
-        """Returns what the function returned, if it is an array of true, false and null."""
-        if isinstance(returned, pa.ChunkedArray):
-            returned = returned.combine_chunks()
-        if not isinstance(returned, pa.Array) or not pa.types.is_boolean(returned.type):
-            kind = returned.type if isinstance(returned, pa.Array) else type(returned).__name__
-            raise self._error(
-                f"{self._function} gave {kind}, not a boolean array",
-                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
-            )
-        return returned
-
-    def check_length(self, n_returned: int, batch: Batch) -> None:
-        """Raises unless there is one answer per row."""
-        if n_returned != batch.num_rows:
-            raise self._error(
-                f"{self._function} gave {n_returned} rows for {batch.num_rows}",
-                hint="use flat_map where the number of rows changes",
-            )
-
-    def _error(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
-        """Returns the error of the function, for which no single row is at fault."""
-        hint = hint or (HINT if detail else None)
-        where = self._function.where or self._site.where
-        return FunctionError(fact, step=self._site.step, where=where, detail=detail, hint=hint)
-
-    def explain(self) -> list[str]:
-        """Returns a line for `explain()`."""
-        return [f"{self._function} gets whole batches"]
-
-
-def _describe_columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 SKIPPED = object()
