@@ -87,7 +87,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "stages/keys/": ("stages/functions", "stages/state", "stages/window", "stages/sketches"),
     "stages/functions/": ("stages/state", "stages/window", "stages/sketches", "stages/patterns"),
     "stages/state/": ("stages/window", "stages/sketches", "stages/patterns"),
-    "stages/sketches/": ("stages/state", "stages/patterns"),
+    "stages/sketches.py": ("stages/state", "stages/window", "stages/patterns"),
     "stages/window/": ("stages/state", "stages/patterns"),
 }
 
@@ -129,7 +129,7 @@ def _inside(path: Path, name: str) -> str | None:
         folder = max(folders, key=len)
         for forbidden in FORBIDDEN[folder]:
             if f"{target}/".startswith(f"{forbidden}/"):
-                return f"{folder[:-1]} must not import {forbidden}"
+                return f"{folder.rstrip('/')} must not import {forbidden}"
     return None
 
 

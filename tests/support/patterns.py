@@ -15,8 +15,7 @@ from penstock.operators.op import IN
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.patterns.parallel import convert_state
 from penstock.stages.patterns.partials import PartialAggregateStage
-from penstock.stages.patterns.partitioners import Partitioner
-from penstock.stages.patterns.pattern import Pattern, decompose
+from penstock.stages.patterns.pattern import Partitioner, Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Stage, StageContext
 from penstock.stages.window.stage import WindowStage

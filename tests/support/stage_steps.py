@@ -24,7 +24,7 @@ from penstock.operators.op import IN, Op, Stream
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.functions.calls import plain_rows_of
-from penstock.stages.patterns.partitioners import KeyPartitioner
+from penstock.stages.patterns.pattern import KeyPartitioner
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage

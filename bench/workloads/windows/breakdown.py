@@ -16,6 +16,7 @@ from bench.workloads.windows.answer import compute_answer
 from bench.workloads.windows.shape import Flow
 from bench.workloads.windows.stage import build_store, build_store_input
 from penstock.stages.keys.index import build_keys
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.input import NEVER, Form, InputRows, encode_column
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
@@ -91,13 +92,13 @@ def build_sum_slices(flow: Flow) -> SliceInputs:
 
 def _build_slices(flow: Flow, accumulators: Sequence[WindowAccumulator]) -> SliceInputs:
     slicing = Slicing.of([TimeWindow(flow.shape.size, flow.shape.every)])
-    return SliceInputs(SliceAccumulators(slicing, accumulators), build_store_input(flow))
+    return SliceInputs(SliceAccumulators(slicing, accumulators, JitPolicy()), build_store_input(flow))
 
 
 def add_to_slices(inputs: SliceInputs) -> list[float]:
     """Add all rows to the accumulators of their slices."""
     for batch in inputs.batches:
-        inputs.cells.add(batch.slots, batch.times, batch.values)
+        inputs.cells.add(batch)
     return [float(inputs.cells.arena.cells[0].sum())]
 
 

@@ -34,6 +34,12 @@ class SizePolicy:
     row_expressions   expression nodes times rows that are computed row by row
     buffered_batch    window stages buffer single rows from batches of up to this many rows
     buffered_rows     at most this many rows are buffered: adding as many at once costs a microsecond each
+    chunk_rows        windows place this many rows and then add them one accumulator after the other, while
+                      their cells are in the cache (`python -m bench windows`, several aggregates)
+    sampled_rows      one row in so many is looked at where an estimate of the times to come will do
+                      (`python -m bench windows`, single key)
+    rows_per_slot     with fewer rows per slot in a batch, sums per slot beside the rings cost more than they
+                      save (`python -m bench windows`, 500 keys and more)
     selection_share   a filter keeps its input and a selection while at least one row in this many is
                       selected; otherwise the selected rows are copied, so that little holds much in memory
     """
@@ -46,6 +52,9 @@ class SizePolicy:
     row_expressions: int = 128
     buffered_batch: int = 16
     buffered_rows: int = 1024
+    chunk_rows: int = 1 << 16
+    sampled_rows: int = 64
+    rows_per_slot: int = 4
     selection_share: int = 16
 
 

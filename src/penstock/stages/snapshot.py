@@ -168,7 +168,7 @@ Fingerprint = Mapping[str, str]
 
 BY_KEY, BY_PARTITION = "windows by key", "windows by virtual partition"
 """The forms of saved windows: their slices and rows by the bucket of the key, or by the virtual partition of
-the window (`patterns/partitioners.py`)."""
+the window (`patterns/pattern.py`)."""
 FORM = "operator"
 """The topic of a fingerprint that names the form."""
 

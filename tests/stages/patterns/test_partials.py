@@ -11,8 +11,8 @@ from penstock.clock import ManualClock
 from penstock.operators import aggregates as spec
 from penstock.operators.op import Stream
 from penstock.operators.windows import KeyedWindows
-from penstock.stages.patterns.partials import PARTIALS, PartialAggregateStage
-from penstock.stages.patterns.pattern import Pattern, decompose
+from penstock.stages.patterns.partials import PartialAggregateStage
+from penstock.stages.patterns.pattern import PARTIALS, Pattern, decompose
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext
 from penstock.timing.units import TimeType

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.patterns.partitioners import (
+from penstock.stages.patterns.pattern import (
     KeyPartitioner,
     PanePartitioner,
     Partitioner,
@@ -85,7 +85,7 @@ def test_a_row_goes_to_its_home_and_to_the_owners_of_its_windows(
     deal, batch = WindowPartitioner(windows, SCHEMA, ["k"], degree), batch_of(rows)
     buckets = KeyPartitioner(SCHEMA, ["k"], degree).buckets(batch).tolist()
     expected: dict[int, list[int]] = {}
-    for number, ((_, time), home) in enumerate(zip(rows, deal.primary_replicas(batch).tolist(), strict=True)):
+    for number, ((_, time), home) in enumerate(zip(rows, deal.replicas(batch).tolist(), strict=True)):
         owners = {
             (start // window.every + buckets[number]) % 256 % degree
             for window in windows

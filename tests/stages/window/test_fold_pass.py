@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.folds import FoldFunctions, build_fold_rule
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
-from penstock.stages.rows.input import Values
+from penstock.stages.policy import JitPolicy
+from penstock.stages.rows.input import InputRows, Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.folds import CombineFailure, FoldColumns, lift_values
 from penstock.stages.window.panes import SliceAccumulators
@@ -96,13 +97,12 @@ def test_the_compiled_pass_gives_what_a_plain_fold_of_each_slice_gives(
 ) -> None:
     rows = [(0, time, value) for _, time, value in rows] if one_slot else rows
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceAccumulators(slicing, registers, 0)
+    cells = SliceAccumulators(slicing, registers, JitPolicy(0))
     for start in range(0, len(rows), cut):
         part = rows[start : start + cut]
         slots, times = (np.array([row[place] for row in part], np.int64) for place in range(2))
-        late, least = cells.add(slots, times, (unlifted([row[2] for row in part]),), None, open_from)
+        least = cells.add(InputRows(slots, times, values=(unlifted([row[2] for row in part]),)), open_from)
         assert least == min(times.tolist(), default=MAX_ID)
-        assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
     assert held(cells, slicing) == twin(rows, pair, open_from)
 
 
@@ -116,28 +116,29 @@ def test_long_batches_in_and_out_of_order_are_folded_in_the_order_of_their_rows(
     times = np.sort(rng.integers(0, 3000, 6000)) - rng.integers(0, disorder + 1, 6000)
     slots, values = rng.integers(0, n_slots, 6000), rng.integers(0, 9, 6000).astype(np.float64)
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceAccumulators(slicing, ALONE, 0)
+    cells = SliceAccumulators(slicing, ALONE, JitPolicy(0))
     for part in (slice(0, 2500), slice(2500, 6000)):
-        cells.add(slots[part], times[part], (unlifted(values[part]),), None, -100)
+        cells.add(InputRows(slots[part], times[part], values=(unlifted(values[part]),)), -100)
     rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
     assert held(cells, slicing) == twin(rows, pair, -100)
 
 
 def has_pass(
-    accumulators: tuple[WindowAccumulator, ...], values: tuple[Values, ...], slots: Any = None
+    accumulators: tuple[WindowAccumulator, ...], values: tuple[Values, ...], *, single_key: bool = True
 ) -> bool:
-    cells = SliceAccumulators(Slicing.of([TimeWindow(10, 10)]), accumulators, 0)
-    return cells._plan_pass(values, slots) is not None
+    cells = SliceAccumulators(Slicing.of([TimeWindow(10, 10)]), accumulators, JitPolicy(0))
+    rows = InputRows(np.zeros(2, np.int64), np.arange(2), values=values, single_key=single_key)
+    return cells._plan_pass(rows) is not None
 
 
 def test_one_pass_is_for_a_fold_alone_without_keys_and_without_nulls() -> None:
     rows, nulls = unlifted([1.0, 2.0]), Values(np.zeros(2), np.array([True, False]))
     counted = (*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1))
     assert has_pass(ALONE, (rows,))
+    assert not has_pass(ALONE, (rows,), single_key=False)
     assert has_pass(counted, (rows, Values(np.zeros(2))))
     assert not has_pass(counted, (rows, nulls))
     assert not has_pass(BESIDE, (rows,))
-    assert not has_pass(ALONE, (rows,), np.zeros(2, np.int64))
     assert not has_pass(ALONE, lift_values((rows,)))
     assert not has_pass(ALONE, (FoldColumns(OF, rows.columns, nulls.valid),))
 
@@ -154,10 +155,10 @@ def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorde
     cells = SliceAccumulators(
         Slicing.of([TimeWindow(10, 10)]),
         (WindowAccumulator(AccumulatorKind.ROWS), WindowAccumulator(AccumulatorKind.FOLD, 0, rule)),
-        0,
+        JitPolicy(0),
     )
     with pytest.raises(CombineFailure, match="ValueError: too much") as failed:
-        cells.add(np.arange(1000) % n_slots, times, (FoldColumns(of, (values,), None),))
+        cells.add(InputRows(np.arange(1000) % n_slots, times, values=(FoldColumns(of, (values,), None),)))
     assert failed.value.time is not None
     assert failed.value.time // 10 == 55
     assert failed.value.slot is not None

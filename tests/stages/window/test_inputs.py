@@ -10,7 +10,7 @@ import pytest
 
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.policy import JitPolicy
-from penstock.stages.rows.input import Values
+from penstock.stages.rows.input import InputRows, Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.inputs import AccumulatorUpdate
 
@@ -35,7 +35,8 @@ def filled(
 ) -> Any:
     """The cells 0, 1, 2 of each register."""
     times = np.arange(len(cells))
-    filling = AccumulatorUpdate(JitPolicy(small), np.array(cells), times, np.zeros_like(times), values, runs)
+    rows = InputRows(np.zeros_like(times), times, values=tuple(values))
+    filling = AccumulatorUpdate(JitPolicy(small), np.array(cells), rows, runs)
     states = [register.rule.neutral_cells(3) for register in registers]
     for register, state in zip(registers, states, strict=True):
         filling.apply(register, state)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.slice_loop import BASE, END, FIRST, MASK, MAX_DISTANCE, MAX_ID
-from penstock.stages.rows.input import Values
+from penstock.stages.policy import JitPolicy
+from penstock.stages.rows.input import InputRows, Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.panes import SliceAccumulators
 from penstock.timing.slices import Slicing
@@ -58,6 +59,11 @@ def arrays(rows: list[tuple[int, int, float]]) -> tuple[Any, Any, Any]:
     return slots, times, np.array([row[2] for row in rows], np.float64)
 
 
+def single(times: Any, values: Values) -> InputRows:
+    """Rows without a key."""
+    return InputRows(np.zeros(len(times), np.int64), times, values=(values,), single_key=True)
+
+
 sometimes_far = st.integers(-60, 60) | st.sampled_from([-(10**7), 10**7, 2 * MAX_DISTANCE])
 rows_of = st.lists(
     st.tuples(st.integers(0, 3), sometimes_far, st.integers(-4, 4).map(float)), min_size=1, max_size=60
@@ -85,13 +91,12 @@ def test_rows_go_into_the_slices_that_hold_their_times_unless_they_are_late(
 ) -> None:
     rows = [(0, time, value) for _, time, value in rows] if one_slot else rows
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceAccumulators(slicing, registers, small)
+    cells = SliceAccumulators(slicing, registers, JitPolicy(small))
     for start in range(0, len(rows), cut):
         part = rows[start : start + cut]
         slots, times, values = arrays(part)
-        late, least = cells.add(slots, times, (Values(values),), None, open_from)
+        least = cells.add(InputRows(slots, times, values=(Values(values),)), open_from)
         assert least == min(times.tolist(), default=MAX_ID)
-        assert sorted(late.tolist()) == [i for i, row in enumerate(part) if row[1] < open_from]
     assert held(cells, slicing) == counted(rows, pair, open_from)
 
 
@@ -105,9 +110,9 @@ def test_long_batches_in_and_out_of_order_are_counted_and_summed_in_one_pass(
     times = np.sort(rng.integers(0, 3000, 6000)) - rng.integers(0, disorder + 1, 6000)
     slots, values = rng.integers(0, n_slots, 6000), rng.integers(0, 9, 6000).astype(np.float64)
     slicing = Slicing.of([TimeWindow(*pair)])
-    cells = SliceAccumulators(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
     for part in (slice(0, 2500), slice(2500, 6000)):
-        cells.add(slots[part], times[part], (Values(values[part]),), None, -100)
+        cells.add(InputRows(slots[part], times[part], values=(Values(values[part]),)), -100)
     rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
     assert held(cells, slicing) == counted(rows, pair, -100)
 
@@ -119,12 +124,12 @@ def test_blocks_over_few_and_many_slices_near_and_far_apart_are_summed_as_by_div
 ) -> None:
     rng = np.random.default_rng(period + n_slices)
     slicing = Slicing.of([TimeWindow(period, period)])
-    cells = SliceAccumulators(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
     wanted: dict[int, tuple[int, float]] = {}
     for jump in (0, 3, 2**32 // period + 1, 1, 5):  # also further on than 32 bits reach, and back
         times = (jump + rng.integers(0, n_slices, 700)) * period + rng.integers(0, period, 700)
         values = rng.integers(-9, 9, 700).astype(np.float64)
-        cells.add(None, times, (Values(values),), None, 0)
+        cells.add(single(times, Values(values)), 0)
         for start, value in zip((times // period * period).tolist(), values.tolist(), strict=True):
             n, total = wanted.get(start, (0, 0.0))
             wanted[start] = n + 1, total + value
@@ -133,10 +138,10 @@ def test_blocks_over_few_and_many_slices_near_and_far_apart_are_summed_as_by_div
 
 def test_nan_and_infinity_stay_in_their_slices() -> None:
     slicing = Slicing.of([TimeWindow(10, 10)])
-    cells = SliceAccumulators(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
     values = np.ones(90)
     values[5], values[40] = math.nan, math.inf
-    cells.add(None, np.arange(90) // 3, (Values(values),), None, 0)
+    cells.add(single(np.arange(90) // 3, Values(values)), 0)
     found = held(cells, slicing)
     assert math.isnan(found[0, 0][1])
     assert [found[0, 10], found[0, 20]] == [(30, math.inf), (30, 30.0)]
@@ -145,17 +150,17 @@ def test_nan_and_infinity_stay_in_their_slices() -> None:
 def test_many_slots_at_once_find_room() -> None:
     slots = np.arange(50_000)
     slicing = Slicing.of([TimeWindow(10, 10)])
-    cells = SliceAccumulators(slicing, SUM, 0)
+    cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
     for start in (0, 30):
-        cells.add(slots, slots % 10 + start, (Values(np.ones(50_000)),))
+        cells.add(InputRows(slots, slots % 10 + start, values=(Values(np.ones(50_000)),)))
     assert (cells.rings.table[:50_000, END] - cells.rings.table[:50_000, FIRST] == 4).all()
     assert cells.arena.cells[0].sum() == 100_000
 
 
 def test_a_period_too_long_for_the_product_is_divided_exactly() -> None:
     slicing = Slicing.of([TimeWindow(2**55, 2**55)])
-    cells = SliceAccumulators(slicing, SUM, 0)
-    cells.add(None, np.array([2**55 - 1, 2**55, -1]), (Values(np.ones(3)),))
+    cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
+    cells.add(single(np.array([2**55 - 1, 2**55, -1]), Values(np.ones(3))))
     assert held(cells, slicing) == {(0, start): (1, 1.0) for start in (-(2**55), 0, 2**55)}
 
 
@@ -166,8 +171,8 @@ def test_slices_by_multiplication_are_those_by_division_at_the_edges_of_their_re
     whole = (MAX_DISTANCE // 4) // period
     times = [base + k * period + d for k in (0, 1, whole - 1, whole) for d in (-1, 0, 1)]
     for time in times[1:]:
-        cells = SliceAccumulators(slicing, SUM, 0)
-        cells.add(None, np.array([base, time]), (Values(np.ones(2)),))
+        cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
+        cells.add(single(np.array([base, time]), Values(np.ones(2))))
         wanted: dict[int, int] = {}
         for each in (base, time):
             start = each // period * period

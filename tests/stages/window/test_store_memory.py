@@ -12,13 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
-from penstock.stages.sketches.hll import HllSketch
-from penstock.stages.sketches.kll import KllSketch
-from penstock.stages.sketches.store import Sketch, SketchStore
+from penstock.stages.sketches import HllSketch, KllSketch
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.count_store import CountStore
 from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.session_store import SessionStore
+from penstock.stages.window.sketches import Sketch, SliceSketches
 from penstock.stages.window.store import WindowStore
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
@@ -30,7 +29,9 @@ SKETCHES = (Sketch(HllSketch, 0), Sketch(KllSketch, 2))
 SLIDING = TimeWindow(100, 20)
 STORES: dict[str, Callable[[], WindowStore]] = {
     "slices": lambda: TimeStore(Slicing.of([SLIDING]), 0, REGISTERS),
-    "sketches": lambda: SketchStore(Slicing.of([SLIDING]), 0, SKETCHES),
+    "sketches": lambda: TimeStore(
+        Slicing.of([SLIDING]), 0, REGISTERS, sketches=SliceSketches(SKETCHES, Slicing.of([SLIDING]).longest)
+    ),
     "kept rows": lambda: RowStore([SLIDING], 0, rows=SCHEMA),
     "sessions": lambda: SessionStore(SessionWindow(30), 0, REGISTERS, rows=SCHEMA, sketches=SKETCHES),
     "counts": lambda: CountStore([CountWindow(20, 5)], 0, REGISTERS, rows=SCHEMA),

@@ -12,9 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels.windows.accumulate import decode_floats, encode_floats
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
-from penstock.stages.window.combine import ReadyWindows, choose_method
+from penstock.stages.window.combine import ReadyWindows, choose_method, list_next_windows
 from penstock.stages.window.store import ClosedWindows, Decision
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
@@ -334,8 +335,13 @@ def test_the_store_says_how_windows_are_put_together_and_why(
 
 def test_few_windows_at_once_go_through_the_tree_and_many_through_a_sweep() -> None:
     ring = np.array([[0, 1023, 0, 1000, 900, 2**62, -(2**62), 0]])
-    one = ReadyWindows(np.array([0]), np.array([0]), np.array([901]), np.array([1]))
-    many = ReadyWindows(np.arange(900), np.arange(900), np.arange(100, 1000), np.array([900]))
-    assert choose_method(900, ring, one) == "tree"
-    assert choose_method(100, ring, many) == "subtract"
-    assert choose_method(1, ring, many) == "direct"
+
+    def listed(size: int, n: int) -> ReadyWindows:
+        window = TimeWindow(size, 1)
+        bounds = np.array([0]), np.array([n])
+        (ready,) = list_next_windows(JitPolicy(), Slicing.of([window]), window, ring, *bounds)
+        return ready
+
+    assert choose_method(900, listed(901, 1)) == "tree"
+    assert choose_method(100, listed(100, 900)) == "subtract"
+    assert choose_method(1, listed(100, 900)) == "direct"

@@ -322,7 +322,7 @@ def _without_finished(entry: JournalEntry, done: int) -> JournalEntry | None:
 def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) -> Mapping[int, StateHandle]:
     """Return where the state of a step is, once its windows have the form that this run uses.
 
-    Another pattern, or another engine, may have saved windows in another form (`stages/patterns/forms.py`).
+    Another pattern, or another engine, may have saved windows in another form (`patterns/parallel.py`).
     Such pieces are converted before anything runs and written beside the old ones; the next manifest refers
     to the new ones.
     """

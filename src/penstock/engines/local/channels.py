@@ -47,7 +47,7 @@ from penstock.stages.stage import PlainRow
 if TYPE_CHECKING:
     from penstock.engines.local.dispatch import Dispatcher
     from penstock.engines.local.tasks.task import InputTask, Task
-    from penstock.stages.patterns.partitioners import Partitioner
+    from penstock.stages.patterns.pattern import Partitioner
 
 
 @dataclass(slots=True)

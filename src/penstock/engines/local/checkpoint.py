@@ -25,7 +25,7 @@ from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.events import StateSaved
-from penstock.stages.patterns.partitioners import Partitioner
+from penstock.stages.patterns.pattern import Partitioner
 from penstock.stages.rows.batch import Ints
 from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage

@@ -41,7 +41,7 @@ from penstock.operators.op import OUT
 from penstock.plan.plan import Input, Ref
 
 if TYPE_CHECKING:
-    from penstock.stages.patterns.partitioners import Partitioner
+    from penstock.stages.patterns.pattern import Partitioner
 
 MAX_ROWS = 4_000_000
 """Rows that wait in one channel, however few batches they are in."""
@@ -160,7 +160,7 @@ class ChannelBuilder:
             partitioner: Partitioner = copy.deepcopy(self._graph.patterns[head.name].partitioner)
             return PartitionedOutput(ref.port, channels, partitioner, batch_size)
         if is_keyed(head):
-            from penstock.stages.patterns.partitioners import KeyPartitioner
+            from penstock.stages.patterns.pattern import KeyPartitioner
 
             by_key = KeyPartitioner(schema, head.up.key, group.width)
             if not can_rescale(group):

@@ -25,7 +25,7 @@ from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.patterns import PANED, why_not_pattern
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.patterns.partials import PARTIALS
+from penstock.stages.patterns.pattern import PARTIALS
 
 DRIVER = -1
 """The fragment number of the driver, where sources are read and sinks written."""

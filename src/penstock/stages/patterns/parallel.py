@@ -11,17 +11,18 @@ and is loaded by all replicas, each of which takes what its windows hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.frozen import dataclass
-from penstock.operators.op import Stream
+from penstock.expr import compute as pc
+from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.patterns import PARALLEL, as_pattern
-from penstock.operators.windows import Windows
-from penstock.stages.patterns.partitioners import WindowPartitioner
-from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.operators.windows import FINAL, START, WINDOW, Windows
+from penstock.stages.keys.slots import BUCKETS
+from penstock.stages.patterns.pattern import WindowPartitioner
+from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
 from penstock.stages.rows.input import NEVER
 from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.snapshot import (
@@ -35,7 +36,6 @@ from penstock.stages.snapshot import (
     window_fingerprint,
 )
 from penstock.stages.stage import StageContext
-from penstock.stages.window.groups import WindowGroup
 from penstock.stages.window.stage import PENDING, Emitted, WindowStage
 from penstock.stages.window.store import ClosedWindows, StateBatches, unique_slots
 from penstock.timing.slices import Slicing
@@ -63,17 +63,20 @@ class ParallelStage(WindowStage):
 
     def _begin(self) -> None:
         super()._begin()
-        self._partitions = PartitionedState(self._partitioner, self._replica, self._groups)
+        windows = self._partitioner.windows
+        self._slicings = [Slicing.of([windows[kind] for kind in group.kinds]) for group in self._groups]
         # The partitions that changed since the last snapshot; None before the first. And, from then on, those
         # with rows since windows last fired early.
         self._changed: Mask | None = None
-        self._unfired = np.zeros(self._partitioner.n_virtual, np.bool_)
+        self._unfired = np.zeros(BUCKETS, np.bool_)
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
         """Add rows: those whose primary replica this is as any window stage does, the others in silence."""
-        is_primary = self._partitioner.primary_replicas(batch) == self._replica
+        buckets = self._partitioner.buckets(batch)
+        is_primary = self._partitioner.primary_replicas(batch.times, buckets) == self._replica
         if self._changed is not None:
-            for saved_in in self._partitions.saved_in(batch.times, self._partitioner.buckets(batch)):
+            for group in self._groups:
+                saved_in = self._partitioner.saved_in(group.kinds, batch.times, buckets)
                 self._changed[saved_in] = self._unfired[saved_in] = True
         yield from super().on_batch(batch.where(is_primary), watermark)
         if not is_primary.all():
@@ -115,26 +118,47 @@ class ParallelStage(WindowStage):
         """Return the state per partition of this replica: all at first, then what changed since."""
         slots = self._keys.live()
         exported, buckets = self._export_groups(slots), self._buckets(slots)
-        wanted = [p for p in self._partitions.own if self._changed is None or self._changed[p]]
+        saved_in = {name: self._saved_in(name, batch, buckets) for name, batch in exported.items()}
         watermark = max(self._watermark, self._least_watermark)
         saved = {}
-        for state in self._partitions.split(exported, buckets, wanted):
-            if len(state.places) or self._changed is not None:
-                keys, pending = slots[state.places], self._admission.pending.export(state.partition)
-                batches = {KEYS: self._keys.export(keys), PENDING: pending, **state.batches}
-                piece = BucketState(state.partition, len(keys), watermark, batches)
-                saved[state.partition] = encode_bucket(piece, self.site.step, self.fingerprint)
+        for partition in range(self._replica, BUCKETS, self._partitioner.degree):
+            if self._changed is not None and not self._changed[partition]:
+                continue
+            rows = {name: pa.array(np.flatnonzero(saved_in[name] == partition)) for name in exported}
+            batches = {name: batch.take(rows[name]) for name, batch in exported.items()}
+            places = np.unique(np.concatenate([ints_of(batch, PLACE) for batch in batches.values()]))
+            if not len(places) and self._changed is None:
+                continue
+            state = {
+                KEYS: self._keys.export(slots[places]),
+                PENDING: self._admission.pending.export(partition),
+            }
+            for name, batch in batches.items():
+                state[name] = _set_places(batch, np.searchsorted(places, ints_of(batch, PLACE)))
+            piece = BucketState(partition, len(places), watermark, state)
+            saved[partition] = encode_bucket(piece, self.site.step, self.fingerprint)
         if self._changed is None:
             self._unfired[list(saved)] = True
-        self._changed = np.zeros(self._partitioner.n_virtual, np.bool_)
+        self._changed = np.zeros(BUCKETS, np.bool_)
         return saved
+
+    def _saved_in(self, name: str, batch: pa.RecordBatch, buckets: Ints) -> Ints:
+        """Return the partition that saves each row of a group's state, by the buckets of the places."""
+        kinds = self._groups[_group_number(name)].kinds
+        return self._partitioner.saved_in(kinds, self._times(name, batch), buckets[ints_of(batch, PLACE)])
+
+    def _times(self, name: str, batch: pa.RecordBatch) -> Ints:
+        """Return when each slice, or kept row, of a group's state begins."""
+        if "slice" in batch.schema.names:
+            return self._slicings[_group_number(name)].starts(ints_of(batch, "slice"))
+        return ints_of(batch, "time") if batch.num_rows else np.empty(0, np.int64)
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
         """Load the partitions that any number of replicas have saved, as far as they are needed here."""
         pieces = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
         self._begin()
         self.load_pieces(pieces)
-        self._changed = np.zeros(self._partitioner.n_virtual, np.bool_)
+        self._changed = np.zeros(BUCKETS, np.bool_)
         self._unfired[list(saved)] = True
 
     def load_pieces(self, pieces: Sequence[BucketState]) -> None:
@@ -144,13 +168,27 @@ class ParallelStage(WindowStage):
         slots = np.concatenate(
             [self._keys.assign(piece.batches[KEYS].columns, piece.n_keys) for piece in pieces]
         )
-        self._load_groups(self._partitions.join(pieces, self._buckets(slots)), slots)
+        self._load_groups(self._join(pieces, self._buckets(slots)), slots)
         self._least_watermark = max(piece.watermark for piece in pieces)
         if self._least_watermark > NEVER:
             # A partition that was saved before others may still hold windows that have closed since.
             for group in self._groups:
                 group.close(self._least_watermark, ended=False)
         self._free(unique_slots([slots]))
+
+    def _join(self, pieces: Sequence[BucketState], buckets: Ints) -> StateBatches:
+        """Join what this replica needs of all pieces; places count on from piece to piece."""
+        starts = np.cumsum([0, *(piece.n_keys for piece in pieces)])
+        parts: dict[str, list[pa.RecordBatch]] = {}
+        for piece, start in zip(pieces, starts.tolist(), strict=False):
+            for name, batch in piece.batches.items():
+                if "/" in name:
+                    places = ints_of(batch, PLACE) + start
+                    times = self._times(name, batch)
+                    needed = self._partitioner.needs(times, buckets[places], self._replica)
+                    rows = pa.array(np.flatnonzero(needed))
+                    parts.setdefault(name, []).append(_set_places(batch, places).take(rows))
+        return {name: _concat_batches(batches) for name, batches in parts.items()}
 
     def _buckets(self, slots: Ints) -> Ints:
         """Return the buckets of the slots' keys, each key hashed once."""
@@ -189,70 +227,63 @@ def convert_state(
     return {bucket: encode_bucket(piece, site.step, new) for bucket, piece in whole.export_buckets().items()}
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """The state of a partition: where its keys are among those exported, and batches that count in them."""
+class ResultOrderStage:
+    """Puts the results of parallel replicas in order, by (window_end, window_start) per key.
 
-    partition: int
-    places: Ints
-    batches: StateBatches
+    Results wait until the watermark, the least of all replicas, says that no earlier one can come. So between
+    two watermarks that all replicas have passed nothing waits, and there is nothing to save. Results were
+    counted by the replicas that computed them.
+    """
 
+    def __init__(self, op: Windows, up: Stream) -> None:
+        self._schema = op.outputs({IN: up})[OUT].schema
+        self._resolved = op.resolve(up)
+        self._waiting: list[Batch] = []
 
-class PartitionedState:
-    """Splits the state of one replica's groups by virtual partition, and joins it again."""
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
+        """Keep results until all replicas have come as far."""
+        self._waiting.append(batch)
+        return iter(())
 
-    def __init__(self, partitioner: WindowPartitioner, replica: int, groups: Sequence[WindowGroup]) -> None:
-        self._partitioner, self._replica = partitioner, replica
-        self._kinds = [group.kinds for group in groups]
-        self._slicings = [Slicing.of([partitioner.windows[kind] for kind in kinds]) for kinds in self._kinds]
+    def on_watermark(self, watermark: float) -> Emitted:
+        """Emit the results of windows that the watermark has passed, and early ones."""
+        if not self._waiting:
+            return
+        waiting = concat_batches(self._waiting, self._schema)
+        ready = waiting.times + 1 + self._resolved.lateness <= watermark
+        if self._resolved.early is not None:
+            ready |= ~self._is_final(waiting)
+        self._waiting = [] if ready.all() else [waiting.where(~ready)]
+        if ready.any():
+            results = waiting.where(ready)
+            yield OUT, results.take(self._order(results))
 
-    @property
-    def own(self) -> range:
-        """Return the partitions that this replica saves."""
-        return range(self._replica, self._partitioner.n_virtual, self._partitioner.degree)
+    def drain(self) -> Emitted:
+        """Emit everything."""
+        yield from self.on_watermark(float("inf"))
 
-    def saved_in(self, times: Ints, buckets: Ints) -> Iterator[Ints]:
-        """Return the partitions that save what is known of each time, group by group."""
-        for kinds in self._kinds:
-            yield self._partitioner.saved_in(kinds, times, buckets)
+    def snapshot(self) -> Mapping[int, bytes]:
+        """Return nothing: nothing waits once a watermark has come from all replicas."""
+        assert not self._waiting, "a snapshot is made between batches, when every replica has the watermark"
+        return {}
 
-    def split(
-        self, exported: StateBatches, buckets: Ints, partitions: Sequence[int]
-    ) -> Iterator[PartitionState]:
-        """Split exported state by partition; `buckets` are those of the places that it counts in."""
-        of_rows = {}
-        for name, batch in exported.items():
-            kinds, places = self._kinds[_group_number(name)], ints_of(batch, PLACE)
-            of_rows[name] = self._partitioner.saved_in(kinds, self._times(name, batch), buckets[places])
-        for partition in partitions:
-            rows = {name: pa.array(np.flatnonzero(of_rows[name] == partition)) for name in exported}
-            batches = {name: batch.take(rows[name]) for name, batch in exported.items()}
-            places = np.unique(np.concatenate([ints_of(batch, PLACE) for batch in batches.values()]))
-            renumbered = {
-                name: _set_places(batch, np.searchsorted(places, ints_of(batch, PLACE)))
-                for name, batch in batches.items()
-            }
-            yield PartitionState(partition, places, renumbered)
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Begin without results."""
+        assert not saved, "results that wait are not saved"
+        self._waiting = []
 
-    def join(self, pieces: Sequence[BucketState], buckets: Ints) -> StateBatches:
-        """Join what this replica needs of all partitions; places count on from piece to piece."""
-        starts = np.cumsum([0, *(piece.n_keys for piece in pieces)])
-        parts: dict[str, list[pa.RecordBatch]] = {}
-        for piece, start in zip(pieces, starts.tolist(), strict=False):
-            for name, batch in piece.batches.items():
-                if "/" in name:
-                    places = ints_of(batch, PLACE) + start
-                    times = self._times(name, batch)
-                    needed = self._partitioner.needs(times, buckets[places], self._replica)
-                    rows = pa.array(np.flatnonzero(needed))
-                    parts.setdefault(name, []).append(_set_places(batch, places).take(rows))
-        return {name: _concat_batches(batches) for name, batches in parts.items()}
+    def _is_final(self, batch: Batch) -> Mask:
+        return np.asarray(batch.rows.column(FINAL).to_numpy(zero_copy_only=False), np.bool_)
 
-    def _times(self, name: str, batch: pa.RecordBatch) -> Ints:
-        """Return when each slice, or kept row, of a saved batch begins."""
-        if "slice" in batch.schema.names:
-            return self._slicings[_group_number(name)].starts(ints_of(batch, "slice"))
-        return ints_of(batch, "time") if batch.num_rows else np.empty(0, np.int64)
+    def _order(self, batch: Batch) -> Ints:
+        """Return the order by end, start and window; rows of one window stay as they were."""
+        columns = {"end": pa.array(batch.times), "start": batch.rows.column(START)}
+        if self._resolved.has_labels:
+            labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
+            columns["window"] = pc.index_in(batch.rows.column(WINDOW), labels)
+        columns["place"] = pa.array(np.arange(batch.num_rows))
+        keys = [(name, "ascending") for name in columns]
+        return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy(), np.int64)
 
 
 def _group_number(name: str) -> int:

@@ -24,51 +24,28 @@ before all windows are gone that had closed when its rows came (`watermark`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.frozen import dataclass
 from penstock.kernels.windows.accumulate import Cells, add_parts, build_rule_loop
 from penstock.kernels.windows.slice_loop import MAX_ID
 from penstock.operators.op import Stream
-from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import KeySlots
+from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import NEVER
-from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import WindowAccumulator, to_counts
-from penstock.stages.window.groups import WindowGroup, window_groups
 from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.stages.window.store import ClosedWindows
 from penstock.stages.window.time_store import TimeStore
 
-PARTIALS = "partials"
-"""The port on which partials leave a stage."""
 _WINDOW, _START, _WATERMARK = "window", "start", "watermark"
 
 
-@dataclass(frozen=True, slots=True)
-class Partials:
-    """Partials as arrays, all of one length.
-
-    kinds   int64[n]  the column "window"
-    slots   int64[n]  of their keys
-    starts  int64[n]
-    cells   one array [n, width] per accumulator
-    """
-
-    kinds: Ints
-    slots: Ints
-    starts: Ints
-    cells: tuple[Cells, ...]
-
-    def of_kinds(self, kinds: Ints) -> Partials:
-        """Return the partials of some kinds."""
-        places = np.flatnonzero(np.isin(self.kinds, kinds))
-        cells = tuple(cells[places] for cells in self.cells)
-        return Partials(self.kinds[places], self.slots[places], self.starts[places], cells)
+Partials = tuple[Ints, Ints, Ints, tuple[Cells, ...]]
+"""(kinds, slots, starts, cells): the column "window", the slots of the keys, the column "start", and one
+array [n, width] per accumulator."""
 
 
 class PartialFormat:
@@ -101,7 +78,7 @@ class PartialFormat:
             np.stack([_column(rows, name) for name in _column_names(accumulator)], axis=1)
             for accumulator in self._accumulators
         )
-        return Partials(_column(rows, _WINDOW), slots, _column(rows, _START), cells)
+        return _column(rows, _WINDOW), slots, _column(rows, _START), cells
 
 
 def _column_names(accumulator: WindowAccumulator) -> list[str]:
@@ -150,45 +127,31 @@ class PartialPaneStore(TimeStore):
 class FinalPaneStore(TimeStore):
     """Slices that come as partials, and the windows combined from them."""
 
-    def merge(self, partials: Partials) -> None:
-        """Merge partials into their slices, also those that earlier windows have used."""
-        self._rings.reserve(int(partials.slots.max()) + 1)
-        places = self._rings.place(partials.slots, self.slicing.ids(partials.starts))
+    def merge(self, slots: Ints, starts: Ints, partials: Sequence[Cells]) -> None:
+        """Merge the cells of partials into their slices, also those that earlier windows have used."""
+        self._rings.reserve(int(slots.max()) + 1)
+        places = self._rings.place(slots, self.slicing.ids(starts))
         at = np.zeros(1, np.int64)
-        stored = zip(self.accumulators.stored, self._arena.cells, partials.cells, strict=True)
+        stored = zip(self.accumulators.stored, self._arena.cells, partials, strict=True)
         for place, (accumulator, state, cells) in enumerate(stored):
-            added = to_counts(accumulator, cells, partials.cells[0])
+            added = to_counts(accumulator, cells, partials[0])
             self._arena.is_neutral[place] &= not added.any()
             merge = build_rule_loop(add_parts, accumulator.rule)
             self._slices.run(merge, places, np.array(added, state.dtype, order="C"), state, at)
 
 
-class _DecomposedStage(WindowStage):
-    """A window stage with time stores of its own class."""
-
-    buffers_rows = False
-    store: ClassVar[type[TimeStore]]
-
-    def __init__(self, op: Windows, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> None:
-        super().__init__(op, up, site, totally_ordered=totally_ordered)
-        self.format = PartialFormat(up, self._layout.accumulators)
-
-    def _build_groups(self) -> tuple[WindowGroup, ...]:
-        accumulators = self._layout.accumulators
-        return window_groups(self._resolved, accumulators, None, partial=False, time_store=self.store)
-
-
-class PartialAggregateStage(_DecomposedStage):
+class PartialAggregateStage(WindowStage):
     """A replica that makes partials of slices: the pane-level query PLQ, or MAP.
 
     It has state only between two calls of `flush`: an engine flushes it before a snapshot, which is then that
     of the final stages alone, and can be restored by any number of replicas.
     """
 
-    store = PartialPaneStore
+    buffers_rows, time_store = False, PartialPaneStore
 
     def _begin(self) -> None:
         super()._begin()
+        self.format = PartialFormat(self._up, self._layout.accumulators)
         self._partials_watermark = NEVER  # under which the late rows of all slices that leave were found
 
     def flush(self) -> Emitted:
@@ -222,13 +185,14 @@ class PartialAggregateStage(_DecomposedStage):
                 yield PARTIALS, self.format.to_batch(part, self._keys, self._partials_watermark)
 
 
-class FinalAggregateStage(_DecomposedStage):
+class FinalAggregateStage(WindowStage):
     """A replica that merges the partials of some keys into windows: the window-level query WLQ, or REDUCE."""
 
-    store = FinalPaneStore
+    buffers_rows, time_store = False, FinalPaneStore
 
     def _begin(self) -> None:
         super()._begin()
+        self.format = PartialFormat(self._up, self._layout.accumulators)
         self._waiting: list[Batch] = []
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
@@ -268,10 +232,10 @@ class FinalAggregateStage(_DecomposedStage):
                 self._waiting.append(partials.where(~is_due))
 
     def _merge(self, batch: Batch) -> None:
-        partials = self.format.from_batch(batch, self._keys)
-        self._changed_buckets.note(partials.slots)
+        kinds, slots, starts, cells = self.format.from_batch(batch, self._keys)
+        self._changed_buckets.note(slots)
         for group in self._groups:
             assert isinstance(group.store, FinalPaneStore), "it merges partials"
-            of_group = partials.of_kinds(group.kinds)
-            if len(of_group.slots):
-                group.store.merge(of_group)
+            places = np.flatnonzero(np.isin(kinds, group.kinds))
+            if len(places):
+                group.store.merge(slots[places], starts[places], [of_one[places] for of_one in cells])

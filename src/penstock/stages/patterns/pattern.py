@@ -5,39 +5,197 @@
 The answer, the late rows and the accounts (summed over all stages) are those of keyed windows with one
 replica, for every pattern and degree. An engine carries the batches, and gives each stage the least watermark
 of those before it, after what they emitted at that watermark; `lateness` is taken off only behind the last.
+
+A partitioner is the distribution function of a pattern (WindFlow, 2.1 and Table 1). It looks at the rows only
+and keeps no state that an answer depends on, so every producer can have one of its own, and a row that is
+replayed goes where it went before or to a replica that does as well. Late rows are found where they arrive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.expr import compute as pc
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Stream
-from penstock.operators.patterns import (
-    KEYED,
-    PANED,
-    PARALLEL,
-    as_pattern,
-    pattern_refusal,
-)
-from penstock.operators.windows import FINAL, PATTERNS, START, WINDOW, Windows
-from penstock.stages.patterns.parallel import ParallelStage
-from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage
-from penstock.stages.patterns.partitioners import (
-    KeyPartitioner,
-    PanePartitioner,
-    Partitioner,
-    RoundRobinPartitioner,
-    WindowPartitioner,
-)
-from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
+from penstock.operators.patterns import KEYED, PANED, PARALLEL, as_pattern, pattern_refusal
+from penstock.operators.windows import PATTERNS, Windows
+from penstock.stages.keys.slots import BUCKETS, KeyBuckets
+from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import Stage, StageContext
-from penstock.stages.window.stage import Emitted, WindowStage
+from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
+
+PARTIALS = "partials"
+"""The port on which partials leave a stage."""
+Partitions = list[tuple[int, Batch]]
+"""(replica, its rows), by replica; replicas that get none are not named."""
+
+
+class Partitioner(ABC):
+    """A distribution function for a number of replicas."""
+
+    rule: ClassVar[str]
+
+    def __init__(self, degree: int) -> None:
+        self.degree = degree
+
+    def __call__(self, batch: Batch) -> Partitions:
+        """Return the rows of each replica, in the order they have in the batch."""
+        if self.degree == 1:
+            return [(0, batch)] if batch.num_rows else []
+        replicas = self.replicas(batch)
+        masks = ((replica, replicas == replica) for replica in range(self.degree))
+        return [(replica, batch.where(mask)) for replica, mask in masks if mask.any()]
+
+    @abstractmethod
+    def replicas(self, batch: Batch) -> Ints:
+        """Return the replica of each row, of several."""
+
+    def owners(self, bucket: int) -> Sequence[int]:
+        """Return the replicas that restore a saved bucket, whatever number of them saved it.
+
+        None unless a class says otherwise: stages that make partials save nothing.
+        """
+        return ()
+
+    def __str__(self) -> str:
+        return f"{self.rule} to {self.degree} replica{'s' if self.degree > 1 else ''}"
+
+
+class KeyPartitioner(Partitioner):
+    """Sends all rows of a key to one replica: that of the key's bucket (`KeyBuckets`)."""
+
+    rule = "rows by key"
+
+    def __init__(self, schema: pa.Schema, key: Sequence[str], degree: int) -> None:
+        super().__init__(degree)
+        self._key = tuple(key)
+        self._buckets = KeyBuckets([schema.field(name).type for name in key])
+
+    def buckets(self, batch: Batch) -> Ints:
+        """Return the bucket of each row's key; in a dictionary column each value is hashed once."""
+        view = batch.view(self._key[0]) if len(self._key) == 1 else None
+        if view is not None and view.codes is not None:
+            return self._buckets.of([view.values], len(view.values)).astype(np.int64).take(view.codes)
+        columns = [batch.column(name) for name in self._key]
+        return self._buckets.of(columns, batch.num_rows).astype(np.int64)
+
+    def replicas(self, batch: Batch) -> Ints:
+        """Return the replica of each row's bucket."""
+        return self.buckets(batch) % self.degree
+
+    def owners(self, bucket: int) -> Sequence[int]:
+        """Return the one replica that has the bucket's keys."""
+        return (bucket % self.degree,)
+
+
+class WindowPartitioner(Partitioner):
+    """Sends whole windows to replicas in round-robin; a row goes to all that have one of its windows.
+
+    Window number w (start / every) of a key in bucket b is in *virtual partition* (w + b) mod 256, and
+    partition p belongs to replica p mod degree: the windows of one key go round, and those that are open at
+    one time for many keys are spread as well. Virtual partitions are for windows what buckets are for keys:
+    state is saved by them, so any number of replicas can restore it. Each row has one *primary replica*,
+    the owner of the last window of the first kind that starts at or before it, also when that has ended in
+    a gap: it decides on the row and counts it.
+    """
+
+    rule = "windows in turn"
+
+    def __init__(
+        self, windows: Sequence[TimeWindow], schema: pa.Schema, key: Sequence[str], degree: int
+    ) -> None:
+        super().__init__(degree)
+        self.windows = tuple(windows)
+        self._every = np.array([window.every for window in windows], np.int64)
+        self.buckets = KeyPartitioner(schema, key, degree).buckets
+
+    def __call__(self, batch: Batch) -> Partitions:
+        """Split rows by window; a row may go to several replicas."""
+        buckets = self.buckets(batch)
+        primary = self.primary_replicas(batch.times, buckets)
+        masks = [
+            self.needs(batch.times, buckets, replica) | (primary == replica) for replica in range(self.degree)
+        ]
+        return [(replica, batch.where(mask)) for replica, mask in enumerate(masks) if mask.any()]
+
+    def replicas(self, batch: Batch) -> Ints:
+        """Return the primary replica of each row."""
+        return self.primary_replicas(batch.times, self.buckets(batch))
+
+    def primary_replicas(self, times: Ints, buckets: Ints) -> Ints:
+        """Return the replica that decides on each row and counts it, by the bucket of the row's key."""
+        return (times // self.windows[0].every + buckets) % BUCKETS % self.degree
+
+    def virtual_partitions(self, kinds: Ints, starts: Ints, buckets: Ints) -> Ints:
+        """Return the partition of each window, by its kind, its start and the bucket of its key."""
+        return np.asarray((starts // self._every[kinds] + buckets) % BUCKETS, np.int64)
+
+    def saved_in(self, kinds: Ints, times: Ints, buckets: Ints) -> Ints:
+        """Return the partition that saves what is known of each time for some kinds of window.
+
+        It is that of a window that holds the time: its replica has got all rows of that time.
+        """
+        holder = np.full(len(times), int(kinds[0]), np.int64)
+        for kind in kinds[::-1].tolist():
+            holder[times % self._every[kind] < self.windows[kind].size] = kind
+        return self.virtual_partitions(holder, times, buckets)
+
+    def needs(self, times: Ints, buckets: Ints, replica: int) -> Mask:
+        """Return which times lie in a window of the replica."""
+        needed = np.zeros(len(times), np.bool_)
+        for window in self.windows:
+            first = (times - window.size) // window.every + 1
+            n_windows = np.minimum(times // window.every + 1 - first, BUCKETS)
+            partition = (first + buckets) % BUCKETS
+            # Partitions follow each other up to the last, and then begin again.
+            before_end = np.minimum(n_windows, BUCKETS - partition)
+            needed |= (replica - partition) % self.degree < before_end
+            needed |= replica % self.degree < n_windows - before_end
+        return needed
+
+    def owners(self, bucket: int) -> Sequence[int]:
+        """Return all: windows overlap, so what one partition saves others need too."""
+        return range(self.degree)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}; a row to all that have one of its windows"
+
+
+class PanePartitioner(Partitioner):
+    """Sends slices to replicas in round-robin, for all keys: a row goes to one replica.
+
+    Where kinds of window do not share slices, those of the first decide; slices of the others may then come
+    as several partials, which are merged like any others.
+    """
+
+    rule = "slices in turn"
+
+    def __init__(self, windows: Sequence[TimeWindow], degree: int) -> None:
+        super().__init__(degree)
+        self._slicing = Slicing.groups(windows)[0]
+
+    def replicas(self, batch: Batch) -> Ints:
+        """Return the replica of each row's slice."""
+        return self._slicing.ids(batch.times) % self.degree
+
+
+class RoundRobinPartitioner(Partitioner):
+    """Sends row after row to replicas in round-robin, so that every window is split into equal parts."""
+
+    rule = "rows in turn"
+    _next = 0
+
+    def replicas(self, batch: Batch) -> Ints:
+        """Return the next replica for the next row, across batches."""
+        replicas = (self._next + np.arange(batch.num_rows)) % self.degree
+        self._next = (self._next + batch.num_rows) % self.degree
+        return replicas
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +259,10 @@ def decompose(
     op = as_pattern(name, op)
     windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
 
+    from penstock.stages.patterns.parallel import ParallelStage, ResultOrderStage
+    from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
+    from penstock.stages.window.stage import WindowStage
+
     if name == KEYED:
         keyed = KeyPartitioner(up.schema, up.key, degree)
         stages = (WindowStage(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(degree))
@@ -126,62 +288,3 @@ def decompose(
     ]
     by_key = KeyPartitioner(partials[0].format.schema, partials[0].format.key, n_final)
     return Pattern(name, by_slice, tuple(partials), PARTIALS, by_key, tuple(finals))
-
-
-class ResultOrderStage:
-    """Puts the results of parallel replicas in order, by (window_end, window_start) per key.
-
-    Results wait until the watermark, the least of all replicas, says that no earlier one can come. So between
-    two watermarks that all replicas have passed nothing waits, and there is nothing to save. Results were
-    counted by the replicas that computed them.
-    """
-
-    def __init__(self, op: Windows, up: Stream) -> None:
-        self._schema = op.outputs({IN: up})[OUT].schema
-        self._resolved = op.resolve(up)
-        self._waiting: list[Batch] = []
-
-    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
-        """Keep results until all replicas have come as far."""
-        self._waiting.append(batch)
-        return iter(())
-
-    def on_watermark(self, watermark: float) -> Emitted:
-        """Emit the results of windows that the watermark has passed, and early ones."""
-        if not self._waiting:
-            return
-        waiting = concat_batches(self._waiting, self._schema)
-        ready = waiting.times + 1 + self._resolved.lateness <= watermark
-        if self._resolved.early is not None:
-            ready |= ~self._is_final(waiting)
-        self._waiting = [] if ready.all() else [waiting.where(~ready)]
-        if ready.any():
-            results = waiting.where(ready)
-            yield OUT, results.take(self._order(results))
-
-    def drain(self) -> Emitted:
-        """Emit everything."""
-        yield from self.on_watermark(float("inf"))
-
-    def snapshot(self) -> Mapping[int, bytes]:
-        """Return nothing: nothing waits once a watermark has come from all replicas."""
-        assert not self._waiting, "a snapshot is made between batches, when every replica has the watermark"
-        return {}
-
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Begin without results."""
-        assert not saved, "results that wait are not saved"
-        self._waiting = []
-
-    def _is_final(self, batch: Batch) -> Mask:
-        return np.asarray(batch.rows.column(FINAL).to_numpy(zero_copy_only=False), np.bool_)
-
-    def _order(self, batch: Batch) -> Ints:
-        """Return the order by end, start and window; rows of one window stay as they were."""
-        columns = {"end": pa.array(batch.times), "start": batch.rows.column(START)}
-        if self._resolved.has_labels:
-            labels = pa.array([label for label, _ in self._resolved.windows], pa.string())
-            columns["window"] = pc.index_in(batch.rows.column(WINDOW), labels)
-        columns["place"] = pa.array(np.arange(batch.num_rows))
-        keys = [(name, "ascending") for name in columns]
-        return np.asarray(pc.sort_indices(pa.table(columns), sort_keys=keys).to_numpy(), np.int64)

@@ -40,7 +40,7 @@ class Values:
     data: npt.NDArray[Any]
     valid: Mask | None = None
 
-    def at(self, places: npt.NDArray[Any]) -> Values:
+    def at(self, places: npt.NDArray[Any] | slice) -> Values:
         """Return the values of some rows."""
         return Values(self.data[places], None if self.valid is None else self.valid[places])
 
@@ -71,7 +71,7 @@ class InputRows:
     single_key: bool = False
     lifted: tuple[Objects, ...] = ()
 
-    def at(self, places: npt.NDArray[Any]) -> InputRows:
+    def at(self, places: npt.NDArray[Any] | slice) -> InputRows:
         """Return some of the rows, in the order of `places`."""
         return InputRows(
             self.slots[places],

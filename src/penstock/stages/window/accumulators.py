@@ -40,7 +40,7 @@ from penstock.stages.window.store import ClosedWindows
 from penstock.timing.windows import Window
 
 if TYPE_CHECKING:
-    from penstock.stages.sketches.store import Sketch, SketchKind
+    from penstock.stages.window.sketches import Sketch, SketchKind
 
 __all__ = ["AccumulatorKind", "WindowAccumulator"]
 
@@ -169,7 +169,7 @@ class AccumulatorLayout:
 
     def add_sketch(self, kind: SketchKind, value: Expr, form: Form) -> int:
         """Return the place of a sketch among the sketches, which is added if it is new."""
-        from penstock.stages.sketches.store import Sketch
+        from penstock.stages.window.sketches import Sketch
 
         sketch = Sketch(kind, self._column(value, form))
         if sketch not in self.sketches:
@@ -234,8 +234,7 @@ def plan_accumulators(
 
 
 def _plan_sketch(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> SketchPlan:
-    from penstock.stages.sketches.hll import HllSketch
-    from penstock.stages.sketches.kll import KllSketch
+    from penstock.stages.sketches import HllSketch, KllSketch
 
     value, type_ = aggregate.value, aggregate.type(layout.up)
     assert value is not None, "sketches are of values"

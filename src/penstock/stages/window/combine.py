@@ -24,7 +24,7 @@ from penstock.stages.rows.batch import Ints
 from penstock.stages.window.folds import CombineFailure, catch_combine
 from penstock.stages.window.inputs import Run
 from penstock.timing.slices import Slicing
-from penstock.timing.windows import TimeWindow
+from penstock.timing.windows import CountWindow, TimeWindow
 
 CombineMethod = Literal["direct", "subtract", "sweep", "tree"]
 
@@ -37,7 +37,7 @@ class ReadyWindows:
     lo: Ints
     hi: Ints
     ends: Ints  # one past each ring's last window
-    effort: Ints | None = None  # what combining them will take, if `kernels/windows/combine.py` counted it
+    effort: Ints  # what combining them will take, as `kernels/windows/combine.py` counted it
 
     @property
     def counts(self) -> Ints:
@@ -53,7 +53,7 @@ class ReadyWindows:
 
     def first(self, n: int) -> ReadyWindows:
         """Return the first `n` windows."""
-        return ReadyWindows(self.starts[:n], self.lo[:n], self.hi[:n], np.minimum(self.ends, n))
+        return ReadyWindows(self.starts[:n], self.lo[:n], self.hi[:n], np.minimum(self.ends, n), self.effort)
 
 
 def list_ready(
@@ -61,24 +61,35 @@ def list_ready(
 ) -> list[ReadyWindows]:
     """List the windows over each ring with after < end <= upto, at most `most` per ring and list."""
     firsts, counts = np.empty(len(rings), np.int64), np.empty(len(rings), np.int64)
-    period, offsets = slicing.period, np.array(slicing.offsets, np.int64)
-    kind = (window.size, window.every)
-    n_left = run(
-        loops.count_ready, rings, *kind, after, upto, period, offsets, firsts, counts, work=len(rings)
-    )
-    lists = []
+    bounds = (window.size, window.every, after, upto, slicing.period, np.array(slicing.offsets, np.int64))
+    run(loops.count_ready, rings, *bounds, firsts, counts, work=len(rings))
+    return list_next_windows(run, slicing, window, rings, firsts, counts, most)
+
+
+def list_next_windows(
+    run: Run,
+    slicing: Slicing,
+    window: TimeWindow | CountWindow,
+    rings: Ints,
+    firsts: Ints,
+    counts: Ints,
+    most: int = MAX_ID,
+) -> list[ReadyWindows]:
+    """List counts[r] windows over each ring from the start firsts[r] on, at most `most` per ring and list."""
+    kind = (window.size, window.every, slicing.period, np.array(slicing.offsets, np.int64))
+    lists, n_left = [], int(counts.sum())
     while n_left:
         now = n_left if n_left <= most else int(np.minimum(counts, most).sum())
         starts, lo, hi = (np.empty(now, np.int64) for _ in range(3))
         ends, effort = np.empty(len(rings), np.int64), np.zeros(5, np.int64)
         listed = (starts, lo, hi, ends, effort)
-        run(loops.list_ready, rings, *kind, period, offsets, firsts, counts, most, *listed, work=now)
+        run(loops.list_ready, rings, *kind, firsts, counts, most, *listed, work=now)
         lists.append(ReadyWindows(*listed))
         n_left -= now
     return lists
 
 
-def choose_method(longest: int, rings: Ints, ready: ReadyWindows, is_light: bool = False) -> CombineMethod:
+def choose_method(longest: int, ready: ReadyWindows, is_light: bool = False) -> CombineMethod:
     """Choose the method that takes the least work for these windows; their results do not depend on it.
 
     `longest` is the greatest number of slices of a window. Where sums are not exact, "subtract" means to
@@ -86,7 +97,7 @@ def choose_method(longest: int, rings: Ints, ready: ReadyWindows, is_light: bool
     """
     if longest == 1:
         return "direct"
-    swept, advance, lacking, late, _ = _effort(rings, ready).tolist()
+    swept, advance, lacking, late, _ = ready.effort.tolist()
     n = len(ready.starts)
     # Why / 4: the tree is built once and kept, so what it lacks is spread over several closings.
     climbing = 2 * (advance + late) + lacking // 4 + n * longest.bit_length()
@@ -94,30 +105,38 @@ def choose_method(longest: int, rings: Ints, ready: ReadyWindows, is_light: bool
     return "tree" if climbing < sweeping else "subtract"
 
 
-def _effort(rings: Ints, ready: ReadyWindows) -> Ints:
-    """Return what `list_ready` of the kernels has counted, or count the same of windows listed elsewhere."""
-    if ready.effort is not None:
-        return ready.effort
-    past = _past(rings, ready)
-    swept = np.maximum(past - _of_first(rings, ready, ready.lo), 0)
-    advance = np.maximum(past - _of_first(rings, ready, ready.hi) + 1, 0)
-    lacking = np.maximum(past - np.maximum(rings[:, CLEAN], rings[:, FIRST]), 0)
-    late = np.maximum(rings[:, LATE_TO] - rings[:, LATE_FROM], 0)
-    return np.array([swept.sum(), advance.sum(), lacking.sum(), late.sum(), swept.max(initial=0)])
-
-
 class Combiner:
-    """Combines the slices of one arena into windows, accumulator by accumulator."""
+    """Combines the slices of one arena into windows, accumulator by accumulator; the first counts rows."""
 
-    def __init__(self, slicing: Slicing, arena: Arena, run: Run) -> None:
-        self._arena, self._run = arena, run
+    def __init__(self, slicing: Slicing, arena: Arena, run: Run, n_accumulators: int) -> None:
+        self._arena, self._run, self._n_accumulators = arena, run, n_accumulators
         self.longest = slicing.longest
-        self.is_light = all(rule.merge_numbers is not None or rule.exact for rule in arena.rules)
+        self._is_light = all(rule.merge_numbers is not None or rule.exact for rule in arena.rules)
         self._levels = self.longest.bit_length() - 1
 
-    def refresh(self, rings: Ints, ready: ReadyWindows) -> None:
+    def combine(
+        self, rings: Ints, ready: ReadyWindows, method: CombineMethod | None = None
+    ) -> tuple[ReadyWindows, list[Cells]]:
+        """Return the windows that have rows, and their cells; `method` forces one way to combine."""
+        method = method or choose_method(self.longest, ready, self._is_light)
+        if method == "tree":
+            self._refresh(rings, ready)
+        combined: list[Cells] = []
+        for accumulator in range(self._n_accumulators):
+            if self._arena.rules[accumulator] in RULES:
+                cells = self._combine(accumulator, method, rings, ready)
+            else:
+                with self._finding_the_window(accumulator, rings, ready):
+                    cells = self._combine(accumulator, method, rings, ready)
+            if accumulator == 0 and not (filled := cells[:, 0] > 0).all():
+                ready, cells = ready.only(filled), cells[filled]
+            combined.append(cells)
+        return ready, combined
+
+    def _refresh(self, rings: Ints, ready: ReadyWindows) -> None:
         """Update all trees for these windows, and note so in the rings."""
-        past = _past(rings, ready)
+        # One past the last slice that each ring's windows need; the ring's first if it has no window.
+        past = np.where(ready.counts > 0, ready.hi[ready.ends - 1], rings[:, FIRST])
         trees = zip(self._arena.rules, self._arena.cells, self._arena.tree_nodes(), strict=True)
         for accumulator, (rule, cells, nodes) in enumerate(trees):
             with self._finding_the_window(accumulator, rings, ready):
@@ -125,36 +144,28 @@ class Combiner:
         rings[:, CLEAN] = np.maximum(np.maximum(rings[:, CLEAN], rings[:, FIRST]), past)
         rings[:, LATE_FROM], rings[:, LATE_TO] = MAX_ID, -MAX_ID
 
-    def combine(self, accumulator: int, method: CombineMethod, rings: Ints, ready: ReadyWindows) -> Cells:
+    def _combine(self, accumulator: int, method: CombineMethod, rings: Ints, ready: ReadyWindows) -> Cells:
         """Return the combined cell of each window, for one accumulator; trees have been refreshed."""
+        rule, cells = self._arena.rules[accumulator], self._arena.cells[accumulator]
         if method == "direct":
-            cells = self._arena.cells[accumulator]
             ring = np.repeat(np.arange(len(rings)), ready.counts)
             return np.asarray(cells[rings[ring, BASE] + (ready.lo & rings[ring, MASK])])
-        if self._arena.rules[accumulator] in RULES:
-            return self._combine(accumulator, method, rings, ready)
-        with self._finding_the_window(accumulator, rings, ready):
-            return self._combine(accumulator, method, rings, ready)
-
-    def _combine(self, accumulator: int, method: CombineMethod, rings: Ints, ready: ReadyWindows) -> Cells:
-        rule, cells = self._arena.rules[accumulator], self._arena.cells[accumulator]
         work = len(ready.starts)
         if self._arena.is_neutral[accumulator]:
             return rule.neutral_cells(work)
         out = np.empty((work, rule.width), rule.dtype)
         spans = (rings, ready.ends, ready.lo, ready.hi)
         if method == "tree":
-            nodes = self._arena.tree_nodes()[accumulator]
+            inputs = (cells, self._arena.tree_nodes()[accumulator], rule.neutral_cells(1))
             query = build_rule_loop(loops.query_windows, rule)
-            self._run(query, cells, nodes, rule.neutral_cells(1), *spans, self._levels, out, work=work)
+            self._run(query, *inputs, *spans, self._levels, out, work=work)
         elif rule.exact and method != "sweep":
-            widest = int(_effort(rings, ready)[loops.WIDEST])
-            scratch = np.empty((widest + 1, rule.width), rule.dtype)
+            scratch = np.empty((int(ready.effort[loops.WIDEST]) + 1, rule.width), rule.dtype)
             self._run(loops.subtract_prefixes, cells, *spans, scratch, out, work=work)
         elif rule.merge_numbers is not None:
-            line, into = np.empty(self.longest, rule.dtype), out.reshape(-1)
+            numbers, into = np.empty(self.longest, rule.dtype), out.reshape(-1)
             sweep = build_rule_loop(loops.sweep_numbers, rule)
-            self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], line, into, work=work)
+            self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], numbers, into, work=work)
         else:
             scratch = rule.neutral_cells(self.longest + 1)
             sweep = build_rule_loop(loops.sweep_windows, rule)
@@ -188,16 +199,3 @@ class Combiner:
             middle = (good + bad) // 2
             good, bad = (good, middle) if fails(middle) else (middle, bad)
         return good
-
-
-def _past(rings: Ints, ready: ReadyWindows) -> Ints:
-    """Return one past the last slice that each ring's windows need; the ring's first if it has no window."""
-    has = ready.counts > 0
-    return np.where(has, ready.hi[ready.ends - 1] if len(ready.hi) else 0, rings[:, FIRST])
-
-
-def _of_first(rings: Ints, ready: ReadyWindows, slices: Ints) -> Ints:
-    """Return `slices` of each ring's first window; the ring's own first slice if it has no window."""
-    heads = np.concatenate([[0], ready.ends[:-1]])
-    safe = np.minimum(heads, max(len(slices) - 1, 0))
-    return np.where(ready.ends > heads, slices[safe] if len(slices) else 0, rings[:, FIRST])

@@ -24,9 +24,8 @@ from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import InputRows, Values
 from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator, load_cells
-from penstock.stages.window.admission import decide_rows
 from penstock.stages.window.folds import lift_values
-from penstock.stages.window.store import ClosedWindows, Decided, StateBatches
+from penstock.stages.window.store import ClosedWindows, Decided, StateBatches, decide_rows
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 
@@ -95,8 +94,8 @@ class CudaStore(TimeStore):
 
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Close every window with end + lateness <= watermark, and drop slices that only they needed."""
-        if watermark < self._next_end():
-            return self._no_windows()
+        if watermark < self.next_end:
+            return self._gather([])
         self._closed_to, self._host_copy = max(self._closed_to, watermark), None
         closed = self._windows.close_windows(self._closed_to - self.lateness)
         open_from = self.slicing.open_from(self._closed_to, self.lateness)

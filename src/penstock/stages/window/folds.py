@@ -190,7 +190,7 @@ class FoldColumns(Values):
         build_lift_loop(self.of).version(True)(*self.columns, parts)
         return parts
 
-    def at(self, places: npt.NDArray[Any]) -> FoldColumns:
+    def at(self, places: npt.NDArray[Any] | slice) -> FoldColumns:
         """Return the rows at some places."""
         valid = None if self.valid is None else self.valid[places]
         return FoldColumns(self.of, tuple(column[places] for column in self.columns), valid)
@@ -226,6 +226,11 @@ class CombineFailure(Exception):
         self.time: int | None = None
         self.window_ref: WindowRef | None = None
 
+    def locate(self, slots: Ints, times: Ints) -> None:
+        """Add the slot and the time of the row, if they are not known."""
+        if self.place is not None and self.time is None:
+            self.slot, self.time = int(slots[self.place]), int(times[self.place])
+
 
 @contextmanager
 def catch_combine(rule: Rule, at: Ints | None = None) -> Iterator[None]:
@@ -240,32 +245,19 @@ def catch_combine(rule: Rule, at: Ints | None = None) -> Iterator[None]:
         raise CombineFailure(rule, cause, None if at is None else int(at[0])) from cause
 
 
-@contextmanager
-def locate_row(slots: Ints | None, times: Ints) -> Iterator[None]:
-    """Add the slot and the time of the row to a failure; without slots all rows are of slot 0."""
-    try:
-        yield
-    except CombineFailure as failure:
-        if failure.place is not None and failure.time is None:
-            failure.slot = 0 if slots is None else int(slots[failure.place])
-            failure.time = int(times[failure.place])
-        raise
-
-
-@contextmanager
-def report_combine_failure(
-    folds: Sequence[AccumulatorFold], site: StageContext, describe: Callable[[WindowRef], str]
-) -> Iterator[None]:
-    """Name the function, the step and the window where a store could not combine parts."""
-    try:
-        yield
-    except CombineFailure as failure:
-        combine = next(fold.fold.combine for fold in folds if fold.rule is failure.rule)
-        on = "parts of windows" if failure.window_ref is None else describe(failure.window_ref)
-        raise FunctionError(
-            f"function {name_of(combine)} failed on {on}",
-            step=site.step,
-            where=find_definition(combine),
-            detail=str(failure),
-            hint="combine must take any two parts, and zero with any part",
-        ) from failure.cause
+def describe_failure(
+    failure: CombineFailure,
+    folds: Sequence[AccumulatorFold],
+    site: StageContext,
+    describe: Callable[[WindowRef], str],
+) -> FunctionError:
+    """Return the error that names the function, the step and the window where parts were not combined."""
+    combine = next(fold.fold.combine for fold in folds if fold.rule is failure.rule)
+    on = "parts of windows" if failure.window_ref is None else describe(failure.window_ref)
+    return FunctionError(
+        f"function {name_of(combine)} failed on {on}",
+        step=site.step,
+        where=find_definition(combine),
+        detail=str(failure),
+        hint="combine must take any two parts, and zero with any part",
+    )

@@ -1,8 +1,15 @@
-"""Which stores a window step needs: one group for all windows that can share their state.
+"""Which stores a window step needs, and what becomes of its rows there.
 
-Time windows share slices where their boundaries allow it (`timing/slices.py`), count windows share pending
-and kept rows, and every session window has a store of its own. Accumulators of time windows are kept in
-slices; sketches and rows, where aggregates need them, in stores beside, which are asked as one.
+There is one store for all windows that can share their state: time windows share slices where their
+boundaries allow it (`timing/slices.py`), count windows share pending and kept rows, and every session window
+has a store of its own. Accumulators of time windows are kept in slices, with sketches where aggregates need
+them; rows, if any, in a store beside, and both are asked as one.
+
+A row passes when some kind of window admits it; it is late when none does and one says late; otherwise it
+lies in no window. Time and session windows know at once. Count windows decide last, and only over the rows
+that nobody else has admitted: such a row is *pending* until the first window with it closes.
+
+Invariant: rows_in = passed + late + no_window + unfinished + errors + pending, at every moment.
 
 Where the accumulators of time windows are kept, in main memory or on a CUDA device, is decided here too,
 when a stage is built, because only then is it known which machine it runs on. A step with device="auto"
@@ -18,8 +25,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.errors import NotSupported, PenstockError
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
@@ -35,18 +44,30 @@ from penstock.operators.choices import (
 from penstock.operators.op import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.options import Cuda
+from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import InputRows
+from penstock.stages.rows.input import ENDED, InputRows
 from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import WindowAccumulator
-from penstock.stages.window.store import ClosedWindows, Decided, StateBatches, WindowStore, unique_slots
+from penstock.stages.window.store import (
+    ClosedWindows,
+    Decided,
+    Decision,
+    Decisions,
+    Outcome,
+    StateBatches,
+    WindowStore,
+    unique_slots,
+)
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
 if TYPE_CHECKING:
-    from penstock.stages.sketches.store import Sketch
+    from penstock.stages.window.sketches import Sketch
 
+BucketsOf = Callable[[Ints], npt.NDArray[np.uint8]]
+_COLUMNS = ("tag", "answers", "outcome")
 TimeStoreFactory = Callable[[Slicing, int, Sequence[WindowAccumulator]], TimeStore]
 
 
@@ -110,17 +131,15 @@ class CompositeStore:
         return np.asarray(np.logical_or.reduce([store.has_state(slots) for store in self._stores]))
 
     def export(self, slots: Ints) -> StateBatches:
-        """Return the state of these slots, by store and name."""
-        return {
-            f"{number}.{name}": batch
-            for number, store in enumerate(self._stores)
-            for name, batch in store.export(slots).items()
-        }
+        """Return the state of these slots, by number and name: the names of all stores differ."""
+        batches = [named for store in self._stores for named in store.export(slots).items()]
+        return {f"{number}.{name}": batch for number, (name, batch) in enumerate(batches)}
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take over saved state."""
-        for number, store in enumerate(self._stores):
-            store.load(batches_with_prefix(saved, f"{number}."), slots)
+        named = {name.partition(".")[2]: batch for name, batch in saved.items()}
+        for store in self._stores:
+            store.load(named, slots)
 
 
 def _zip(parts: Sequence[ClosedWindows]) -> ClosedWindows:
@@ -137,6 +156,145 @@ def _zip(parts: Sequence[ClosedWindows]) -> ClosedWindows:
             sketches=whole.sketches + other.sketches,
         )
     return replace(whole, touched=touched)
+
+
+class Admission:
+    """Asks the groups of a step about rows and keeps its accounts."""
+
+    def __init__(self, resolved: ResolvedWindows, groups: Sequence[WindowGroup], accounts: Accounts) -> None:
+        self._resolved, self._accounts = resolved, accounts
+        self._certain = [group for group in groups if not group.counted]
+        self._counted = [group for group in groups if group.counted]
+        self.pending = PendingRows(accounts, sum(len(group.kinds) for group in self._counted))
+
+    def admit(self, rows: InputRows, watermark: int, buckets_of: BucketsOf) -> tuple[Mask, Mask] | None:
+        """Add rows to windows; None when every kind has admitted every row. `buckets_of` is of slots.
+
+        Returns which rows are late, and which no kind has admitted, late or not.
+        """
+        decided = [group.store.add(rows, watermark) for group in self._certain]
+        n_rows = len(rows.slots)
+        if self._certain and not self._counted and all(answer is None for answer in decided):
+            self._accounts.passed += n_rows  # the common case by far
+            return None
+        decisions = np.full((len(self._resolved.windows), n_rows), Decision.ADMITTED, np.uint8)
+        for group, answer in zip(self._certain, decided, strict=True):
+            self._note(group, answer, rows, watermark, decisions)
+        passed = self._is_admitted(self._certain, decisions)
+        if self._counted:
+            self._admit_counted(rows, watermark, decisions, passed, buckets_of)
+        admitted = (decisions == Decision.ADMITTED).any(axis=0)
+        late = ~admitted & (decisions == Decision.LATE).any(axis=0)
+        self._accounts.passed += int(passed.sum())
+        self._accounts.late += int(late.sum())
+        self._accounts.no_window += int((~admitted & ~late).sum())
+        return np.asarray(late), np.asarray(~admitted)
+
+    def _admit_counted(
+        self, rows: InputRows, watermark: int, decisions: Decisions, passed: Mask, buckets_of: BucketsOf
+    ) -> None:
+        buckets = np.zeros(len(passed), np.int64)
+        if self.pending.needs_ids:
+            buckets = buckets_of(rows.slots).astype(np.int64)
+        tags = self.pending.tag(passed, buckets)
+        for group in self._counted:
+            answer = group.store.add(replace(rows, tags=tags), watermark)
+            self._note(group, answer, rows, watermark, decisions)
+        kinds = np.concatenate([group.kinds for group in self._counted])
+        self.pending.expect(tags, (decisions[kinds] == Decision.ADMITTED).sum(axis=0))
+
+    def _note(
+        self, group: WindowGroup, answer: Decided | None, rows: InputRows, watermark: int, all_: Decisions
+    ) -> None:
+        """Write a group's decisions among all, and count the windows that rows have missed."""
+        if answer is None:
+            return
+        decisions, misses = answer
+        all_[group.kinds] = decisions
+        if rows.times.min(initial=ENDED) >= watermark:
+            return  # no window of such a time can have closed
+        for kind, missed in zip(group.kinds.tolist(), misses.sum(axis=1).tolist(), strict=True):
+            if missed:
+                label, window = self._resolved.windows[kind]
+                # Invariant: a new dict, never a changed one, because another thread may be reading it.
+                counts, name = self._accounts.late_by_window, label or str(window)
+                self._accounts.late_by_window = {**counts, name: counts.get(name, 0) + missed}
+
+    def _is_admitted(self, groups: Sequence[WindowGroup], decisions: Decisions) -> Mask:
+        """Return which rows some kind of these groups has admitted."""
+        kinds = np.concatenate([np.empty(0, np.int64), *(group.kinds for group in groups)])
+        return np.asarray((decisions[kinds] == Decision.ADMITTED).any(axis=0))
+
+
+class PendingRows:
+    """Rows whose outcome only count windows know, for `n_kinds` kinds of count window.
+
+    A pending row has a tag. With one kind of count window tags need not differ: what comes back is counted.
+    With several, a row is pending until all have answered, and the best answer counts; then tags are ids that
+    no two rows share, also after state has moved between replicas: bucket + 256 * a running number.
+    """
+
+    def __init__(self, accounts: Accounts, n_kinds: int) -> None:
+        self._accounts, self._n_kinds = accounts, n_kinds
+        self._next = 0
+        self._rows = np.empty((0, 3), np.int64)  # tag, answers to come, best outcome so far
+
+    @property
+    def needs_ids(self) -> bool:
+        """Return whether tags must differ, and the buckets of rows are needed to make them so."""
+        return self._n_kinds > 1
+
+    def tag(self, passed: Mask, buckets: Ints) -> Ints:
+        """Return a tag per row; -1 for rows that have passed already."""
+        tags = np.zeros(len(passed), np.int64)
+        if self.needs_ids:
+            tags = (self._next + np.arange(len(tags))) * BUCKETS + buckets
+            self._next += len(tags)
+        return np.where(passed, -1, tags)
+
+    def expect(self, tags: Ints, n_answers: Ints) -> None:
+        """Note how many kinds will answer for each row."""
+        if self.needs_ids:
+            new = (tags >= 0) & (n_answers > 0)
+            rows = np.stack([tags[new], n_answers[new], np.zeros(int(new.sum()), np.int64)], axis=1)
+            self._rows = np.concatenate([self._rows, rows])
+
+    def settle(self, closed: Sequence[ClosedWindows]) -> None:
+        """Count the rows whose outcome is known now."""
+        for part in closed:
+            if part.settled is not None:
+                tags, outcomes = part.settled
+                known = tags >= 0
+                self._answer(tags[known], outcomes[known].astype(np.int64))
+
+    def _answer(self, tags: Ints, outcomes: Ints) -> None:
+        if not self.needs_ids:
+            self._count(outcomes)
+            return
+        order = np.argsort(self._rows[:, 0])
+        places = order[np.searchsorted(self._rows[order, 0], tags)]
+        # Why `.at`: one tag may come back from several kinds at once.
+        np.subtract.at(self._rows[:, 1], places, 1)
+        np.maximum.at(self._rows[:, 2], places, outcomes)
+        done = self._rows[:, 1] == 0
+        self._count(self._rows[done, 2])
+        self._rows = self._rows[~done]
+
+    def _count(self, outcomes: Ints) -> None:
+        self._accounts.passed += int((outcomes == Outcome.PASSED).sum())
+        self._accounts.unfinished += int((outcomes == Outcome.UNFINISHED).sum())
+        self._accounts.no_window += int((outcomes == Outcome.NO_WINDOW).sum())
+
+    def export(self, bucket: int) -> pa.RecordBatch:
+        """Return the pending rows of a bucket, to be saved."""
+        rows = self._rows[self._rows[:, 0] % BUCKETS == bucket]
+        return pa.RecordBatch.from_arrays([pa.array(column) for column in rows.T], names=_COLUMNS)
+
+    def load(self, saved: pa.RecordBatch) -> None:
+        """Take over saved pending rows; new tags come after theirs."""
+        rows = np.stack([saved.column(name).to_numpy() for name in _COLUMNS], axis=1)
+        self._rows = np.concatenate([self._rows, rows])
+        self._next = max(self._next, int(rows[:, 0].max(initial=-1)) // BUCKETS + 1)
 
 
 def batches_with_prefix(saved: StateBatches, prefix: str) -> StateBatches:
@@ -176,17 +334,20 @@ def window_groups(
     for slicing in Slicing.groups([window for _, window in times]):
         kinds = np.array([_take_number(times, window) for window in slicing.windows])
         stores: list[WindowStore] = []
-        if accumulators:
-            stores.append(time_store(slicing, resolved.lateness, accumulators))
         if sketches:
-            from penstock.stages.sketches.store import SketchStore
+            from penstock.stages.window.sketches import SliceSketches
 
-            stores.append(SketchStore(slicing, resolved.lateness, sketches))
+            beside = SliceSketches(sketches, slicing.longest)
+            stores.append(TimeStore(slicing, resolved.lateness, accumulators, sketches=beside))
+        elif accumulators:
+            stores.append(time_store(slicing, resolved.lateness, accumulators))
         if rows is not None:
             from penstock.stages.window.row_store import RowStore
 
             stores.append(RowStore(slicing.windows, resolved.lateness, rows=rows))
-        groups.append(WindowGroup(kinds, stores[0] if len(stores) == 1 else CompositeStore(stores)))
+        # Saved state numbers what is kept side by side, also where one store has it all.
+        is_alone = len(stores) == 1 and not sketches
+        groups.append(WindowGroup(kinds, stores[0] if is_alone else CompositeStore(stores)))
     groups += sessions
     if counts:
         from penstock.stages.window.count_store import CountStore

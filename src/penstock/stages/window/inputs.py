@@ -8,7 +8,8 @@ after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,14 @@ from penstock.operators.choices import why_python
 from penstock.operators.op import Stream
 from penstock.stages.functions.calls import FoldCaller, plain_rows_of
 from penstock.stages.rows.batch import Batch, Ints, Mask
-from penstock.stages.rows.input import NOT_LIFTED, Form, Objects, Values, encode_column
-from penstock.stages.sketches.hll import hash_coupons
+from penstock.stages.rows.input import NOT_LIFTED, Form, InputRows, Objects, Values, encode_column
+from penstock.stages.sketches import hash_coupons
 from penstock.stages.stage import ErrorContext
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.folds import AccumulatorFold, CombineFailure, FoldColumns, catch_combine
+
+RowCheck = tuple[Callable[[dict[str, object]], object], str, Where | None, type[Exception]]
+"""(call, who, where, catches): what tries a row, who that is and where it is written, and what it raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,12 @@ class InputEvaluator:
     """
 
     def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
-        self._schema = up.schema
+        self._schema, self._aggregates = up.schema, aggregates
         self.expressions: list[Expr] = []
         for aggregate in aggregates.values():
-            if aggregate.value is not None and self._find(aggregate.value) is None:
-                self.expressions.append(aggregate.value)
+            value = aggregate.value
+            if value is not None and not any(known.same_as(value) for known in self.expressions):
+                self.expressions.append(value)
         self._added = {
             place: _free_name(f"#{place}", up.schema)
             for place, expr in enumerate(self.expressions)
@@ -89,7 +94,6 @@ class InputEvaluator:
             for name, fold in folds.items()
             if name not in self.python_folds
         ]
-        self._checks = [self._check_of(name, aggregate) for name, aggregate in aggregates.items()]
 
     def column_name(self, value: Expr) -> str:
         """Return the column of kept rows that has an expression's values: its own, or one that is added."""
@@ -137,19 +141,32 @@ class InputEvaluator:
 
     def error_context(self, values: dict[str, object]) -> ErrorContext:
         """Find the first aggregate that fails on a row, and why."""
-        for check in self._checks:
-            context = check(values)
-            if context is not None:
-                return context
+        for call, who, where, catches in self._checks:
+            try:
+                call(values)
+            except catches as cause:
+                return ErrorContext(who, where, cause, describe_cause(cause))
         raise AssertionError("a row failed on its columns, and passes by itself")
 
-    def _place(self, value: Expr) -> int:
-        place = self._find(value)
-        assert place is not None, "every aggregated expression is listed"
-        return place
+    @cached_property
+    def _checks(self) -> list[RowCheck]:
+        """Return what tries each aggregate on a row again."""
+        checks: list[RowCheck] = []
+        for name, aggregate in self._aggregates.items():
+            if isinstance(aggregate, Fold):
+                # A part that accumulators hold must also be of floats, so their own lift is tried.
+                lifts = [fold.lift for fold in self.accumulator_folds if fold.fold is aggregate]
+                lift = lifts[0] if lifts else self.fold_callers[name].lift
+                who, where = f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift)
+                checks.append((lift, who, where, Exception))
+            elif aggregate.value is not None:
+                compute = lower_python(aggregate.value, self._schema)
+                checks.append((compute, f"expression {aggregate.value}", None, RowFailure))
+        return checks
 
-    def _find(self, value: Expr) -> int | None:
-        return next((i for i, known in enumerate(self.expressions) if known.same_as(value)), None)
+    def _place(self, value: Expr) -> int:
+        """Return the place of an expression, which is listed."""
+        return next(place for place, known in enumerate(self.expressions) if known.same_as(value))
 
     def _lift_in_python(self, rows: pa.RecordBatch) -> tuple[tuple[Objects, ...], Mask]:
         """Lift each row for the folds in Python, and find the rows on which one raises."""
@@ -164,38 +181,9 @@ class InputEvaluator:
                 failed[place] = True
         return lifted, failed
 
-    def _check_of(
-        self, name: str, aggregate: Aggregate
-    ) -> Callable[[dict[str, object]], ErrorContext | None]:
-        """Return what tries an aggregate on a row again, and says why it fails."""
-        if isinstance(aggregate, Fold):
-            # A part that accumulators hold must also be of floats, so their own lift is tried.
-            lifts = [fold.lift for fold in self.accumulator_folds if fold.fold is aggregate]
-            lift = lifts[0] if lifts else self.fold_callers[name].lift
-            who, where = f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift)
-            return lambda values: _try_row(lift, values, who, where, Exception)
-        if aggregate.value is None:
-            return lambda values: None
-        compute, who = lower_python(aggregate.value, self._schema), f"expression {aggregate.value}"
-        return lambda values: _try_row(compute, values, who, None, RowFailure)
-
 
 def _free_name(name: str, schema: pa.Schema) -> str:
     return _free_name(f"#{name}", schema) if name in schema.names else name
-
-
-def _try_row(
-    call: Callable[[dict[str, object]], object],
-    values: dict[str, object],
-    who: str,
-    where: Where | None,
-    catches: type[Exception],
-) -> ErrorContext | None:
-    try:
-        call(values)
-    except catches as cause:
-        return ErrorContext(who, where, cause, describe_cause(cause))
-    return None
 
 
 Run = Callable[..., Any]
@@ -211,16 +199,8 @@ class AccumulatorUpdate:
     runs   int64[k, 3]  over all rows; None: each row goes by its cell
     """
 
-    def __init__(
-        self,
-        run: Run,
-        cells: Ints,
-        times: Ints,
-        order: Ints,
-        values: Sequence[Values],
-        runs: Ints | None = None,
-    ) -> None:
-        self._run, self._times, self._order, self._values = run, times, order, values
+    def __init__(self, run: Run, cells: Ints, rows: InputRows, runs: Ints | None = None) -> None:
+        self._run, self._rows = run, rows
         self._runs = _row_by_row(cells) if runs is None else (runs, cells)
         self._has_cells = runs is None
         self._valid_cells: dict[int, Ints] = {}
@@ -233,19 +213,20 @@ class AccumulatorUpdate:
             self._run(accumulate.count_rows, *self._runs, state)
             return
         if kind is AccumulatorKind.MAX_TIME:
-            self._run(accumulate.keep_max, *self._runs, self._times, 0, state)
+            self._run(accumulate.keep_max, *self._runs, self._rows.times, 0, state)
             return
         assert column is not None, f"an accumulator of kind {kind} is of a column"
-        valid = self._values[column].valid
+        if kind is AccumulatorKind.FOLD:
+            self._fold(accumulator.rule, column, state)
+            return
+        data, valid = self._rows.values[column].data, self._rows.values[column].valid
         if kind is AccumulatorKind.COUNT:
             if valid is not None:  # COUNT is kept as the number of nulls
                 self._run(accumulate.count_rows, *_row_by_row(self._cells[~valid]), state)
             return
-        if kind is AccumulatorKind.FOLD:
-            self._fold(accumulator.rule, column, state)
-            return
-        runs = self._runs if valid is None else _row_by_row(self._cells_of_valid(column))
-        data = self._valid(column, self._values[column].data)
+        runs = self._runs
+        if valid is not None:
+            runs, data = _row_by_row(self._cells_of_valid(column)), data[valid]
         match kind:
             case AccumulatorKind.INT_SUM:
                 self._run(accumulate.sum_ints, *runs, data, state)
@@ -254,7 +235,10 @@ class AccumulatorUpdate:
             case AccumulatorKind.MOMENTS:
                 self._run(accumulate.add_moments, *runs, data, accumulator.rule.neutral_cells(1), state)
             case AccumulatorKind.LAST | AccumulatorKind.FIRST:
-                times, order = self._valid(column, self._times), self._valid(column, self._order)
+                times = self._rows.times
+                order = self._rows.order[0] if self._rows.order else np.zeros(len(times), np.int64)
+                times, order = (times, order) if valid is None else (times[valid], order[valid])
+                order = np.ascontiguousarray(order)
                 self._run(accumulate.keep_latest, *runs, times, order, data, accumulator.flip, state)
             case AccumulatorKind.MAX | AccumulatorKind.MIN:
                 self._run(accumulate.keep_max, *runs, self._encode(column, data), accumulator.flip, state)
@@ -272,7 +256,8 @@ class AccumulatorUpdate:
 
     def _fold(self, rule: Rule, column: int, state: Cells) -> None:
         """Combine parts into their cells, lifting them in the same loop where that can be compiled."""
-        values, at = self._values[column], np.zeros(1, np.int64)
+        values, at = self._rows.values[column], np.zeros(1, np.int64)
+        valid = slice(None) if values.valid is None else values.valid
         loop = build_rule_loop(accumulate.add_parts, rule)
         if isinstance(values, FoldColumns) and build_cells_loop(values.of).compiles:
             loop, inputs = build_cells_loop(values.of), values.columns
@@ -281,7 +266,7 @@ class AccumulatorUpdate:
         cells = self._cells_of_valid(column)
         try:
             with catch_combine(rule, at):
-                self._run(loop, cells, *(self._valid(column, part) for part in inputs), state, at)
+                self._run(loop, cells, *(part[valid] for part in inputs), state, at)
         except CombineFailure as failure:
             if values.valid is not None and failure.place is not None:
                 failure.place = int(np.flatnonzero(values.valid)[failure.place])
@@ -297,13 +282,12 @@ class AccumulatorUpdate:
 
     def _cells_of_valid(self, column: int) -> Ints:
         """Return the cells of the rows whose value is not null."""
+        valid = self._rows.values[column].valid
+        if valid is None:
+            return self._cells
         if column not in self._valid_cells:
-            self._valid_cells[column] = self._valid(column, self._cells)
+            self._valid_cells[column] = self._cells[valid]
         return self._valid_cells[column]
-
-    def _valid(self, column: int, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        valid = self._values[column].valid
-        return array if valid is None else array[valid]
 
 
 def _row_by_row(cells: Ints) -> Runs:

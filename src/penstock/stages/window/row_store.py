@@ -34,11 +34,9 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.sketches.hll import HllSketch, hash_coupons
-from penstock.stages.sketches.kll import KllSketch
+from penstock.stages.sketches import HllSketch, KllSketch, hash_coupons
 from penstock.stages.window.accumulators import SumOverflow, build_value_counts
-from penstock.stages.window.admission import decide_rows
-from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
+from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches, decide_rows
 from penstock.timing.slices import first_open
 from penstock.timing.windows import TimeWindow
 

@@ -36,7 +36,6 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from penstock.stages.sketches.store import SessionSketches, Sketch
 from penstock.stages.window.accumulators import (
     StoredAccumulators,
     WindowAccumulator,
@@ -45,6 +44,7 @@ from penstock.stages.window.accumulators import (
 )
 from penstock.stages.window.folds import CombineFailure, WindowRef, catch_combine
 from penstock.stages.window.inputs import AccumulatorUpdate, Run
+from penstock.stages.window.sketches import SessionSketches, Sketch
 from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
 from penstock.timing.windows import SessionWindow
 
@@ -382,8 +382,7 @@ class SessionAccumulators:
 
     def update(self, numbers: Ints, rows: InputRows) -> None:
         """Add each row to the cells of its number."""
-        order = rows.order[0] if rows.order else np.zeros(len(rows.slots), np.int64)
-        update = AccumulatorUpdate(self._run, np.ascontiguousarray(numbers), rows.times, order, rows.values)
+        update = AccumulatorUpdate(self._run, np.ascontiguousarray(numbers), rows)
         for accumulator, cells in zip(self._accumulators.stored, self._cells, strict=True):
             update.apply(accumulator, cells)
 

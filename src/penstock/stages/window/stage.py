@@ -25,7 +25,7 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import RowFailure
+from penstock.errors import FunctionError, RowFailure
 from penstock.expr import lower_python
 from penstock.expr.nodes.forms import Column
 from penstock.operators.aggregates import Fold
@@ -46,10 +46,9 @@ from penstock.stages.snapshot import (
 )
 from penstock.stages.stage import RowErrors, StageContext
 from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
-from penstock.stages.window.admission import Admission
-from penstock.stages.window.folds import report_combine_failure
+from penstock.stages.window.folds import CombineFailure, describe_failure
 from penstock.stages.window.groups import (
-    WindowGroup,
+    Admission,
     batches_with_prefix,
     choose_placement,
     time_store_factory,
@@ -58,6 +57,7 @@ from penstock.stages.window.groups import (
 from penstock.stages.window.inputs import AggregateInputs, InputEvaluator
 from penstock.stages.window.results import ResultBuilder
 from penstock.stages.window.store import ClosedWindows, unique_slots
+from penstock.stages.window.time_store import TimeStore
 
 Emitted = Iterator[tuple[str, Batch]]
 PENDING = "pending"
@@ -69,6 +69,7 @@ class WindowStage(BucketedStage):
 
     form             of the state that it saves
     buffers_rows     whether single rows may wait for each other (`RowBuffer`)
+    time_store       the class of its stores of time windows; None: as the device demands
     totally_ordered  batches have one order column, in which no two rows of one time are equal; first and
                      last then need no kept rows
     fired_at         when open windows last fired early, by the clock. Saved state does not say so, as it is
@@ -77,6 +78,7 @@ class WindowStage(BucketedStage):
 
     form: ClassVar[str] = BY_KEY
     buffers_rows: ClassVar[bool] = True
+    time_store: ClassVar[type[TimeStore] | None] = None
 
     def __init__(self, op: Windows, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> None:
         self.site, self._up, self._op = site, up, op
@@ -109,7 +111,14 @@ class WindowStage(BucketedStage):
         self._results = ResultBuilder(
             op, up, plans=self._plans, inputs=self._inputs, keys=self._keys, site=self.site
         )
-        self._groups = self._build_groups()
+        self._groups = window_groups(
+            self._resolved,
+            self._layout.accumulators if self._plans else [],
+            self._inputs.row_schema if self._keeps_rows else None,
+            partial=op.partial,
+            sketches=self._layout.sketches,
+            time_store=self.time_store or time_store_factory(self._placement.device, op.device),
+        )
         self._admission = Admission(self._resolved, self._groups, self.site.accounts)
         # Invariant: rows wait only where it is known, without them, when the next window closes.
         store = self._groups[0].store
@@ -117,16 +126,6 @@ class WindowStage(BucketedStage):
         self._buffered_store = store if only_one else None
         self._buffer = RowBuffer(up, self._inputs)
         self._watermark = self._least_watermark = self._next_end = NEVER
-
-    def _build_groups(self) -> tuple[WindowGroup, ...]:
-        return window_groups(
-            self._resolved,
-            self._layout.accumulators if self._plans else [],
-            self._inputs.row_schema if self._keeps_rows else None,
-            partial=self._op.partial,
-            sketches=self._layout.sketches,
-            time_store=time_store_factory(self._placement.device, self._op.device),
-        )
 
     @property
     def nbytes(self) -> int:
@@ -219,13 +218,16 @@ class WindowStage(BucketedStage):
         slots = self._assign_slots(batch)
         self._changed_buckets.note(slots)
         rows = self._input_rows(batch, inputs, slots)
-        with report_combine_failure(self._folds, self.site, self._results.describe):
+        try:
             rejected = self._admission.admit(rows, self._watermark, self._keys.buckets_of)
+        except CombineFailure as failure:
+            raise self._describe_failure(failure) from failure.cause
         if rejected is None:
             return None
-        if rejected.unplaced.any():
-            self._free(unique_slots([slots[rejected.unplaced]]))
-        return rejected.late
+        late, unplaced = rejected
+        if unplaced.any():
+            self._free(unique_slots([slots[unplaced]]))
+        return late
 
     def _assign_slots(self, batch: Batch) -> Ints:
         """Return the slots of the rows' keys; without a key the same zeros every time."""
@@ -249,8 +251,10 @@ class WindowStage(BucketedStage):
         )
 
     def _close(self, *, ended: bool) -> Emitted:
-        with report_combine_failure(self._folds, self.site, self._results.describe):
+        try:
             closed = [group.close(self._watermark, ended=ended) for group in self._groups]
+        except CombineFailure as failure:
+            raise self._describe_failure(failure) from failure.cause
         self._admission.pending.settle(closed)
         yield from self._emit(closed, final=True)
         self._release(closed)
@@ -259,8 +263,10 @@ class WindowStage(BucketedStage):
         """Emit the results of open windows so far, if the clock says that it is time again."""
         if self._is_early_due():
             self.flush_pending()
-            with report_combine_failure(self._folds, self.site, self._results.describe):
+            try:
                 fired = [group.fire_early() for group in self._groups]
+            except CombineFailure as failure:
+                raise self._describe_failure(failure) from failure.cause
             self._note_fired(fired)
             yield from self._emit(fired, final=False)
 
@@ -286,6 +292,9 @@ class WindowStage(BucketedStage):
         touched = unique_slots([part.touched for part in closed])
         self._changed_buckets.note(touched)
         self._free(touched)
+
+    def _describe_failure(self, failure: CombineFailure) -> FunctionError:
+        return describe_failure(failure, self._folds, self.site, self._results.describe)
 
     def _free(self, slots: Ints) -> None:
         """Forget the keys among these slots, each once, that no store has state of."""

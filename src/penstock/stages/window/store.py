@@ -20,6 +20,8 @@ from penstock.frozen import dataclass
 from penstock.kernels.windows.accumulate import Cells
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import InputRows, Objects, WindowRows, no_ints
+from penstock.timing.slices import closed_windows_of
+from penstock.timing.windows import TimeWindow
 
 Decisions = npt.NDArray[np.uint8]
 Decided = tuple[Decisions, Ints]
@@ -170,6 +172,31 @@ class WindowStore(Protocol):
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take over saved state: what was at place i now belongs to slots[i], which has no state yet."""
+
+
+def decide_rows(
+    windows: Sequence[TimeWindow], lateness: int, times: Ints, watermark: int, least: int | None = None
+) -> Decided | None:
+    """Decide what each kind of time window says to each row; None when all are admitted, none missed.
+
+    `least` is the least time, if it is known. Only rows before the watermark can have missed a window.
+    """
+    behind = np.empty(0, np.int64)
+    if (times.min(initial=watermark) if least is None else least) < watermark - lateness:
+        behind = np.flatnonzero(times < watermark - lateness)
+    elif not any(window.every > window.size for window in windows):
+        return None
+    decisions = np.full((len(windows), len(times)), Decision.ADMITTED, np.uint8)
+    misses = np.zeros((len(windows), len(times)), np.int64)
+    for kind, window in enumerate(windows):
+        if len(behind):
+            old = times[behind]
+            misses[kind, behind] = missed = closed_windows_of(window, old, watermark, lateness)
+            n_windows = old // window.every - (old - window.size) // window.every
+            decisions[kind, behind[missed == n_windows]] = Decision.LATE
+        if window.every > window.size:
+            decisions[kind, np.mod(times, window.every) >= window.size] = Decision.GAP
+    return decisions, misses
 
 
 def unique_slots(parts: Sequence[Ints]) -> Ints:

@@ -9,29 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.kernels.windows.accumulate import Cells
 from penstock.kernels.windows.ring import expand_ranges
-from penstock.kernels.windows.slice_loop import END, FIRST, MASK
+from penstock.kernels.windows.slice_loop import END, FIRST
 from penstock.operators.choices import explain_method
+from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.store import PLACE, ints_of, places_of
-from penstock.stages.window.accumulators import (
-    StoredAccumulators,
-    WindowAccumulator,
-    cells_to_columns,
-    load_cells,
-)
-from penstock.stages.window.admission import decide_rows
-from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, choose_method, list_ready
+from penstock.stages.window.accumulators import StoredAccumulators, WindowAccumulator, cells_to_columns
+from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, list_ready
 from penstock.stages.window.folds import CombineFailure, WindowRef
 from penstock.stages.window.panes import SliceAccumulators
-from penstock.stages.window.store import ClosedWindows, Decided, StateBatches
+from penstock.stages.window.store import ClosedWindows, Decided, StateBatches, decide_rows
 from penstock.timing.slices import Slicing, first_open
+
+if TYPE_CHECKING:
+    from penstock.stages.window.sketches import SliceSketches
 
 FRESH = "fresh"
 """The column of saved slices that says which are to fire early; left out if all are."""
@@ -51,35 +50,30 @@ class TimeStore:
         lateness: int,
         accumulators: Sequence[WindowAccumulator],
         *,
+        sketches: SliceSketches | None = None,
         method: CombineMethod | None = None,
         max_windows: int = 1 << 20,
         compile_after: int | None = None,
     ) -> None:
         self.slicing, self.lateness = slicing, lateness
         self.accumulators = StoredAccumulators(accumulators)
-        self._slices = SliceAccumulators(slicing, self.accumulators.stored, compile_after)
+        self._slices = SliceAccumulators(slicing, self.accumulators.stored, JitPolicy(compile_after))
         self._arena, self._rings = self._slices.arena, self._slices.rings
-        self._combiner = Combiner(slicing, self._arena, self._slices.run)
+        self._combiner = Combiner(slicing, self._arena, self._slices.run, len(self._arena.rules))
         self._method, self._max_windows = method, max_windows
         self._closed_to = NEVER  # windows with end + lateness up to here have closed
         self.early_firings = EarlyFirings()
-
-    @property
-    def n_kinds(self) -> int:
-        """Return the number of kinds of window."""
-        return len(self.slicing.windows)
+        self._sketches, self.n_kinds = sketches, len(slicing.windows)
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        return self._slices.nbytes + self.early_firings.nbytes
+        beside = 0 if self._sketches is None else self._sketches.nbytes
+        return self._slices.nbytes + self.early_firings.nbytes + beside
 
     @property
-    def next_end(self) -> int | None:
+    def next_end(self) -> int:
         """Return the least watermark at which a window closes, whether or not it has rows."""
-        return self._next_end()
-
-    def _next_end(self) -> int:
         return min(
             first_open(window, self._closed_to, self.lateness) + window.size + self.lateness
             for window in self.slicing.windows
@@ -89,30 +83,31 @@ class TimeStore:
         """Say for each kind how its windows are combined from slices, and why."""
         longest = self.slicing.longest
         methods = dict.fromkeys(explain_method(longest, exact=rule.exact) for rule in self.accumulators.rules)
-        return tuple(f"{window}: {'; '.join(methods)}" for window in self.slicing.windows)
+        beside = "" if self._sketches is None else f"; and {self._sketches.explain()}"
+        return tuple(f"{window}: {'; '.join(methods)}{beside}" for window in self.slicing.windows)
 
     def has_state(self, slots: Ints) -> Mask:
         """Return which of these slots have slices that an open window needs."""
-        known = slots < len(self._rings.table)
-        held = np.zeros(len(slots), np.bool_)
-        held[known] = self._rings.table[slots[known], MASK] >= 0
-        return held
+        return self._slices.has_state(slots)
 
     def add(self, rows: InputRows, watermark: int) -> Decided | None:
         """Add the rows that are not late for all their windows to their slices."""
         times, least = rows.times, None
         open_from = self.slicing.open_from(watermark, self.lateness)
+        if rows.rows is not None:
+            rows = replace(rows, rows=None, tags=None, lifted=())  # which are for other stores
         if self.slicing.has_gaps and (gaps := self.slicing.outside(times)).any():
             rows = rows.at(np.flatnonzero(~gaps))
-        slots = None if rows.single_key else rows.slots
-        order = rows.order[0] if rows.order else None
         try:
-            added = self._slices.add(slots, rows.times, rows.values, order, open_from)
+            least_added = self._slices.add(rows, open_from)
         except CombineFailure as failure:
             failure.window_ref = self._first_window_of(failure, watermark)
             raise
+        if self._sketches is not None:
+            on_time = rows.at(np.flatnonzero(rows.times >= open_from))
+            self._sketches.add(on_time, self.slicing.ids(on_time.times))
         if len(rows.times) == len(times):
-            least = added.least_time
+            least = least_added
         return decide_rows(self.slicing.windows, self.lateness, times, watermark, least)
 
     def _first_window_of(self, failure: CombineFailure, watermark: int) -> WindowRef | None:
@@ -129,8 +124,8 @@ class TimeStore:
 
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Close every window with end + lateness <= watermark, and drop slices that only they needed."""
-        if watermark < self._next_end():
-            return self._no_windows()
+        if watermark < self.next_end:
+            return self._gather([])
         slots, rings = self._rings.active()
         after, upto = self._closed_to - self.lateness, watermark - self.lateness
         combined = [
@@ -139,17 +134,19 @@ class TimeStore:
             for ready in self._list_ready(kind, rings, after, upto)
         ]
         self._closed_to = max(self._closed_to, watermark)
+        closed = self._gather(combined)
         needed_from = self.slicing.id_of(self.slicing.open_from(self._closed_to, self.lateness))
         emptied = self._rings.forget(slots, rings, needed_from, self._slices.run)
         self.early_firings.forget_before(needed_from)
-        closed = ClosedWindows.concat(combined or [self._no_windows()])
+        if self._sketches is not None:
+            self._sketches.drop_before(needed_from)
         return replace(closed, touched=emptied)
 
     def fire_early(self) -> ClosedWindows:
         """Return the open windows with a slice that got rows since windows last fired early."""
         slots, rings = self._rings.active()
         ids, ring = expand_ranges(rings[:, FIRST], rings[:, END])
-        n_rows = self._slices.row_counts(rings[ring], ids)
+        n_rows = self._slices.read(rings[ring], ids, 0)
         fresh = n_rows > 0
         held = np.flatnonzero(fresh)
         fresh[held] = self.early_firings.fire(slots[ring[held]], ids[held], n_rows[held])
@@ -158,7 +155,7 @@ class TimeStore:
             for kind in range(self.n_kinds)
             for ready in self._list_ready(kind, rings, self._closed_to - self.lateness, ENDED)
         ]
-        return ClosedWindows.concat(combined or [self._no_windows()])
+        return self._gather(combined)
 
     def _list_ready(self, kind: int, rings: Ints, after: int, upto: int) -> list[ReadyWindows]:
         window = self.slicing.windows[kind]
@@ -168,16 +165,8 @@ class TimeStore:
         self, kind: int, slots: Ints, rings: Ints, ready: ReadyWindows, method: CombineMethod | None = None
     ) -> ClosedWindows:
         """Combine the ready windows that have rows."""
-        combiner = self._combiner
-        method = method or self._method or choose_method(combiner.longest, rings, ready, combiner.is_light)
         try:
-            if method == "tree":
-                combiner.refresh(rings, ready)
-            counts = combiner.combine(0, method, rings, ready)
-            filled = counts[:, 0] > 0
-            if not filled.all():
-                ready, counts = ready.only(filled), counts[filled]
-            rest = [combiner.combine(i, method, rings, ready) for i in range(1, len(self._arena.cells))]
+            ready, cells = self._combiner.combine(rings, ready, method or self._method)
         except CombineFailure as failure:
             if failure.place is not None:
                 start, window = int(ready.starts[failure.place]), self.slicing.windows[kind]
@@ -185,7 +174,7 @@ class TimeStore:
                 failure.window_ref = WindowRef(slot, window, start, start + window.size)
             raise
         owners = np.repeat(slots, ready.counts)
-        return self._closed_windows(kind, owners, ready.starts, [counts, *rest])
+        return self._closed_windows(kind, owners, ready.starts, cells)
 
     def _closed_windows(self, kind: int, slots: Ints, starts: Ints, cells: Sequence[Cells]) -> ClosedWindows:
         ends = starts + self.slicing.windows[kind].size
@@ -193,15 +182,32 @@ class TimeStore:
         results = self.accumulators.results(cells)
         return ClosedWindows(kinds, slots, starts, ends, ends - 1, cells=results)
 
-    def _no_windows(self) -> ClosedWindows:
-        no_cells = [rule.neutral_cells(0) for rule in self.accumulators.rules]
-        return self._closed_windows(0, no_ints(), no_ints(), no_cells)
+    def _gather(self, combined: Sequence[ClosedWindows]) -> ClosedWindows:
+        """Return all windows as one lot, with their sketches."""
+        if not combined:
+            no_cells = [rule.neutral_cells(0) for rule in self.accumulators.rules]
+            combined = [self._closed_windows(0, no_ints(), no_ints(), no_cells)]
+        closed = ClosedWindows.concat(combined)
+        if self._sketches is None:
+            return closed
+        first, past = self.slicing.ids(closed.starts), self.slicing.ids(closed.ends)
+        return replace(closed, sketches=self._sketches.read(closed.slots, first, past))
 
     def export(self, slots: Ints) -> StateBatches:
         """Return the slices of these slots that have rows."""
-        owners, rings = self._rings.of_slots(slots[self.has_state(slots)])
-        ids, ring, cells = self._slices.slices_with_rows(rings)
-        return self._state_batches(slots, owners[ring], ids, self._arena.cells, cells)
+        owners, ids, cells = self._slices.of_slots(slots)
+        saved = self._state_batches(slots, owners, ids, self._arena.cells, cells)
+        if self._sketches is None:
+            return saved
+        slices, fresh = saved["slices"], pa.array(np.ones(len(ids), np.bool_))
+        columns = {
+            PLACE: slices.column(PLACE),
+            "slice": slices.column("slice"),
+            FRESH: slices.column(FRESH) if FRESH in slices.schema.names else fresh,
+            "closed_to": slices.column("closed_to"),
+            **self._sketches.export(owners, ids),
+        }
+        return {**saved, "sketches": pa.RecordBatch.from_pydict(columns)}
 
     def _state_batches(
         self, slots: Ints, owners: Ints, ids: Ints, cells: Sequence[Cells], places: Ints
@@ -223,11 +229,11 @@ class TimeStore:
             return
         self._closed_to = max(self._closed_to, int(ints_of(batch, "closed_to").max()))
         owners, ids = slots[ints_of(batch, PLACE)], ints_of(batch, "slice")
-        self._rings.reserve(int(owners.max()) + 1)
-        places = self._rings.place(owners, ids)
-        self._arena.is_neutral = [False] * len(self._arena.cells)
-        load_cells(batch, self._arena.cells, places)
+        self._slices.load(batch, owners, ids)
         self.early_firings.load(batch, owners, ids, ints_of(batch, "0.0"))
+        if self._sketches is not None:
+            beside = saved["sketches"]
+            self._sketches.load(beside, slots[ints_of(beside, PLACE)], ints_of(beside, "slice"))
 
 
 class EarlyFirings:

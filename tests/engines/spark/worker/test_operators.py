@@ -16,7 +16,7 @@ from penstock.clock import ManualClock
 from penstock.engines.spark.worker.operators import AdaptiveFinalStage, AdaptivePartials
 from penstock.operators.op import LATE, OUT
 from penstock.plan.plan import Step
-from penstock.stages.patterns.partials import PARTIALS
+from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage

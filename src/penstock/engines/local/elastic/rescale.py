@@ -26,7 +26,7 @@ from penstock.stages.rows.batch import Batch, Ints
 
 if TYPE_CHECKING:
     from penstock.engines.local.tasks.task import InputTask
-    from penstock.stages.patterns.partitioners import KeyPartitioner
+    from penstock.stages.patterns.pattern import KeyPartitioner
 
 
 def initial_owners(n: int) -> Ints:

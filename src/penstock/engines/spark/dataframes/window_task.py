@@ -38,7 +38,8 @@ from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.patterns import PANED, why_not_pattern
 from penstock.operators.windows import ResolvedWindows, Windows
-from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage
+from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
+from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch, concat_batches
 from penstock.stages.rows.input import NEVER
 from penstock.stages.snapshot import decode_bucket, window_fingerprint

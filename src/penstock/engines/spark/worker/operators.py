@@ -29,7 +29,8 @@ from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_stage
-from penstock.stages.patterns.partials import PARTIALS, FinalAggregateStage, PartialAggregateStage
+from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
+from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Stage, StageContext

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
-from penstock.stages.sketches.hll import HllSketch, hash_coupons
-from penstock.stages.sketches.kll import KllSketch
-from penstock.stages.sketches.store import Sketch, SketchStore, SketchTree
+from penstock.stages.sketches import HllSketch, KllSketch, hash_coupons
+from penstock.stages.window.sketches import Sketch, SketchTree, SliceSketches
 from penstock.stages.window.store import ClosedWindows, Decision
+from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.kept import NaiveKept
@@ -30,8 +30,14 @@ SKETCHES = (Sketch(HllSketch, 0), Sketch(KllSketch, 1))
 N_DIFFERENT = 5
 
 
-def store_of(*kinds: tuple[int, int], lateness: int = 0) -> SketchStore:
-    return SketchStore(Slicing.of([TimeWindow(*kind) for kind in kinds]), lateness, SKETCHES)
+def store_of(*kinds: tuple[int, int], lateness: int = 0) -> TimeStore:
+    slicing = Slicing.of([TimeWindow(*kind) for kind in kinds])
+    return TimeStore(slicing, lateness, (), sketches=SliceSketches(SKETCHES, slicing.longest))
+
+
+def sketch_bytes(store: TimeStore) -> int:
+    assert store._sketches is not None
+    return store._sketches.nbytes
 
 
 def arriving(rows: list[Row]) -> InputRows:
@@ -145,7 +151,7 @@ def test_memory_of_a_slice_is_bounded_whatever_number_of_rows_it_has() -> None:
     store = store_of((10, 10))
     for round_ in range(20):
         store.add(many(50_000, 5, start=50_000 * round_), NEVER)
-        assert store.nbytes < 12_000
+        assert sketch_bytes(store) < 12_000
     distinct, ranks = store.close(ENDED).sketches
     assert abs(distinct[0].estimate() - 1_000_000) < 50_000
     assert abs(ranks[0].quantile(0.5) - 500_000) < 30_000
@@ -157,9 +163,9 @@ def test_memory_is_given_back_when_windows_have_left() -> None:
     for time in range(0, 5_000, 10):
         store.add(many(2_000, time, start=time), max(NEVER, time - 100))
         store.close(time)
-        assert store.nbytes < 350_000
+        assert sketch_bytes(store) < 350_000
     store.close(ENDED)
-    assert store.nbytes == 0
+    assert sketch_bytes(store) == 0
     assert not store.has_state(np.arange(2)).any()
 
 

@@ -1,21 +1,27 @@
-"""Approximate counts of distinct values: HLL sketches (lg_k 12) with the bytes and estimates of DataSketches.
+"""Approximate aggregates: sketches with the bytes and the estimates of DataSketches.
 
-A value is hashed to a *coupon*: 26 bits of a hash say where, 6 bits how many zeros it begins with. Up to 384
-different coupons are kept as they are, and counted exactly unless two values share one, which happens to
-about one in two thousand sets of 384; more become 4,096 registers, each the greatest number of zeros seen,
-and the composite estimate. So a sketch is a function of the set of its values, whatever order, batches and
-merges they came in.
+`HllSketch` (lg_k 12) counts distinct values. A value is hashed to a *coupon*: 26 bits of a hash say where,
+6 bits how many zeros it begins with. Up to 384 different coupons are kept as they are, and counted exactly
+unless two values share one, which happens to about one in two thousand sets of 384; more become 4,096
+registers, each the greatest number of zeros seen, and the composite estimate. So a sketch is a function of
+the set of its values, whatever order, batches and merges they came in.
 
 Why arrays and not the library's objects: these take values one by one and merge registers several times
 slower. The hash is MurmurHash3 (x64, 128 bits, seed 9001), as DataSketches takes it, so that sketches built
 elsewhere can be merged with ours. One thing differs: an empty string is a value, where the library skips it.
+
+`KllSketch` (k 200) answers quantiles of numbers. NaN is greater than every number, and the library's sketch
+does not take it, so NaNs are counted beside it. Up to 200 values are kept as they are; with more, the rank of
+an answer is off by more than about 1.3 % in one case of a hundred.
 """
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Self
 
@@ -37,6 +43,15 @@ _LIST, _SET, _REGISTERS = 0, 1, 2
 _HLL_8 = 2 << 2
 _COMPACT, _EMPTY, _OUT_OF_ORDER = 8, 4, 16
 _SERIAL, _FAMILY = 1, 7
+KLL_K = 200
+_NANS = struct.Struct("<q")
+
+
+def _library() -> Any:
+    """Load the library with the first sketch: most programs have none."""
+    import datasketches
+
+    return datasketches
 
 
 class HllSketch:
@@ -94,9 +109,7 @@ class HllSketch:
 
     def estimate(self) -> int:
         """Return about how many different values there are."""
-        import datasketches
-
-        about: float = datasketches.hll_sketch.deserialize(self.to_bytes()).get_estimate()
+        about: float = _library().hll_sketch.deserialize(self.to_bytes()).get_estimate()
         return round(about)
 
     def to_bytes(self) -> bytes:
@@ -122,8 +135,7 @@ class HllSketch:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """Read a sketch that was saved, or that any DataSketches library built with lg_k 12."""
-        import datasketches
-
+        datasketches = _library()
         union = datasketches.hll_union(LG_K)
         union.update(datasketches.hll_sketch.deserialize(data))
         data = union.get_result(datasketches.tgt_hll_type.HLL_8).serialize_compact()
@@ -132,6 +144,69 @@ class HllSketch:
         if start == 40:
             return cls(np.frombuffer(data, np.uint8, offset=start).copy())
         return cls(np.sort(np.frombuffer(data, np.uint32, offset=start)))
+
+
+class KllSketch:
+    """A sketch of numbers, changed in place as values are added."""
+
+    __slots__ = ("n_nan", "sketch")
+
+    def __init__(self, sketch: Any = None, n_nan: int = 0) -> None:
+        self.sketch = _library().kll_doubles_sketch(KLL_K) if sketch is None else sketch
+        self.n_nan = n_nan
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        return 8 * int(self.sketch.num_retained) + 8
+
+    @classmethod
+    def update(cls, held: Sequence[Self | None], groups: Ints, values: npt.NDArray[Any]) -> list[Self]:
+        """Return sketches with more values: value i goes to sketch groups[i], sorted; None is a new one."""
+        sketches = [cls() if sketch is None else sketch for sketch in held]
+        heads = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])[: len(groups)])
+        bounds = [*heads.tolist(), len(groups)]
+        floats = np.asarray(values, np.float64) + 0.0  # -0.0 becomes 0.0
+        for group, start, end in zip(groups[heads].tolist(), bounds, bounds[1:], strict=False):
+            sketches[group]._add(floats[start:end])
+        return sketches
+
+    def _add(self, values: npt.NDArray[np.float64]) -> None:
+        missing = np.isnan(values)
+        n_nan = int(np.count_nonzero(missing))
+        self.n_nan += n_nan
+        self.sketch.update(values[~missing] if n_nan else values)
+
+    @classmethod
+    def merge(cls, parts: Sequence[Self]) -> Self:
+        """Return a new sketch of all values of some sketches."""
+        whole = cls(n_nan=sum(part.n_nan for part in parts))
+        for part in parts:
+            whole.sketch.merge(part.sketch)
+        return whole
+
+    def quantile(self, q: float) -> float | None:
+        """Return the least value that about the share q of the values do not exceed; None of no values."""
+        n = int(self.sketch.n)
+        if n + self.n_nan == 0:
+            return None
+        # The share as it was typed: Fraction(0.1) itself is a little more than a tenth.
+        rank = max(1, math.ceil(Fraction(repr(float(q))) * (n + self.n_nan)))
+        if rank > n:
+            return math.nan
+        if rank in (1, n):
+            return float(self.sketch.get_min_value() if rank == 1 else self.sketch.get_max_value())
+        # Between two ranks, so that rounding cannot reach the next one.
+        return float(self.sketch.get_quantile((rank - 0.5) / n, True))
+
+    def to_bytes(self) -> bytes:
+        """Return the number of NaNs, and the sketch as any DataSketches library reads it."""
+        return _NANS.pack(self.n_nan) + bytes(self.sketch.serialize())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read a sketch that was saved."""
+        return cls(_library().kll_doubles_sketch.deserialize(data[_NANS.size :]), *_NANS.unpack_from(data))
 
 
 def _sort_unique(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,8 +1,8 @@
 """Sketches of windows: what stores keep of a column per slice or session beside accumulators.
 
 Accumulators are numbers in arrays; a sketch is an object of bounded size that takes values, a batch at a
-time, and can be merged with others of its kind. `SketchStore` keeps one per (slot, slice) for time windows,
-beside the accumulators of the same windows; `SessionSketches` keeps one per session. A batch is grouped with
+time, and can be merged with others of its kind. `SliceSketches` keeps one per (slot, slice) for time windows,
+`SessionSketches` one per session, beside the accumulators of the same windows. A batch is grouped with
 one sort, then each group takes its rows at once.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,16 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.frozen import dataclass
-from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import ENDED, NEVER, InputRows, Objects, Values, no_ints
+from penstock.stages.rows.batch import Ints
+from penstock.stages.rows.input import InputRows, Objects, Values
 from penstock.stages.rows.order import sort_indices
-from penstock.stages.rows.store import PLACE, ints_of, places_of
-from penstock.stages.sketches.hll import HllSketch
-from penstock.stages.sketches.kll import KllSketch
-from penstock.stages.window.admission import decide_rows
-from penstock.stages.window.row_store import windows_between
-from penstock.stages.window.store import ClosedWindows, Decided, StateBatches
-from penstock.timing.slices import Slicing, first_open
+from penstock.stages.sketches import HllSketch, KllSketch
 
 SketchKind = type[HllSketch] | type[KllSketch]
 Cell = list[Any]
@@ -45,140 +38,63 @@ class Sketch:
     column: int
 
 
-class SketchStore:
-    """Sketches of time windows of kinds that share slices, for all keys.
+class SliceSketches:
+    """A cell per slot and slice, beside the accumulators of the same slices (`TimeStore`).
 
     What is kept of a slice is bounded by the size of its sketches, whatever number of rows it has.
     """
 
-    next_end = None
-
-    def __init__(self, slicing: Slicing, lateness: int, sketches: Sequence[Sketch]) -> None:
-        self._slicing, self._lateness, self._sketches = slicing, lateness, tuple(sketches)
+    def __init__(self, sketches: Sequence[Sketch], longest: int) -> None:
+        self._sketches, self._longest = tuple(sketches), longest
         self._trees: dict[int, SketchTree] = {}
-        self._closed_to = NEVER  # windows with end + lateness up to here have closed
-
-    @property
-    def n_kinds(self) -> int:
-        """Return the number of kinds of window."""
-        return len(self._slicing.windows)
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
         return sum(tree.nbytes for tree in self._trees.values())
 
-    def explain(self) -> tuple[str, ...]:
-        """Say for each kind how sketches are merged, and why."""
-        longest = self._slicing.longest
+    def explain(self) -> str:
+        """Say how sketches are merged, and why."""
+        longest = self._longest
         how = f"merged by blocks, at most {2 * longest.bit_length()} of them for {longest} slices"
-        how = "a window is one slice" if longest == 1 else how
-        return tuple(f"a sketch per slice, {how}" for _ in self._slicing.windows)
+        return f"a sketch per slice, {'a window is one slice' if longest == 1 else how}"
 
-    def has_state(self, slots: Ints) -> Mask:
-        """Return which of these slots have slices that an open window needs."""
-        return np.array([slot in self._trees for slot in slots.tolist()], np.bool_)
-
-    def add(self, rows: InputRows, watermark: int) -> Decided | None:
-        """Add the rows that are not late for all their windows to the sketches of their slices."""
-        decided = decide_rows(self._slicing.windows, self._lateness, rows.times, watermark)
-        needed = rows.times >= self._slicing.open_from(watermark, self._lateness)
-        if self._slicing.has_gaps:
-            needed &= ~self._slicing.outside(rows.times)
-        rows = rows if needed.all() else rows.at(np.flatnonzero(needed))
-        groups = GroupedRows([rows.slots, self._slicing.ids(rows.times)])
+    def add(self, rows: InputRows, ids: Ints) -> None:
+        """Add each row to the sketches of its slot and slice."""
+        groups = GroupedRows([rows.slots, ids])
         names = list(zip(*(key.tolist() for key in groups.names), strict=True))
         held = [self._trees[slot].cells.get(id_) if slot in self._trees else None for slot, id_ in names]
         for (slot, id_), cell in zip(names, groups.update(self._sketches, held, rows.values), strict=True):
-            self._tree(slot).put(id_, cell)
-        return decided
+            self._put(slot, id_, cell)
 
-    def _tree(self, slot: int) -> SketchTree:
+    def _put(self, slot: int, id_: int, cell: Cell) -> None:
         if slot not in self._trees:
-            self._trees[slot] = SketchTree(self._sketches, self._slicing.longest)
-        return self._trees[slot]
+            self._trees[slot] = SketchTree(self._sketches, self._longest)
+        self._trees[slot].put(id_, cell)
 
-    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
-        """Close every window with end + lateness <= watermark, and drop slices that only they needed."""
-        before, self._closed_to = self._closed_to, max(self._closed_to, watermark)
-        if not any(
-            first_open(window, watermark, self._lateness) > first_open(window, before, self._lateness)
-            for window in self._slicing.windows
-        ):
-            return self._merge_windows([], NEVER, NEVER)
-        upto = watermark - self._lateness
-        past = self._slicing.id_of(upto)
-        begun = [slot for slot, tree in self._trees.items() if tree.ids[0] <= past]
-        closed = self._merge_windows(begun, before - self._lateness, upto)
-        return replace(closed, touched=self._drop_slices(begun))
+    def read(self, slots: Ints, first: Ints, past: Ints) -> tuple[Objects, ...]:
+        """Return the sketches of windows, which are slices [first[i], past[i]) of slots[i] and not empty."""
+        spans = zip(slots.tolist(), first.tolist(), past.tolist(), strict=True)
+        return transpose_cells(
+            self._sketches, [self._trees[slot].merge_range(*span) for slot, *span in spans]
+        )
 
-    def _drop_slices(self, slots: Sequence[int]) -> Ints:
-        """Drop the slices that no open window needs; return the slots that have none left."""
-        needed = self._slicing.id_of(self._slicing.open_from(self._closed_to, self._lateness))
-        emptied = []
-        for slot in slots:
-            self._trees[slot].drop_before(needed)
-            if not self._trees[slot].ids:
-                del self._trees[slot]
-                emptied.append(slot)
-        return np.array(emptied, np.int64)
-
-    def fire_early(self) -> ClosedWindows:
-        """Return the open windows that have got rows since they last fired early."""
-        after = self._closed_to - self._lateness
-        fired = self._merge_windows(sorted(self._trees), after, ENDED, only_fresh=True)
+    def drop_before(self, id_: int) -> None:
+        """Drop the slices before this one."""
         for tree in self._trees.values():
-            tree.fresh.clear()
-        return fired
+            tree.drop_before(id_)
+        self._trees = {slot: tree for slot, tree in self._trees.items() if tree.ids}
 
-    def _merge_windows(
-        self, slots: Sequence[int], after: int, upto: int, *, only_fresh: bool = False
-    ) -> ClosedWindows:
-        """Return the windows of some slots with after < end <= upto, with their sketches."""
-        owners, ids, fresh = self._slices(slots)
-        times = self._slicing.starts(ids)
-        kinds, starts, lo, hi = windows_between(self._slicing.windows, owners, times, after, upto)
-        if only_fresh:
-            n_fresh = np.append(0, np.cumsum(fresh))
-            chosen = n_fresh[hi] > n_fresh[lo]
-            kinds, starts, lo, hi = kinds[chosen], starts[chosen], lo[chosen], hi[chosen]
-        ranges = zip(owners[lo].tolist(), ids[lo].tolist(), (ids[hi - 1] + 1).tolist(), strict=True)
-        cells = [self._trees[slot].merge_range(first, past) for slot, first, past in ranges]
-        ends = starts + np.array([window.size for window in self._slicing.windows], np.int64)[kinds]
-        sketches = transpose_cells(self._sketches, cells)
-        return ClosedWindows(kinds, owners[lo], starts, ends, ends - 1, sketches=sketches)
+    def export(self, slots: Ints, ids: Ints) -> dict[str, pa.Array]:
+        """Return the sketches of some slices as Arrow columns."""
+        names = zip(slots.tolist(), ids.tolist(), strict=True)
+        return export_cells(self._sketches, [self._trees[slot].cells[id_] for slot, id_ in names])
 
-    def _slices(self, slots: Sequence[int]) -> tuple[Ints, Ints, Mask]:
-        """Return (slot, number, whether it is fresh) of all slices of some slots, in order."""
-        trees = [self._trees[slot] for slot in slots]
-        owners = np.repeat(np.array(slots, np.int64), [len(tree.ids) for tree in trees])
-        ids = [id_ for tree in trees for id_ in tree.ids]
-        fresh = [id_ in tree.fresh for tree in trees for id_ in tree.ids]
-        return owners, np.array(ids, np.int64), np.array(fresh, np.bool_)
-
-    def export(self, slots: Ints) -> StateBatches:
-        """Return the slices of these slots."""
-        owners, ids, fresh = self._slices([slot for slot in slots.tolist() if slot in self._trees])
-        names = zip(owners.tolist(), ids.tolist(), strict=True)
-        columns = {
-            PLACE: pa.array(places_of(owners, slots) if len(owners) else no_ints()),
-            "slice": pa.array(ids),
-            "fresh": pa.array(fresh),
-            "closed_to": pa.array(np.full(len(ids), self._closed_to, np.int64)),
-            **export_cells(self._sketches, [self._trees[slot].cells[id_] for slot, id_ in names]),
-        }
-        return {"sketches": pa.RecordBatch.from_pydict(columns)}
-
-    def load(self, saved: StateBatches, slots: Ints) -> None:
-        """Take over exported slices: what was at place i now belongs to slots[i]."""
-        batch = saved["sketches"]
-        if batch.num_rows == 0:
-            return
-        self._closed_to = max(self._closed_to, int(ints_of(batch, "closed_to").max()))
-        owners, ids = slots[ints_of(batch, PLACE)].tolist(), ints_of(batch, "slice").tolist()
-        fresh, cells = batch.column("fresh").to_pylist(), load_cells(self._sketches, batch)
-        for slot, id_, is_fresh, cell in zip(owners, ids, fresh, cells, strict=True):
-            self._tree(slot).put(id_, cell, fresh=is_fresh)
+    def load(self, saved: pa.RecordBatch, slots: Ints, ids: Ints) -> None:
+        """Take over exported sketches, in their order, under these slots and slices."""
+        cells = load_cells(self._sketches, saved)
+        for slot, id_, cell in zip(slots.tolist(), ids.tolist(), cells, strict=True):
+            self._put(slot, id_, cell)
 
 
 class SketchTree:
@@ -191,28 +107,24 @@ class SketchTree:
     built when a window first needs them, and serve all windows over them until one of their slices changes;
     so each slice is merged about once per level, and late rows cost no more than others.
 
-    ids    the numbers of the slices, in order
-    fresh  those that got rows since windows last fired early
+    ids  the numbers of the slices, in order
     """
 
-    __slots__ = ("_blocks", "_levels", "_sizes", "_sketches", "cells", "fresh", "ids", "nbytes")
+    __slots__ = ("_blocks", "_levels", "_sizes", "_sketches", "cells", "ids", "nbytes")
 
     def __init__(self, sketches: Sequence[Sketch], longest: int) -> None:
         self._sketches, self._levels = sketches, longest.bit_length() - 1
         self.ids: list[int] = []
         self.cells: dict[int, Cell] = {}
-        self.fresh: set[int] = set()
         self._sizes: dict[int, int] = {}
         self._blocks: dict[tuple[int, int], Cell] = {}
         self.nbytes = 0
 
-    def put(self, id_: int, cell: Cell, *, fresh: bool = True) -> None:
+    def put(self, id_: int, cell: Cell) -> None:
         """Set the cell of a slice; blocks over it must be built anew."""
         if id_ not in self.cells:
             insort(self.ids, id_)
         self.cells[id_] = cell
-        if fresh:
-            self.fresh.add(id_)
         size = cell_nbytes(cell)
         self.nbytes += size - self._sizes.get(id_, 0)
         self._sizes[id_] = size
@@ -223,7 +135,6 @@ class SketchTree:
         n_gone = bisect_left(self.ids, id_)
         for gone in self.ids[:n_gone]:
             del self.cells[gone]
-            self.fresh.discard(gone)
             self.nbytes -= self._sizes.pop(gone)
             self._forget_blocks(gone)
         del self.ids[:n_gone]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.hll import CHUNK, hash_coupons
+from penstock.stages.sketches import CHUNK, hash_coupons
 
 
 def by_library(value: Any) -> int:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.hll import MAX_COUPONS, HllSketch, hash_coupons
+from penstock.stages.sketches import MAX_COUPONS, HllSketch, hash_coupons
 
 HLL_8 = datasketches.tgt_hll_type.HLL_8
 SIZES = [0, 1, 7, 8, 9, 24, 25, 48, 96, 97, MAX_COUPONS, MAX_COUPONS + 1, 5_000]

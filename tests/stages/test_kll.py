@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stages.sketches.kll import K, KllSketch
+from penstock.stages.sketches import KLL_K, KllSketch
 
 NUMBERS = st.one_of(st.floats(allow_nan=True), st.sampled_from([0.0, -0.0]))
 SHARES = st.sampled_from([0.0, 0.07, 0.1, 0.5, 0.55, 0.9, 0.99, 1.0])
@@ -33,7 +33,7 @@ def same(found: float | None, expected: float | None) -> bool:
     return found == expected or (math.isnan(found) and math.isnan(expected))
 
 
-@given(st.lists(NUMBERS, max_size=K), SHARES)
+@given(st.lists(NUMBERS, max_size=KLL_K), SHARES)
 def test_of_few_values_the_quantile_is_the_nearest_rank(values: list[float], q: float) -> None:
     assert same(of(values).quantile(q), nearest_rank(values, q))
 

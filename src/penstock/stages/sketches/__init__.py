@@ -1,1 +1,0 @@
-"""Approximate aggregates: HLL and KLL sketches per window."""
