@@ -15,9 +15,8 @@ from typing import Any
 from numba import cuda, types
 from numba.cuda import dispatcher
 
-from penstock.kernels.cuda import panes, tree
-from penstock.kernels.cuda import panes as sorting
-from penstock.kernels.cuda.accumulators import LIFTS, explain_rule_refusal
+from penstock.kernels.cuda import kernels as cuda_kernels
+from penstock.kernels.cuda.kernels import LIFTS, explain_rule_refusal
 from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.accumulate import RULES, Rule
 from penstock.kernels.windows.folds import build_fold_rule
@@ -54,34 +53,37 @@ def arrays(*, floats: bool) -> list[Any]:
 
 def plain() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """(kernel, argument types) of the kernels that no rule is part of."""
-    yield sorting.exchange, (INTS, INT, INT, INT)
-    yield panes.place_rows, (INTS, INTS, INT, INT, INT, INTS, INTS, INTS)
-    yield panes.touch, (INTS, INT, INTS, BYTES)
-    yield panes.touch_slices, (INTS, BYTES)
-    yield panes.untouch, (BYTES, INT, INT)
+    yield cuda_kernels.exchange, (INTS, INT, INT, INT)
+    yield cuda_kernels.place_rows, (INTS, INTS, INT, INT, INT, INTS, INTS, INTS)
+    yield cuda_kernels.touch, (INTS, INT, INTS, BYTES)
+    yield cuda_kernels.touch_slices, (INTS, BYTES)
+    yield cuda_kernels.untouch, (BYTES, INT, INT)
     for floats in (False, True):
         one, two = arrays(floats=floats)
-        yield panes.clear_slices, (two, INT, one, INT, INT)
-        yield panes.fill, (two, one)
-        yield tree.load_leaves, (two, INT, INT, INT, one, two, INT, INTS, INT, INT, INT)
+        yield cuda_kernels.clear_slices, (two, INT, one, INT, INT)
+        yield cuda_kernels.fill, (two, one)
+        yield cuda_kernels.load_leaves, (two, INT, INT, INT, one, two, INT, INTS, INT, INT, INT)
 
 
 def lifting() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """(kernel, argument types) of every lift."""
     for name in LIFTS:
         one, two = arrays(floats=name in FLOAT_LIFTS)
-        yield panes.lift_kernel(name), (INTS, INT, INT, INTS, INTS, two, INT, MASKS, INT, INT, one, two)
+        yield (
+            cuda_kernels.lift_kernel(name),
+            (INTS, INT, INT, INTS, INTS, two, INT, MASKS, INT, INT, one, two),
+        )
 
 
 def around(rule: Rule) -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """(kernel, argument types) of the kernels around a rule."""
     _, two = arrays(floats=rule.floats)
-    pane, trees = panes.pane_kernels(rule), tree.tree_kernels(rule)
-    yield pane.reduce_step, (INTS, INT, INT, INT, two, two)
-    yield pane.add_to_ring, (INTS, INT, INTS, two, two, INT)
-    yield pane.merge_states, (INTS, INTS, two, two, INT)
-    yield trees.update_level, (two, INT, INTS, INT, INT, INT, INT, INT)
-    yield trees.compute, (two, INT, INTS, INT, INT, INTS, INTS, two)
+    own = cuda_kernels.rule_kernels(rule)
+    yield own.reduce_step, (INTS, INT, INT, INT, two, two)
+    yield own.add_to_ring, (INTS, INT, INTS, two, two, INT)
+    yield own.merge_states, (INTS, INTS, two, two, INT)
+    yield own.update_level, (two, INT, INTS, INT, INT, INT, INT, INT)
+    yield own.compute, (two, INT, INTS, INT, INT, INTS, INTS, two)
 
 
 def main() -> int:

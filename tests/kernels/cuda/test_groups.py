@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.key_groups import MAX_WAITING_BATCHES, KeyGroups, Rows, concat_rows
+from penstock.kernels.cuda.pane_stage import MAX_WAITING_BATCHES, KeyGroups, Rows, concat_rows
 
 SLOTS = st.lists(st.lists(st.integers(0, 9), max_size=12), max_size=5)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.ring import SliceStates, merge_states
+from penstock.kernels.cuda.slices import SliceStates, merge_states
 from penstock.kernels.windows.accumulate import COUNT, MAX
 
 RULES = (COUNT, MAX)

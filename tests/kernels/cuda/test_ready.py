@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.ready import ReadyWindows, count_leaves
+from penstock.kernels.cuda.windows import ReadyWindows, count_leaves
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 

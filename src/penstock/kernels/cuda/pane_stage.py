@@ -1,4 +1,7 @@
-"""The pane stage on the host's side: batches into the ring, as far as it reaches (IV-A, V-A).
+"""The pane stage on the host: rows into batches of few keys, and batches into the ring (IV-A, V-A, VI-C).
+
+A batch with few keys has short sort codes and touches little of the ring. Rows wait in the group of their
+slot until the group fills a batch; `take_all` empties the groups early, because a watermark waits for no one.
 
 Everything a batch needs is queued on its copy slot; nothing here waits for the device, except for room in the
 ring and for rows further ahead than the ring reaches: these are reduced on the device too, and read back.
@@ -13,25 +16,140 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.kernels.cuda.accumulators import CudaAccumulator
+from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.key_groups import Rows
-from penstock.kernels.cuda.panes import (
+from penstock.kernels.cuda.kernels import (
     NOWHERE,
+    CudaAccumulator,
     lift_kernel,
-    pane_kernels,
     place_rows,
     power_of_two,
+    rule_kernels,
     sort_packed,
     touch,
 )
-from penstock.kernels.cuda.ring import Ring, SliceStates
+from penstock.kernels.cuda.slices import Ring, SliceStates
 from penstock.kernels.windows.accumulate import Rule
 from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]
 CODE_BITS = 62
 UNCHANGED = 2**62
+MAX_WAITING_BATCHES = 4
+"""Rows of at most this many batches wait in all; then none waits any longer, however few its group has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Columns of equal length.
+
+    slots   int64[n]  not negative
+    times   int64[n]  within 2^61 of 0
+    values  int64[n] or float64[n] each
+    valid   per column of values: bool[n], False marks a null; None where there are no nulls
+    order   int64[n]  the place among rows of equal time; None where no accumulator asks for it
+    """
+
+    slots: Array
+    times: Array
+    values: tuple[Array, ...] = ()
+    valid: tuple[Array | None, ...] = ()
+    order: Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+    def where(self, chosen: Any) -> Rows:
+        """Return the rows at some positions, or where a mask is true, or in a slice."""
+        return Rows(
+            self.slots[chosen],
+            self.times[chosen],
+            tuple(column[chosen] for column in self.values),
+            tuple(None if mask is None else mask[chosen] for mask in self.valid),
+            None if self.order is None else self.order[chosen],
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory that the columns take."""
+        masks = [array for array in (*self.valid, self.order) if array is not None]
+        return sum(array.nbytes for array in (self.slots, self.times, *self.values, *masks))
+
+
+def concat_rows(parts: Sequence[Rows]) -> Rows:
+    """Several runs of rows as one."""
+    if len(parts) == 1:
+        return parts[0]
+    orders = [part.order for part in parts if part.order is not None]
+    return Rows(
+        np.concatenate([part.slots for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        tuple(np.concatenate(columns) for columns in zip(*(part.values for part in parts), strict=True)),
+        tuple(_masks(parts, column) for column in range(len(parts[0].valid))),
+        np.concatenate(orders) if orders else None,
+    )
+
+
+def _masks(parts: Sequence[Rows], column: int) -> Array | None:
+    if all(part.valid[column] is None for part in parts):
+        return None
+    masks = [(part.valid[column], len(part)) for part in parts]
+    return np.concatenate([np.ones(n, np.bool_) if mask is None else mask for mask, n in masks])
+
+
+class KeyGroups:
+    """Rows waiting by group of slots: slot // max_keys is the group; None puts all slots in one group."""
+
+    def __init__(self, batch_rows: int, max_keys: int | None) -> None:
+        self._batch_rows, self._max_keys = batch_rows, max_keys
+        self._waiting: dict[int, list[Rows]] = {}
+        self._n_rows: dict[int, int] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of the rows that wait."""
+        return sum(rows.nbytes for waiting in self._waiting.values() for rows in waiting)
+
+    def add(self, rows: Rows) -> Iterator[Rows]:
+        """Take rows in; give the batches that are full now."""
+        for group, members in self._split(rows):
+            self._wait(group, members)
+            if self._n_rows[group] >= self._batch_rows:
+                yield from self._full(group)
+        if sum(self._n_rows.values()) >= MAX_WAITING_BATCHES * self._batch_rows:
+            yield from self.take_all()
+
+    def take_all(self) -> Iterator[Rows]:
+        """Give everything that waits, in batches that may not be full."""
+        waiting, self._waiting, self._n_rows = self._waiting, {}, {}
+        for group in sorted(waiting):
+            rows = concat_rows(waiting[group])
+            for start in range(0, len(rows), self._batch_rows):
+                yield rows.where(slice(start, start + self._batch_rows))
+
+    def _wait(self, group: int, rows: Rows) -> None:
+        self._waiting.setdefault(group, []).append(rows)
+        self._n_rows[group] = self._n_rows.get(group, 0) + len(rows)
+
+    def _full(self, group: int) -> Iterator[Rows]:
+        rows, n = concat_rows(self._waiting.pop(group)), self._n_rows.pop(group)
+        n_full = n // self._batch_rows * self._batch_rows
+        if n_full < n:
+            self._wait(group, rows.where(slice(n_full, None)))
+        for start in range(0, n_full, self._batch_rows):
+            yield rows.where(slice(start, start + self._batch_rows))
+
+    def _split(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
+        if len(rows) == 0:
+            return
+        if self._max_keys is None or rows.slots.max() < self._max_keys:
+            yield 0, rows
+            return
+        groups = rows.slots // self._max_keys
+        order = np.argsort(groups, kind="stable")
+        present, starts = np.unique(groups[order], return_index=True)
+        for group, members in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+            yield group, rows.where(members)
 
 
 class Layout:
@@ -76,7 +194,7 @@ class CopySlot:
         }
         self._capacity = capacity
         self._pinned = {name: cuda.pinned_array((n, capacity), dtype=t) for name, (n, t) in shapes.items()}
-        self._device = {name: cuda.device_array((n, capacity), dtype=t) for name, (n, t) in shapes.items()}
+        self.device = {name: cuda.device_array((n, capacity), dtype=t) for name, (n, t) in shapes.items()}
         self.packed = cuda.device_array(capacity, dtype=np.int64)
         self._cells: dict[tuple[bool, int], list[Any]] = {}
 
@@ -84,7 +202,7 @@ class CopySlot:
     def nbytes(self) -> int:
         """Device memory in use."""
         cells = [array for pair in self._cells.values() for array in pair]
-        return sum(int(array.nbytes) for array in (*self._device.values(), self.packed, *cells))
+        return sum(int(array.nbytes) for array in (*self.device.values(), self.packed, *cells))
 
     def load(self, rows: Rows, place: tuple[int, int, int, int]) -> None:
         """Wait for the last batch of this slot, then queue the copies of this one."""
@@ -109,15 +227,7 @@ class CopySlot:
     def _copy(self, name: str, at: int, values: Array) -> None:
         n = len(values)
         self._pinned[name][at, :n] = values
-        self._device[name][at, :n].copy_to_device(self._pinned[name][at, :n], stream=self.stream)
-
-    def line(self, name: str) -> Any:
-        """Return a device column: slots, times or order."""
-        return self._device[name][0]
-
-    def block(self, name: str) -> Any:
-        """Return device columns under each other: integers, floats or valid."""
-        return self._device[name]
+        self.device[name][at, :n].copy_to_device(self._pinned[name][at, :n], stream=self.stream)
 
     def mask(self, column: int | None) -> int:
         """Return the place of a column's mask; -1 where none of this batch's rows is null."""
@@ -204,7 +314,7 @@ class CudaPaneStage:
         self._copy_slots.reverse()
         place = (first_slot, low, n_slices, bits)
         copy_slot.load(rows, place)
-        columns = (copy_slot.line("slots"), copy_slot.line("times"), len(rows), n_padded)
+        columns = (copy_slot.device["slots"][0], copy_slot.device["times"][0], len(rows), n_padded)
         place_rows[(*self._launch.over(n_padded), copy_slot.stream)](
             *columns, self._slicing.period, self._offsets, copy_slot.place, copy_slot.packed
         )
@@ -215,14 +325,14 @@ class CudaPaneStage:
         """Lift the sorted rows, and reduce them by key with a reach that doubles."""
         copy_slot, n_padded, bits, rule = batch.copy_slot, batch.n_padded, batch.place[3], accumulator.rule
         grid = (*self._launch.over(n_padded), copy_slot.stream)
-        cells, spare = copy_slot.cells(rule)
-        values = copy_slot.block("floats" if rule.floats else "integers")
+        device, (cells, spare) = copy_slot.device, copy_slot.cells(rule)
+        values = device["floats" if rule.floats else "integers"]
         lift_kernel(accumulator.lift)[grid](
-            copy_slot.packed, n_padded, bits, copy_slot.line("times"), copy_slot.line("order"), values,
-            self._layout.place(accumulator), copy_slot.block("valid"), copy_slot.mask(accumulator.column),
+            copy_slot.packed, n_padded, bits, device["times"][0], device["order"][0], values,
+            self._layout.place(accumulator), device["valid"], copy_slot.mask(accumulator.column),
             accumulator.flip, self._ring.neutral[self._accumulators.index(accumulator)], cells,
         )  # fmt: skip
-        reach, step = 1, pane_kernels(rule).reduce_step[grid]
+        reach, step = 1, rule_kernels(rule).reduce_step[grid]
         while reach < n_padded:
             step(copy_slot.packed, n_padded, bits, reach, cells, spare)
             cells, spare, reach = spare, cells, 2 * reach
@@ -235,7 +345,7 @@ class CudaPaneStage:
         for accumulator, held in zip(self._accumulators, ring.cells, strict=True):
             cells = self._reduce(batch, accumulator)
             ring.access.acquire(copy_slot.stream)
-            kernels = pane_kernels(accumulator.rule)
+            kernels = rule_kernels(accumulator.rule)
             kernels.add_to_ring[grid](copy_slot.packed, n_padded, copy_slot.place, cells, held, ring.size)
             ring.access.release(copy_slot.stream)
         touch[grid](copy_slot.packed, n_padded, copy_slot.place, ring.touched)

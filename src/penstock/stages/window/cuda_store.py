@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cuda.accumulators import CudaAccumulator
-from penstock.kernels.cuda.key_groups import Rows
-from penstock.kernels.cuda.ring import SliceStates
+from penstock.kernels.cuda.kernels import CudaAccumulator
+from penstock.kernels.cuda.pane_stage import Rows
+from penstock.kernels.cuda.slices import SliceStates
 from penstock.kernels.cuda.windows import CudaWindows
 from penstock.kernels.windows.accumulate import encode_floats
 from penstock.stages import policy

@@ -412,7 +412,7 @@ def _check_folds(folds: Sequence[Rule]) -> None:
 
 
 def _why_not_compiled(rule: Rule) -> str | None:
-    from penstock.kernels.cuda.accumulators import explain_rule_refusal
+    from penstock.kernels.cuda.kernels import explain_rule_refusal
 
     return explain_rule_refusal(rule)
 

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from numba import cuda
 
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.panes import (
+from penstock.kernels.cuda.kernels import (
     clear_slices,
     fill,
     lift_kernel,
-    pane_kernels,
     place_rows,
     power_of_two,
+    rule_kernels,
     sort_packed,
     touch,
     untouch,
@@ -66,7 +66,7 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
     lift_kernel("counted")[launch.over(n)](
         packed, n, bits, times, times, values, 0, valid, 0, -1, neutral, cells
     )
-    reach, kernels = 1, pane_kernels(MAX_COUNT)
+    reach, kernels = 1, rule_kernels(MAX_COUNT)
     while reach < n:
         kernels.reduce_step[launch.over(n)](packed, n, bits, reach, cells, spare)
         cells, spare, reach = spare, cells, 2 * reach
@@ -136,5 +136,5 @@ def test_cleared_slices_are_neutral_in_all_slots_also_round_the_end() -> None:
 def test_cells_that_were_put_aside_are_merged_with_those_in_the_ring() -> None:
     ring = cuda.to_device(np.array([[5, 1], [INT64_MIN, 0]]))
     aside = cuda.to_device(np.array([[5, 2], [8, 1]]))
-    pane_kernels(MAX_COUNT).merge_states[1, 2](on_device(0, 0), on_device(4, 7), aside, ring, 2)
+    rule_kernels(MAX_COUNT).merge_states[1, 2](on_device(0, 0), on_device(4, 7), aside, ring, 2)
     assert ring.copy_to_host().tolist() == [[5, 3], [8, 1]]

@@ -10,14 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.accumulators import LIFTS, CudaAccumulator
-from penstock.kernels.cuda.key_groups import Rows
-from penstock.kernels.cuda.panes import lift_kernel, pane_kernels
-from penstock.kernels.cuda.tree import tree_kernels
+from penstock.kernels.cuda.kernels import LIFTS, CudaAccumulator, lift_kernel, rule_kernels
+from penstock.kernels.cuda.pane_stage import Rows
 from penstock.kernels.cuda.windows import CudaWindows
 from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows import accumulate as rules
-from penstock.kernels.windows.accumulate import Rule
 from penstock.kernels.windows.folds import build_fold_rule
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
@@ -139,8 +136,5 @@ def test_a_great_number_alone_has_no_variance_and_is_not_nan() -> None:
 def test_kernels_are_made_once_for_all_that_need_them() -> None:
     again = build_fold_rule("longest", FunctionSource(longest), (0.0, -math.inf), alone=False)
 
-    def kernels(rule: Rule) -> list[Any]:
-        return [pane_kernels(rule), tree_kernels(rule)]
-
-    assert all(a is b for a, b in zip(kernels(PARTS), kernels(again), strict=True))
+    assert rule_kernels(PARTS) is rule_kernels(again)
     assert lift_kernel("part") is lift_kernel("part")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numba import cuda
 
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.panes import NOWHERE, power_of_two, sort_packed
+from penstock.kernels.cuda.kernels import NOWHERE, power_of_two, sort_packed
 
 NUMBERS = st.lists(st.integers(0, 2**62) | st.integers(0, 3), min_size=1, max_size=40)
 LAUNCHES = st.builds(Launch, blocks=st.integers(1, 3), threads=st.integers(1, 3))

@@ -13,18 +13,18 @@ from hypothesis import strategies as st
 from numba import cuda
 
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.tree import TreeKernels, load_leaves, tree_kernels
+from penstock.kernels.cuda.kernels import RuleKernels, load_leaves, rule_kernels
 from penstock.kernels.windows.accumulate import COUNT, INT64_MIN, MAX
 from tests.naive import pane_tree
 
-SUMS, MAXIMA = tree_kernels(COUNT), tree_kernels(MAX)
+SUMS, MAXIMA = rule_kernels(COUNT), rule_kernels(MAX)
 LAUNCHES = st.builds(Launch, blocks=st.integers(1, 2), threads=st.integers(1, 2))
 LEAVES = st.integers(0, 4).flatmap(
     lambda h: st.lists(st.lists(st.integers(-9, 9), min_size=2**h, max_size=2**h), min_size=1, max_size=3)
 )
 
 
-def built(leaves: Sequence[Sequence[int]], launch: Launch, kernels: TreeKernels = SUMS) -> tuple[Any, Any]:
+def built(leaves: Sequence[Sequence[int]], launch: Launch, kernels: RuleKernels = SUMS) -> tuple[Any, Any]:
     """Trees over the leaves of each slot, and the slots, least last."""
     n = len(leaves[0])
     cells = np.zeros((len(leaves), 2 * n - 1, 1), np.int64)

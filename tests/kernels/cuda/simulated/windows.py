@@ -9,11 +9,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.accumulators import CudaAccumulator
 from penstock.kernels.cuda.device import Launch, choose_device, is_available
-from penstock.kernels.cuda.key_groups import Rows
-from penstock.kernels.cuda.ready import WindowCells
-from penstock.kernels.cuda.windows import CudaWindows
+from penstock.kernels.cuda.kernels import CudaAccumulator
+from penstock.kernels.cuda.pane_stage import Rows
+from penstock.kernels.cuda.windows import CudaWindows, WindowCells
 from penstock.kernels.windows import accumulate as rules
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow

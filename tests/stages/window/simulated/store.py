@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.cuda.ring import SliceStates
+from penstock.kernels.cuda.slices import SliceStates
 from penstock.stages.rows.batch import Ints
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator

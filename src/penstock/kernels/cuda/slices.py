@@ -1,4 +1,4 @@
-"""The pending slices of all slots in device memory (IV-A, V-A), and on the host what has no room there.
+"""The slices of all slots in device memory: the ring of pending ones (IV-A, V-A), and trees over them (V-B).
 
 One ring per slot and accumulator, all of one size and over the same slices, because a watermark acts on all
 of them. The ring grows to max(2 x size, needed) (the paper's text says minimum), halves when less than a
@@ -7,6 +7,9 @@ host until the ring gets there, so one row from the far future costs no room for
 
 Growing, halving and parking are one thing: read the ring back, keep the cells with rows, put those in range
 into a new ring. That stops the host, and happens seldom.
+
+A B-PAT is a flat array (`kernels.py`). Leaves without a slice are neutral for ever. Levels above log2(slices
+per window) are never read, so they are not kept.
 """
 
 from __future__ import annotations
@@ -20,7 +23,15 @@ from numba import cuda
 
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.panes import clear_slices, fill, pane_kernels, touch_slices, untouch
+from penstock.kernels.cuda.kernels import (
+    clear_slices,
+    fill,
+    load_leaves,
+    power_of_two,
+    rule_kernels,
+    touch_slices,
+    untouch,
+)
 from penstock.kernels.windows.accumulate import Rule, add_parts, build_rule_loop
 
 Array = npt.NDArray[Any]
@@ -106,7 +117,7 @@ class Ring:
     """Slices low .. high of `n_slots` slots. Empty when high < low. The first rule counts rows."""
 
     def __init__(self, rules: Sequence[Rule], launch: Launch, limit: int) -> None:
-        self._rules, self._launch, self.limit = tuple(rules), launch, limit
+        self.rules, self._launch, self.limit = tuple(rules), launch, limit
         self.neutral = [cuda.to_device(rule.neutral_cells(1)[0]) for rule in rules]
         self.access = StreamOrder()
         self.low, self.high = 0, -1
@@ -140,7 +151,7 @@ class Ring:
     def park(self, states: SliceStates) -> None:
         """Keep cells on the host."""
         if len(states):
-            self.parked = merge_states(self.parked, states, self._rules)
+            self.parked = merge_states(self.parked, states, self.rules)
 
     def unpark(self) -> int | None:
         """Take back the parked cells that are within reach; return the first slice, or None."""
@@ -195,7 +206,7 @@ class Ring:
     def _allocate(self, n_slots: int, size: int) -> None:
         self.n_slots, self.size = n_slots, size
         self.cells = [
-            cuda.device_array((n_slots * size, rule.width), dtype=rule.dtype) for rule in self._rules
+            cuda.device_array((n_slots * size, rule.width), dtype=rule.dtype) for rule in self.rules
         ]
         for cells, neutral in zip(self.cells, self.neutral, strict=True):
             fill[self._launch.over(n_slots * size)](cells, neutral)
@@ -217,8 +228,106 @@ class Ring:
         cuda.synchronize()  # Invariant: no stream adds to the ring meanwhile
         grid = self._launch.over(len(states))
         slots, slices = cuda.to_device(states.slots), cuda.to_device(states.slices)
-        for rule, cells, more in zip(self._rules, self.cells, states.cells, strict=True):
+        for rule, cells, more in zip(self.rules, self.cells, states.cells, strict=True):
             added = cuda.to_device(np.ascontiguousarray(more))
-            pane_kernels(rule).merge_states[grid](slots, slices, added, cells, self.size)
+            rule_kernels(rule).merge_states[grid](slots, slices, added, cells, self.size)
         touch_slices[grid](slices, self.touched)
+        cuda.synchronize()
+
+
+class Forest:
+    """Trees over `n_leaves` consecutive slices of every slot, for windows of up to `longest` slices (IV-B,
+    V-B).
+
+    All trees move together: their leaves hold the same slices. A slot whose trees were left behind, because
+    it had no rows for a while, is built anew from the ring; the others load the slices that are new, or
+    that changed since they were loaded, and update the nodes above them. Invariant: the ring has the truth,
+    a leaf is a copy of it.
+    """
+
+    def __init__(self, ring: Ring, launch: Launch, n_leaves: int, longest: int) -> None:
+        self._ring, self._launch, self._m = ring, launch, n_leaves
+        self._kernels = [rule_kernels(rule) for rule in ring.rules]
+        self._leaves = power_of_two(n_leaves)
+        self._top = longest.bit_length() - 1  # nodes of more slices than a window are not kept
+        self._n_nodes = sum(self._leaves >> level for level in range(self._top + 1))
+        self._loaded_to = 0
+        self._grow(0)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory in use."""
+        return sum(int(trees.nbytes) for trees in self._trees)
+
+    def load(self, which: Array, start: int, changed: int, stream: Any) -> None:
+        """Put the slices from `start` on into the leaves of some slots; none before `changed` has changed.
+
+        Only this part reads the ring, so whoever holds the ring's turn may give it back after it. Invariant:
+        `start` never goes back.
+        """
+        end = start + self._m
+        if self._ring.n_slots > len(self._built):
+            self._grow(self._ring.n_slots)
+        if self._loaded_to <= start:
+            self._built[:] = False
+        self._standing = cuda.to_device(which[self._built[which]], stream=stream)
+        self._fresh = cuda.to_device(which[~self._built[which]], stream=stream)
+        self._from, self._to = max(start, min(changed, self._loaded_to)), end
+        self._load(self._standing, self._from, end, stream)
+        self._load(self._fresh, start, end, stream)
+        self._built[:] = False
+        self._built[which] = True
+        self._loaded_to = end
+
+    def update(self, stream: Any) -> None:
+        """Compute again the nodes above what `load` has put into the leaves, level by level."""
+        at = self._from % self._m
+        n = self._to - self._from
+        if at + n > self._m:
+            n += self._leaves - self._m  # round the end: the neutral leaves lie on the way
+        below, above = 0, self._leaves
+        for level in range(1, self._top + 1):
+            n_above = self._leaves >> level
+            n_update = min(n_above, ((at + n - 1) >> level) - (at >> level) + 1)
+            if len(self._standing) and n > 0:
+                grid = (*self._launch.over(len(self._standing) * n_update), stream)
+                span = (below, above, n_above, at >> level, n_update)
+                for kernels, trees in zip(self._kernels, self._trees, strict=True):
+                    kernels.update_level[grid](trees, self._n_nodes, self._standing, *span)
+            if len(self._fresh):
+                grid = (*self._launch.over(len(self._fresh) * n_above), stream)
+                for kernels, trees in zip(self._kernels, self._trees, strict=True):
+                    kernels.update_level[grid](
+                        trees, self._n_nodes, self._fresh, below, above, n_above, 0, n_above
+                    )
+            below, above = above, above + n_above
+
+    def compute(self, which: Array, lo: Array, hi: Array, stream: Any) -> list[Any]:
+        """Return the cells of windows lo .. hi: a device array [slots * windows, width] per accumulator."""
+        n = len(which) * len(lo)
+        slots, first, last = (cuda.to_device(array, stream=stream) for array in (which, lo, hi))
+        grid, windows = (*self._launch.over(n), stream), []
+        for kernels, trees, neutral in zip(self._kernels, self._trees, self._ring.neutral, strict=True):
+            results = cuda.device_array((n, trees.shape[1]), dtype=trees.dtype, stream=stream)
+            fill[grid](results, neutral)
+            shape = (self._n_nodes, slots, self._leaves, self._m)
+            kernels.compute[grid](trees, *shape, first, last, results)
+            windows.append(results)
+        return windows
+
+    def _load(self, which: Any, start: int, end: int, stream: Any) -> None:
+        n, ring = end - start, self._ring
+        if len(which) and n > 0:
+            grid = (*self._launch.over(len(which) * n), stream)
+            for cells, neutral, trees in zip(ring.cells, ring.neutral, self._trees, strict=True):
+                held = (cells, ring.size, ring.low, ring.high, neutral)
+                load_leaves[grid](*held, trees, self._n_nodes, which, self._m, start, n)
+
+    def _grow(self, n_slots: int) -> None:
+        """Trees for more slots, all to be built anew, every leaf neutral."""
+        n = max(1, n_slots) * self._n_nodes
+        self._trees = [cuda.device_array((n, rule.width), dtype=rule.dtype) for rule in self._ring.rules]
+        for trees, neutral in zip(self._trees, self._ring.neutral, strict=True):
+            fill[self._launch.over(n)](trees, neutral)
+        self._built = np.zeros(n_slots, dtype=np.bool_)
         cuda.synchronize()
