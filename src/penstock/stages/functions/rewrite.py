@@ -5,6 +5,11 @@ a tuple of its columns. It may be returned as a dict of named columns, also with
 dataclass or NamedTuple with all its fields. A column is passed through when every return gives the same
 column of the row: it is left out of the program, because the batch has it already. Whatever is not understood
 raises NotCompilable, with the reason that explain() shows.
+
+Python's numbers and the machine's differ: whole numbers do not wrap, powers and many functions of `math`
+raise where the machine gives infinity or NaN, `and` gives an operand. What the types of values allow here
+gives the same bits, or raises in both; the rest stays in Python. Whole numbers of columns are allowed where
+the user accepts that they wrap at 64 bits.
 """
 
 from __future__ import annotations
@@ -12,29 +17,123 @@ from __future__ import annotations
 import ast
 import builtins
 import math
-from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
+from enum import StrEnum
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.frozen import dataclass
-from penstock.stages.functions.source import FunctionSource
-from penstock.stages.functions.types import (
-    FLOATING,
-    NotCompilable,
-    ValueType,
-    fits_column,
-    type_of_branches,
-    type_of_comparison,
-    type_of_constant,
-    type_of_operation,
-    type_of_unary,
-)
+
+if TYPE_CHECKING:
+    from penstock.stages.functions.compile import FunctionSource
 
 PREDICATE = ""
 """The name of the one column that a predicate computes."""
+
+EXACT = 2**53
+"""Whole numbers up to this are floats without loss."""
+
+
+class ValueType(StrEnum):
+    """FLOAT, BOOL; WHOLE is int64; a SMALL whole number is written in the text; EITHER is FLOAT or SMALL."""
+
+    FLOAT = "a float"
+    BOOL = "a bool"
+    WHOLE = "a whole number"
+    SMALL = "a whole number in the text"
+    EITHER = "a float or a whole number"
+
+
+FLOATING = (ValueType.FLOAT, ValueType.EITHER)
+INTEGRAL = (ValueType.WHOLE, ValueType.SMALL)
+
+
+class NotCompilable(Exception):
+    """Says why a function stays in Python."""
+
+
+def type_of_constant(value: object) -> ValueType:
+    """Returns the type of a value that is written in the text, or that a name stands for."""
+    if isinstance(value, bool):
+        return ValueType.BOOL
+    if isinstance(value, float):
+        return ValueType.FLOAT
+    if isinstance(value, int) and abs(value) <= EXACT:
+        return ValueType.SMALL
+    raise NotCompilable(f"it uses {value!r:.40}, which is not a float, a bool or a small whole number")
+
+
+def type_of_branches(left: ValueType, right: ValueType) -> ValueType:
+    """Returns the type of a value that comes from one of two branches."""
+    if left == right:
+        return left
+    pair = {left, right}
+    if pair <= {ValueType.FLOAT, ValueType.SMALL, ValueType.EITHER}:
+        return ValueType.EITHER
+    if pair == {ValueType.WHOLE, ValueType.SMALL}:
+        return ValueType.WHOLE
+    raise NotCompilable(f"one value is {left} on one way and {right} on another")
+
+
+def type_of_operation(operator: ast.operator, left: ValueType, right: ValueType) -> ValueType:
+    """Returns the type of `left operator right`."""
+    pair = {left, right}
+    if ValueType.BOOL in pair:
+        raise NotCompilable("it computes with bools")
+    if isinstance(operator, ast.Add | ast.Sub | ast.Mult):
+        return ValueType.FLOAT if ValueType.FLOAT in pair else _type_of_integers(pair)
+    if isinstance(operator, ast.Div):
+        if ValueType.FLOAT in pair:
+            return ValueType.FLOAT
+        raise NotCompilable(
+            "it divides whole numbers, which Python rounds better; write float(...) around one"
+        )
+    if (
+        isinstance(operator, ast.FloorDiv | ast.Mod | ast.BitAnd | ast.BitOr | ast.BitXor)
+        and ValueType.FLOAT not in pair
+    ):
+        return _type_of_integers(pair)
+    raise NotCompilable(f"{type(operator).__name__.lower()} is not the same outside Python")
+
+
+def _type_of_integers(pair: set[ValueType]) -> ValueType:
+    if ValueType.EITHER in pair:
+        raise NotCompilable("it computes with what may be a whole number; write 0.0 for 0")
+    if ValueType.WHOLE not in pair:
+        raise NotCompilable("it computes with whole numbers of the text alone")
+    return ValueType.WHOLE
+
+
+def type_of_comparison(left: ValueType, right: ValueType) -> ValueType:
+    """Returns the type of a comparison."""
+    pair = {left, right}
+    if (
+        pair == {ValueType.BOOL}
+        or pair <= {ValueType.FLOAT, ValueType.SMALL, ValueType.EITHER}
+        or pair <= set(INTEGRAL)
+    ):
+        return ValueType.BOOL
+    raise NotCompilable(f"it compares {left} with {right}")
+
+
+def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
+    """Returns the type of `-x`, `+x` and `not x`."""
+    if isinstance(operator, ast.Not) and operand == ValueType.BOOL:
+        return ValueType.BOOL
+    # -0 is 0 for a whole number and -0.0 for a float, so what may be either stays in Python.
+    if isinstance(operator, ast.USub | ast.UAdd) and operand in (ValueType.FLOAT, *INTEGRAL):
+        return operand
+    raise NotCompilable(f"{type(operator).__name__.lower()} of {operand} is not the same outside Python")
+
+
+def fits_column(value_type: ValueType, letter: str) -> bool:
+    """Returns whether a value may go into a column of F floats, I int64 or B bools unchecked."""
+    if letter == "F":
+        return value_type != ValueType.BOOL
+    return value_type == ValueType.BOOL if letter == "B" else value_type in INTEGRAL
 
 
 Types = dict[str, ValueType]
@@ -65,6 +164,19 @@ def kernel_type_code(type_: pa.DataType) -> str | None:
     return "I" if kind.is_signed_integer(type_) else "B" if kind.is_boolean(type_) else None
 
 
+_VALUE_TYPES = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}
+_EXACT_CODES = {pa.float64(): "F", pa.int64(): "I", pa.bool_(): "B"}
+"""The columns that a program may compute."""
+
+_MATH = {
+    "isnan": ("{0} != {0}", ValueType.BOOL),
+    "isinf": ("abs(float({0})) == 1e999", ValueType.BOOL),
+    "isfinite": ("abs(float({0})) < 1e999", ValueType.BOOL),
+    "fabs": ("abs(float({0}))", ValueType.FLOAT),
+}
+"""Functions of `math` that do the same in the machine, written with operators: the text needs no module."""
+
+
 def rewrite_function(
     source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
 ) -> RowProgram:
@@ -73,25 +185,47 @@ def rewrite_function(
     down   the columns it returns; None for a predicate
     wraps  the user accepts that whole numbers wrap at 64 bits
     """
-    returned = analyse_returns(source, up, down)
-    rewriter = _Rewriter(source, up, returned, wraps=wraps)
+    rewriter = _Rewriter(source, up, down, wraps=wraps)
     body, _, ends = rewriter.block(source.body, {})
     if not ends:
         raise NotCompilable("it can come to its end without giving anything")
-    arguments = ", ".join(f"_{index}" for index in range(len(rewriter.columns)))
+    arguments = ", ".join(f"_{index}" for index in range(len(rewriter.inputs)))
     header = ast.parse(f"def row_function({arguments}):\n    pass").body[0]
     assert isinstance(header, ast.FunctionDef), "as written above"
     header.body = body
     text = ast.unparse(ast.fix_missing_locations(header))
-    return RowProgram(text, tuple(rewriter.columns), returned.computed, returned.passed_through, source)
+    return RowProgram(text, tuple(rewriter.inputs), rewriter.outputs, rewriter.passed_through, source)
 
 
 class _Rewriter:
-    """Rewrites a function in one pass, statement by statement, with the types of its local names."""
+    """Rewrites a function in one pass, statement by statement, with the types of its local names.
 
-    def __init__(self, source: FunctionSource, up: pa.Schema, returned: ReturnedRows, *, wraps: bool) -> None:
-        self._source, self._up, self._returned, self._wraps = source, up, returned, wraps
-        self.columns: list[str] = []
+    inputs, outputs, passed_through  as in RowProgram
+    """
+
+    def __init__(self, source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool) -> None:
+        self._source, self._up, self._down, self._wraps = source, up, down, wraps
+        self.inputs: list[str] = []
+        self.outputs: tuple[str, ...] = (PREDICATE,)
+        self.passed_through: dict[str, str] = {}
+        if down is not None:
+            self._find_passed_through(down)
+
+    def _find_passed_through(self, down: pa.Schema) -> None:
+        """Finds out which columns all return statements pass through, and so which are computed."""
+        nodes = ast.walk(ast.Module(self._source.body, []))
+        returned = [node.value or ast.Constant(None) for node in nodes if isinstance(node, ast.Return)]
+        rows = [self._returned_columns(value, down) for value in returned]
+        for target in down:
+            sources = {self._column_of(row[target.name]) for row in rows}
+            (column,) = sources if len(sources) == 1 else (None,)
+            # These go through Python unchanged; times do in the years that Python has.
+            is_flat = not kind.is_nested(target.type)
+            if column is not None and is_flat and self._up.field(column).type == target.type:
+                self.passed_through[target.name] = column
+        self.outputs = tuple(name for name in down.names if name not in self.passed_through)
+        if not self.outputs:
+            raise NotCompilable("it computes nothing")
 
     def block(self, body: list[ast.stmt], types: Types) -> tuple[list[ast.stmt], Types, bool]:
         """Returns the statements rewritten, the types after them, and whether they always return."""
@@ -136,17 +270,21 @@ class _Rewriter:
         return rewritten, both, False
 
     def _return(self, value: ast.expr, types: Types) -> ast.stmt:
+        columns = {PREDICATE: value} if self._down is None else self._returned_columns(value, self._down)
         parts = []
-        for column, letter, expr in self._returned.computed_columns(value):
-            rewritten, value_type = self.expression(expr, types)
-            if not fits_column(value_type, letter):
-                raise NotCompilable(f"{column or 'what it gives'} is {value_type}")
+        for name in self.outputs:
+            type_ = pa.bool_() if self._down is None else self._down.field(name).type
+            if type_ not in _EXACT_CODES:
+                raise NotCompilable(f"it gives {name} as {type_}")
+            rewritten, value_type = self.expression(columns[name], types)
+            if not fits_column(value_type, _EXACT_CODES[type_]):
+                raise NotCompilable(f"{name or 'what it gives'} is {value_type}")
             parts.append(rewritten)
         return ast.Return(ast.Tuple(parts, ast.Load()))
 
     def expression(self, expr: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
         """Returns an expression rewritten, and its type."""
-        column = self._returned.column_of(expr)
+        column = self._column_of(expr)
         if column is not None:
             return self._column(column)
         match expr:
@@ -155,7 +293,9 @@ class _Rewriter:
             case ast.Name(name) if name in types:
                 return ast.Name(name, ast.Load()), types[name]
             case ast.Name(name):
-                return self._constant(name)
+                if self._is_local(name):
+                    raise NotCompilable(f"{name} may be without a value")
+                return self._literal(self._source.value(name), name)
             case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
                 value = getattr(math, attribute, None)
                 return self._literal(value, f"math.{attribute}")
@@ -184,15 +324,9 @@ class _Rewriter:
             raise NotCompilable(
                 f"column {name} is of whole numbers, which wrap at 64 bits; compile=True accepts that"
             )
-        if name not in self.columns:
-            self.columns.append(name)
-        value_type = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}[letter]
-        return ast.Name(f"_{self.columns.index(name)}", ast.Load()), value_type
-
-    def _constant(self, name: str) -> tuple[ast.expr, ValueType]:
-        if self._is_local(name):
-            raise NotCompilable(f"{name} may be without a value")
-        return self._literal(self._source.value(name), name)
+        if name not in self.inputs:
+            self.inputs.append(name)
+        return ast.Name(f"_{self.inputs.index(name)}", ast.Load()), _VALUE_TYPES[letter]
 
     def _literal(self, value: object, name: str) -> tuple[ast.expr, ValueType]:
         if isinstance(value, float) and math.isnan(value):
@@ -238,48 +372,13 @@ class _Rewriter:
             ):
                 return ast.Call(called, [rewritten], []), ValueType.FLOAT
             case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
-                if attribute in MATH_REWRITES and value_type in FLOATING:
-                    return MATH_REWRITES[attribute](
-                        rewritten
-                    ), ValueType.FLOAT if attribute == "fabs" else ValueType.BOOL
+                if attribute in _MATH and value_type in FLOATING:
+                    template, result_type = _MATH[attribute]
+                    text = template.format(f"({ast.unparse(rewritten)})")
+                    return ast.parse(text, mode="eval").body, result_type
         raise NotCompilable(f"{ast.unparse(called):.60} is not the same outside Python")
 
-
-class ReturnedRows:
-    """The rows that one function returns: which columns it computes, and which it passes through."""
-
-    def __init__(self, source: FunctionSource, up: pa.Schema, down: pa.Schema | None) -> None:
-        self._source, self._up, self._down = source, up, down
-        self.passed_through: dict[str, str] = {}
-        self.computed: tuple[str, ...] = (PREDICATE,)
-
-    def analyse(self, returned: list[ast.expr]) -> None:
-        """Finds out which columns all of these pass through."""
-        if self._down is None:
-            return
-        rows = [self._columns(value) for value in returned]
-        for target in self._down:
-            sources = {self.column_of(row[target.name]) for row in rows}
-            (column,) = sources if len(sources) == 1 else (None,)
-            if column is not None and self._same(column, target):
-                self.passed_through[target.name] = column
-        self.computed = tuple(name for name in self._down.names if name not in self.passed_through)
-        if not self.computed:
-            raise NotCompilable("it computes nothing")
-
-    def computed_columns(self, value: ast.expr) -> Iterator[tuple[str, str, ast.expr]]:
-        """Returns (column, code of its type, expression) of each computed column of a returned row."""
-        if self._down is None:
-            yield PREDICATE, "B", value
-            return
-        row = self._columns(value)
-        for name in self.computed:
-            letter = _exact_type_code(self._down.field(name).type)
-            if letter is None:
-                raise NotCompilable(f"it gives {name} as {self._down.field(name).type}")
-            yield name, letter, row[name]
-
-    def column_of(self, expr: ast.expr) -> str | None:
+    def _column_of(self, expr: ast.expr) -> str | None:
         """Returns the column that `row.name` or `row["name"]` is; None for any other expression."""
         match expr:
             case ast.Attribute(ast.Name(argument), name) if argument == self._source.argument:
@@ -295,9 +394,8 @@ class ReturnedRows:
             raise NotCompilable(f"there is no column {name}")
         return name
 
-    def _columns(self, value: ast.expr) -> dict[str, ast.expr]:
+    def _returned_columns(self, value: ast.expr, down: pa.Schema) -> dict[str, ast.expr]:
         """Returns the expression of every column; raises NotCompilable unless they are the declared ones."""
-        assert self._down is not None, "a predicate returns no columns"
         match value:
             case ast.Dict(keys, values):
                 columns = self._of_dict(keys, values)
@@ -305,7 +403,7 @@ class ReturnedRows:
                 columns = self._of_class(name, values, words)
             case _:
                 raise NotCompilable(f"`{ast.unparse(value):.60}` is not a row with its columns written out")
-        if set(columns) != set(self._down.names):
+        if set(columns) != set(down.names):
             raise NotCompilable("it gives other columns than it declares")
         return columns
 
@@ -336,26 +434,6 @@ class ReturnedRows:
         argument = ast.Name(self._source.argument, ast.Load())
         return ast.Subscript(argument, ast.Constant(name), ast.Load())
 
-    def _same(self, column: str, field: pa.Field) -> bool:
-        """Returns whether a column goes through Python unchanged; times do in the years that Python has."""
-        type_ = self._up.field(column).type
-        return bool(type_ == field.type and not kind.is_nested(type_))
-
-
-def analyse_returns(source: FunctionSource, up: pa.Schema, down: pa.Schema | None) -> ReturnedRows:
-    """Returns what a function returns, over all its return statements."""
-    rows = ReturnedRows(source, up, down)
-    module = ast.Module(source.body, [])
-    returns = [node for node in ast.walk(module) if isinstance(node, ast.Return)]
-    rows.analyse([node.value if node.value is not None else ast.Constant(None) for node in returns])
-    return rows
-
-
-def _exact_type_code(type_: pa.DataType) -> str | None:
-    if kind.is_float64(type_):
-        return "F"
-    return "I" if kind.is_int64(type_) else "B" if kind.is_boolean(type_) else None
-
 
 def _is_bare_dataclass(cls: type) -> bool:
     """Returns whether creating one only stores its fields: all methods that matter are generated."""
@@ -369,25 +447,3 @@ def _is_bare_dataclass(cls: type) -> bool:
 
 def _is_bare_tuple(cls: type) -> bool:
     return issubclass(cls, tuple) and hasattr(cls, "_fields") and cls.__bases__ == (tuple,)
-
-
-def _isnan(argument: ast.expr) -> ast.expr:
-    return ast.Compare(argument, [ast.NotEq()], [argument])
-
-
-def _isinf(argument: ast.expr) -> ast.expr:
-    return ast.Compare(_fabs(argument), [ast.Eq()], [ast.Constant(math.inf)])
-
-
-def _fabs(argument: ast.expr) -> ast.expr:
-    return ast.Call(
-        ast.Name("abs", ast.Load()), [ast.Call(ast.Name("float", ast.Load()), [argument], [])], []
-    )
-
-
-def _isfinite(argument: ast.expr) -> ast.expr:
-    return ast.Compare(_fabs(argument), [ast.Lt()], [ast.Constant(math.inf)])
-
-
-MATH_REWRITES = {"isnan": _isnan, "isinf": _isinf, "isfinite": _isfinite, "fabs": _fabs}
-"""Functions of `math` that do the same in the machine, written with operators: the text needs no module."""
