@@ -1,7 +1,7 @@
 """The geometry of a picture: a layered graph layout from left to right (Sugiyama's method).
 
 Nodes are put into layers by their longest path from a source; edges that skip layers get a point in each of
-them; barycentre sweeps undo crossings; then every vertex is placed as level with its neighbours as it can be.
+them; barycentre sweeps undo crossings; then every node is placed as level with its neighbours as it can be.
 Edges that run backwards go around, below everything. Knows no plan and no text.
 
 Invariant: no two nodes overlap, and no line crosses a node: lines pass a layer only at points of their own.
@@ -9,8 +9,8 @@ Invariant: no two nodes overlap, and no line crosses a node: lines pass a layer 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
 from statistics import fmean
@@ -28,14 +28,30 @@ _STRAIGHTNESS = 6.0  # weight of a point: a long line should be straight before 
 Point = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
-    """A box to place; lines enter and leave at these distances from its top."""
+    """A box to place: lines enter and leave at these distances from its top. `lay_out` finds the rest.
 
-    width: float
-    height: float
-    enter: float
-    leave: float
+    Without a size it is a point, at which an edge passes through a layer that it skips.
+
+    x, y    its upper left corner; `width` becomes that of the widest node of its layer
+    rank    how far down it is in the order of its layer, from 0 to 1
+    aside   whether only aside edges lead to it
+    before  its neighbours one layer to the left
+    after   its neighbours one layer to the right
+    """
+
+    width: float = 0.0
+    height: float = 0.0
+    enter: float = 0.0
+    leave: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    layer: int = 0
+    rank: float = 0.0
+    aside: bool = True
+    before: list[Node] = field(default_factory=list, repr=False)
+    after: list[Node] = field(default_factory=list, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,261 +71,206 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The upper left corner and the size of a node; all nodes of a layer have the width of the widest."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Route:
     """A line through its points: alternately a curve and a straight piece, or, `around`, all straight.
 
-    The label belongs between the points `label` and `label + 1`.
+    The label belongs around the point `label`.
     """
 
     points: tuple[Point, ...]
     around: bool
-    label: int
+    label: Point
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A whole picture from (0, 0): a place for each node and a route for each edge, in their order."""
+    """A whole picture from (0, 0): its size, and a route for each edge, in their order."""
 
     width: float
     height: float
-    places: tuple[Place, ...]
     routes: tuple[Route, ...]
-
-
-@dataclass(slots=True)
-class Layers:
-    """Which vertices are in which layer. Vertices are the nodes, then the points of edges that skip layers.
-
-    layer   of each vertex
-    order   of each layer: its vertices from the top
-    paths   of each edge: its vertices from tail to head; None if it runs backwards
-    before  of each vertex: its neighbours one layer to the left
-    after   of each vertex: its neighbours one layer to the right
-    aside   of each vertex: whether only aside edges lead to it
-    """
-
-    layer: list[int]
-    order: list[list[int]] = field(default_factory=list)
-    paths: list[list[int] | None] = field(default_factory=list)
-    before: list[list[int]] = field(default_factory=list)
-    after: list[list[int]] = field(default_factory=list)
-    aside: list[bool] = field(default_factory=list)
 
 
 def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
     """Place nodes and lines. An edge to the same or an earlier node runs backwards."""
-    layers = assign_layers(len(nodes), edges)
-    tops = _place_vertically(nodes, layers)
-    xs, widths = _place_horizontally(nodes, edges, layers)
-    places = tuple(
-        Place(xs[layer], top, widths[layer], node.height)
-        for node, layer, top in zip(nodes, layers.layer, tops, strict=False)
-    )
-    width = max((place.x + place.width for place in places), default=0.0)
-    height = max((place.y + place.height for place in places), default=0.0)
+    layers, paths = assign_layers(nodes, edges)
     n_heads = Counter(edge.tail for edge in edges)
+    _place_vertically(layers)
+    _place_horizontally(layers, edges, paths, n_heads)
+    width = max((node.x + node.width for node in nodes), default=0.0)
+    height = max((node.y + node.height for node in nodes), default=0.0)
+    leaves, enters = _line_ends(nodes, edges, paths)
     routes = []
-    for edge, path, (leave, enter) in zip(
-        edges, layers.paths, _line_ends(nodes, edges, layers, tops), strict=True
-    ):
-        if path is None:
+    for index, (edge, path) in enumerate(zip(edges, paths, strict=True)):
+        tail, head = nodes[edge.tail], nodes[edge.head]
+        start, end = (tail.x + tail.width, leaves[index]), (head.x, enters[index])
+        if path:
+            points = [start, *((x, v.y) for v in path[1:-1] for x in (v.x, v.x + v.width)), end]
+            at = len(points) - 2 if n_heads[edge.tail] == 1 else 0
+        else:
             height += DETOUR_GAP
-            routes.append(_route_around(places[edge.tail], places[edge.head], leave, enter, height))
-            continue
-        points: list[Point] = [(places[edge.tail].x + places[edge.tail].width, leave)]
-        for vertex in path[1:-1]:
-            left = xs[layers.layer[vertex]]
-            points += [(left, tops[vertex]), (left + widths[layers.layer[vertex]], tops[vertex])]
-        points.append((places[edge.head].x, enter))
-        label = len(points) - 2 if n_heads[edge.tail] == 1 else 0
-        routes.append(Route(tuple(points), around=False, label=label))
-    return Layout(width, height, places, tuple(routes))
+            right, left = start[0] + SPACE / 3, end[0] - SPACE / 3
+            points = [start, (right, start[1]), (right, height), (left, height), (left, end[1]), end]
+            at = 2
+        (x0, y0), (x1, y1) = points[at : at + 2]
+        routes.append(Route(tuple(points), not path, ((x0 + x1) / 2, (y0 + y1) / 2)))
+    return Layout(width, height, tuple(routes))
 
 
-def assign_layers(n: int, edges: Sequence[Edge]) -> Layers:
-    """Assign nodes 0 to n-1 to layers and order each layer so that few lines cross."""
-    layers = Layers(_longest_paths(n, edges))
-    layers.order = [[] for _ in range(max(layers.layer, default=-1) + 1)]
-    layers.before, layers.after = [[] for _ in range(n)], [[] for _ in range(n)]
-    layers.aside = [True] * n
-    for node, layer in enumerate(layers.layer):
-        layers.order[layer].append(node)
-    for edge in edges:
-        layers.paths.append(_add_path(layers, edge) if edge.tail < edge.head else None)
-    forward, backward = range(1, len(layers.order)), range(len(layers.order) - 2, -1, -1)
-    for _ in range(_SWEEPS):
-        _sort_by_neighbours(layers, layers.before, forward)
-        _sort_by_neighbours(layers, layers.after, backward)
-    _sort_by_neighbours(layers, layers.before, forward)
-    return layers
+def assign_layers(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[list[list[Node]], list[list[Node]]]:
+    """Assign nodes to layers and order each layer so that few lines cross.
+
+    Return the nodes and points of each layer from the top, and those of each edge from tail to head; an edge
+    that runs backwards has none. In each sweep a layer is sorted by the mean rank of the neighbours; a node
+    without any keeps its own.
+    """
+    _find_longest_paths(nodes, edges)
+    layers: list[list[Node]] = [[] for _ in range(max((node.layer for node in nodes), default=-1) + 1)]
+    for node in nodes:
+        layers[node.layer].append(node)
+    paths = [
+        _add_path(nodes[edge.tail], nodes[edge.head], edge.aside, layers) if edge.tail < edge.head else []
+        for edge in edges
+    ]
+    for layer in layers:
+        _rank(layer)
+    for sweep in range(2 * _SWEEPS + 1):
+        side = "before" if sweep % 2 == 0 else "after"
+        for layer in layers if side == "before" else reversed(layers):
+            keys = {v: (fmean([u.rank for u in getattr(v, side)] or [v.rank]), v.aside) for v in layer}
+            layer.sort(key=keys.__getitem__)
+            _rank(layer)
+    return layers, paths
 
 
-def _longest_paths(n: int, edges: Sequence[Edge]) -> list[int]:
-    """Return the layer of each node: one after its last feed.
+def _rank(layer: list[Node]) -> None:
+    for place, node in enumerate(layer):
+        node.rank = (place + 0.5) / len(layer)
+
+
+def _find_longest_paths(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
+    """Find the layer of each node: one after its last feed.
 
     A chain that starts at a source and has one reader stands right before that reader.
     """
-    heads: list[list[int]] = [[] for _ in range(n)]
-    tails: list[list[int]] = [[] for _ in range(n)]
+    heads: list[list[Node]] = [[] for _ in nodes]
+    tails: list[list[int]] = [[] for _ in nodes]
     for edge in edges:
         if edge.tail < edge.head:
-            heads[edge.tail].append(edge.head)
+            heads[edge.tail].append(nodes[edge.head])
             tails[edge.head].append(edge.tail)
-    layer = [0] * n
-    movable = [False] * n
-    for node in range(n):
-        layer[node] = max((layer[tail] + 1 for tail in tails[node]), default=0)
-        movable[node] = len(tails[node]) < 2 and all(
-            movable[tail] and len(heads[tail]) == 1 for tail in tails[node]
+    movable = [False] * len(nodes)
+    for number, node in enumerate(nodes):
+        node.layer = max((nodes[tail].layer + 1 for tail in tails[number]), default=0)
+        movable[number] = len(tails[number]) < 2 and all(
+            movable[tail] and len(heads[tail]) == 1 for tail in tails[number]
         )
-    for node in reversed(range(n)):
-        if movable[node] and heads[node]:
-            layer[node] = min(layer[head] for head in heads[node]) - 1
-    return layer
+    for number in reversed(range(len(nodes))):
+        if movable[number] and heads[number]:
+            nodes[number].layer = min(head.layer for head in heads[number]) - 1
 
 
-def _add_path(layers: Layers, edge: Edge) -> list[int]:
-    """Add a point in every layer that an edge skips; return its vertices."""
-    path = [edge.tail]
-    for layer in range(layers.layer[edge.tail] + 1, layers.layer[edge.head]):
-        path.append(len(layers.layer))
-        layers.order[layer].append(path[-1])
-        layers.layer.append(layer)
-        layers.aside.append(edge.aside)
-        layers.before.append([])
-        layers.after.append([])
-    path.append(edge.head)
+def _add_path(tail: Node, head: Node, aside: bool, layers: list[list[Node]]) -> list[Node]:
+    """Add a point in every layer that an edge skips; return its nodes."""
+    path = [tail]
+    for layer in range(tail.layer + 1, head.layer):
+        path.append(Node(layer=layer, aside=aside))
+        layers[layer].append(path[-1])
+    path.append(head)
     for left, right in pairwise(path):
-        layers.after[left].append(right)
-        layers.before[right].append(left)
-    layers.aside[edge.head] &= edge.aside
+        left.after.append(right)
+        right.before.append(left)
+    head.aside &= aside
     return path
 
 
-def _sort_by_neighbours(layers: Layers, neighbours: list[list[int]], sweep: Iterable[int]) -> None:
-    """Sort each layer by the mean height of the neighbours; a vertex without any keeps its height."""
-    height = {v: (rank + 0.5) / len(order) for order in layers.order for rank, v in enumerate(order)}
-    for number in sweep:
-        order = layers.order[number]
-        order.sort(key=lambda v: (fmean([height[u] for u in neighbours[v]] or [height[v]]), layers.aside[v]))
-        height |= {v: (rank + 0.5) / len(order) for rank, v in enumerate(order)}
+def _place_vertically(layers: list[list[Node]]) -> None:
+    """Place every node as level with its neighbours as it can be; the highest is at 0."""
+
+    def level_y(v: Node, *, left: bool, right: bool) -> float:
+        """Return the height at which a node is level with its neighbours on these sides."""
+        lefts = [u.y + u.leave - v.enter for u in v.before if left]
+        rights = [u.y + u.enter - v.leave for u in v.after if right]
+        return fmean([fmean(side) for side in (lefts, rights) if side] or [v.y])
+
+    sweeps = [(layers, True, False), (layers[::-1], False, True)] * _SWEEPS
+    for order, left, right in [(layers, False, False), *sweeps, (layers, True, True)]:
+        for layer in order:
+            _separate(layer, [level_y(v, left=left, right=right) for v in layer])
+    highest = min((v.y for layer in layers for v in layer), default=0.0)
+    for layer in layers:
+        for node in layer:
+            node.y -= highest
 
 
-def _place_vertically(nodes: Sequence[Node], layers: Layers) -> list[float]:
-    """Return the top of every vertex; the highest is at 0."""
-    point = Node(0.0, 0.0, 0.0, 0.0)
-    boxes = [*nodes, *[point] * (len(layers.layer) - len(nodes))]
-    tops = [0.0] * len(boxes)
+def _separate(layer: list[Node], wanted: list[float]) -> None:
+    """Give each node of a layer its wanted height, or the nearest that keeps order and gaps.
 
-    def level_top(v: int, *, left: bool, right: bool) -> float:
-        """Return the top at which a vertex is level with its neighbours on these sides."""
-        lefts = [tops[u] + boxes[u].leave - boxes[v].enter for u in layers.before[v] if left]
-        rights = [tops[u] + boxes[u].enter - boxes[v].leave for u in layers.after[v] if right]
-        return fmean([fmean(side) for side in (lefts, rights) if side] or [tops[v]])
-
-    sweeps = [(layers.order, True, False), (layers.order[::-1], False, True)] * _SWEEPS
-    for order, left, right in [(layers.order, False, False), *sweeps, (layers.order, True, True)]:
-        for vertices in order:
-            wanted = [level_top(v, left=left, right=right) for v in vertices]
-            _separate(vertices, boxes, wanted, tops)
-    highest = min(tops, default=0.0)
-    return [top - highest for top in tops]
-
-
-def _separate(vertices: list[int], boxes: Sequence[Node], wanted: list[float], tops: list[float]) -> None:
-    """Give each vertex of a layer its wanted top, or the nearest that keeps order and gaps.
-
-    Nearest by squared distance, which is isotonic regression: vertices that would overlap are pooled and
-    share their weighted mean, in linear time.
+    Nearest by squared distance, which is isotonic regression: nodes that would overlap are pooled and share
+    their weighted mean, in linear time.
     """
-    offset, previous = 0.0, None  # offset: where the vertex is when all stand as close as they may
-    offsets: list[float] = []
-    pools: list[tuple[float, float, int]] = []  # mean, weight, number of vertices
-    for v, top in zip(vertices, wanted, strict=True):
-        if previous is not None:
-            heights = boxes[previous].height, boxes[v].height
-            offset += heights[0] + (GAP if all(heights) else POINT_GAP)
-        previous = v
-        offsets.append(offset)
-        mean, weight, count = top - offset, 1.0 if boxes[v].height else _STRAIGHTNESS, 1
+    offsets = [0.0]  # of each node when all stand as close as they may
+    for above, below in pairwise(layer):
+        gap = GAP if above.height and below.height else POINT_GAP
+        offsets.append(offsets[-1] + above.height + gap)
+    pools: list[tuple[float, float, int]] = []  # mean, weight, number of nodes
+    for v, y, offset in zip(layer, wanted, offsets, strict=True):
+        mean, weight, count = y - offset, 1.0 if v.height else _STRAIGHTNESS, 1
         while pools and pools[-1][0] > mean:
             other, other_weight, n = pools.pop()
             mean = (other * other_weight + mean * weight) / (other_weight + weight)
             weight, count = other_weight + weight, n + count
         pools.append((mean, weight, count))
     bases = [mean for mean, _, count in pools for _ in range(count)]
-    for v, offset, base in zip(vertices, offsets, bases, strict=True):
-        tops[v] = base + offset
+    for v, offset, base in zip(layer, offsets, bases, strict=True):
+        v.y = base + offset
 
 
 def _place_horizontally(
-    nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers
-) -> tuple[list[float], list[float]]:
-    """Return the left side and the width of every layer; labels widen the space before it."""
-    widths = [max((nodes[v].width for v in order if v < len(nodes)), default=0.0) for order in layers.order]
-    space = [SPACE] * len(widths)
-    n_heads = Counter(edge.tail for edge in edges)
-    for edge, path in zip(edges, layers.paths, strict=True):
-        if path is not None:
-            layer = layers.layer[edge.head] if n_heads[edge.tail] == 1 else layers.layer[edge.tail] + 1
-            space[layer] = max(space[layer], edge.label_width)
-    xs = [0.0] * len(widths)
-    for layer in range(1, len(widths)):
-        xs[layer] = xs[layer - 1] + widths[layer - 1] + space[layer]
-    return xs, widths
+    layers: list[list[Node]], edges: Sequence[Edge], paths: list[list[Node]], n_heads: Counter[int]
+) -> None:
+    """Place the layers from left to right; labels widen the space before one."""
+    space = [SPACE] * len(layers)
+    for edge, path in zip(edges, paths, strict=True):
+        if path:
+            number = path[-1].layer if n_heads[edge.tail] == 1 else path[1].layer
+            space[number] = max(space[number], edge.label_width)
+    x = -SPACE
+    for layer, before in zip(layers, space, strict=True):
+        x += before
+        width = max(node.width for node in layer)
+        for node in layer:
+            node.x, node.width = x, width
+        x += width
 
 
 def _line_ends(
-    nodes: Sequence[Node], edges: Sequence[Edge], layers: Layers, tops: list[float]
-) -> list[tuple[float, float]]:
+    nodes: Sequence[Node], edges: Sequence[Edge], paths: list[list[Node]]
+) -> tuple[dict[int, float], dict[int, float]]:
     """Return where each line leaves and enters; lines at one node are spread so that they do not cross."""
-    ends: list[list[float]] = [[0.0, 0.0] for _ in edges]
-    by_node: dict[tuple[int, int], list[tuple[float, int]]] = {}
-    for index, (edge, path) in enumerate(zip(edges, layers.paths, strict=True)):
-        after, before = (edge.head, edge.tail) if path is None else (path[1], path[-2])
-        below = 1e12 if path is None else 0.0  # lines that go around leave and enter below all others
+    leaves: dict[int, float] = {}
+    enters: dict[int, float] = {}
+    leaving: dict[Node, list[tuple[float, int]]] = defaultdict(list)
+    entering: dict[Node, list[tuple[float, int]]] = defaultdict(list)
+    for index, (edge, path) in enumerate(zip(edges, paths, strict=True)):
+        tail, head = nodes[edge.tail], nodes[edge.head]
+        after, before = (path[1], path[-2]) if path else (head, tail)
+        below = 0.0 if path else 1e12  # lines that go around leave and enter below all others
+        entering[head].append((below + before.y + before.leave, index))
         if edge.leave is None:
-            by_node.setdefault((edge.tail, 0), []).append(
-                (below + _meeting_height(nodes, after, tops, 1), index)
-            )
+            leaving[tail].append((below + after.y + after.enter, index))
         else:
-            ends[index][0] = tops[edge.tail] + edge.leave
-        by_node.setdefault((edge.head, 1), []).append(
-            (below + _meeting_height(nodes, before, tops, 0), index)
-        )
-    for (node, end), lines in by_node.items():
-        gap = min(_END_GAP, _END_SPREAD / max(len(lines) - 1, 1))
-        middle = _meeting_height(nodes, node, tops, end)
-        for rank, (_, index) in enumerate(sorted(lines)):
-            ends[index][end] = middle + (rank - (len(lines) - 1) / 2) * gap
-    return [(leave, enter) for leave, enter in ends]
+            leaves[index] = tail.y + edge.leave
+    for node, lines in leaving.items():
+        leaves |= _spread(lines, node.y + node.leave)
+    for node, lines in entering.items():
+        enters |= _spread(lines, node.y + node.enter)
+    return leaves, enters
 
 
-def _meeting_height(nodes: Sequence[Node], vertex: int, tops: list[float], end: int) -> float:
-    """Return where lines leave (end 0) or enter (end 1) a vertex."""
-    if vertex >= len(nodes):
-        return tops[vertex]
-    return tops[vertex] + (nodes[vertex].enter if end else nodes[vertex].leave)
-
-
-def _route_around(tail: Place, head: Place, leave: float, enter: float, below: float) -> Route:
-    right, left = tail.x + tail.width + SPACE / 3, head.x - SPACE / 3
-    points = (
-        (tail.x + tail.width, leave),
-        (right, leave),
-        (right, below),
-        (left, below),
-        (left, enter),
-        (head.x, enter),
-    )
-    return Route(points, around=True, label=2)
+def _spread(lines: list[tuple[float, int]], middle: float) -> dict[int, float]:
+    """Return the heights around the middle at which lines end, in the order of their other ends."""
+    gap = min(_END_GAP, _END_SPREAD / max(len(lines) - 1, 1))
+    return {
+        index: middle + (rank - (len(lines) - 1) / 2) * gap for rank, (_, index) in enumerate(sorted(lines))
+    }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 from penstock.frozen import dataclass
@@ -87,7 +87,7 @@ def build_picture(plan: Plan) -> Picture:
     """Return what to draw for a plan."""
     place = {step.name: index for index, step in enumerate(plan)}
     lines = [
-        Line(place[ref.step], place[step.name], _label(ref, step, port), _line_kind(ref, port))
+        _line(ref, step, port, place)
         for step in plan
         for port in step.inputs
         for ref in port.feeds
@@ -117,25 +117,13 @@ def describe_routing(step: Step) -> str:
 _COMPLEX = {"PW": "by window", "PAW": "by pane", "MRW": "by part of the window", "WJ": "grid of workers"}
 
 
-def format_degree(degree: Degree) -> str:
-    """Return `×4`, `×1..8`, or nothing for a single replica."""
-    return "" if degree == Degree(1, 1) else f"×{degree}"
-
-
-def shape_of(op: Op) -> Shape:
-    """Return the kind of box that an operator gets."""
-    for shape, kinds in _SHAPES.items():
-        if isinstance(op, kinds):
-            return shape
-    return Shape.STEP
-
-
-_SHAPES: dict[Shape, type[Op] | tuple[type[Op], ...]] = {
-    Shape.SOURCE: Source,
-    Shape.SINK: Sink,
-    Shape.SPLIT: Split,
-    Shape.WINDOW: Windows,
-    Shape.JOIN: (StreamJoin, TableJoin),
+_SHAPES: dict[type[Op], Shape] = {
+    Source: Shape.SOURCE,
+    Sink: Shape.SINK,
+    Split: Shape.SPLIT,
+    Windows: Shape.WINDOW,
+    StreamJoin: Shape.JOIN,
+    TableJoin: Shape.JOIN,
 }
 
 
@@ -164,21 +152,12 @@ def _box(step: Step) -> Box:
     # Why: a step named after its verb need not say it twice.
     text = text.removeprefix(f"{step.op.verb} ") if step.name.startswith(step.op.verb) else text
     text = "" if text == step.name else text
-    return Box(step.name, text, step.op.describe(), shape_of(step.op), format_degree(step.degree))
+    shape = next((shape for kind, shape in _SHAPES.items() if isinstance(step.op, kind)), Shape.STEP)
+    degree = "" if step.degree == Degree(1, 1) else f"×{step.degree}"
+    return Box(step.name, text, step.op.describe(), shape, degree)
 
 
-def _line_kind(ref: Ref, port: Input) -> LineKind:
-    if port.control:
-        return LineKind.CONTROL
-    return LineKind.ASIDE if is_side_output(ref.port) else LineKind.ROWS
-
-
-def is_side_output(port: str) -> bool:
-    """Return whether an output port carries rows that went wrong: `late`, `late_right`, `errors`."""
-    return port in (LATE, ERRORS) or port.startswith(f"{LATE}_")
-
-
-def _label(ref: Ref, step: Step, port: Input) -> str:
+def _line(ref: Ref, step: Step, port: Input, place: Mapping[str, int]) -> Line:
     several = len(step.inputs) > 1
     routed = step.routing not in (None, Routing.FORWARD) and not port.control
     # Why: the ports of a join or a process say more than the routing that all of them share.
@@ -188,19 +167,26 @@ def _label(ref: Ref, step: Step, port: Input) -> str:
         port.port if several and port.port != IN else "",
         describe_routing(step) if routed and not by_port else "",
     ]
-    return " · ".join(part for part in parts if part)
+    kind = LineKind.ASIDE if is_side_output(ref.port) else LineKind.ROWS
+    label = " · ".join(part for part in parts if part)
+    return Line(place[ref.step], place[step.name], label, LineKind.CONTROL if port.control else kind)
+
+
+def is_side_output(port: str) -> bool:
+    """Return whether an output port carries rows that went wrong: `late`, `late_right`, `errors`."""
+    return port in (LATE, ERRORS) or port.startswith(f"{LATE}_")
 
 
 def make_printable(text: str) -> str:
     """Return one line without control characters, which XML forbids and no reader can see."""
-    return text if text.isprintable() else "".join(map(_printable_letter, text))
+    if text.isprintable():
+        return text
+    letters = (" " if letter in "\n\r\t" else letter for letter in text)
+    return "".join("\ufffd" if _is_invisible(letter) else letter for letter in letters)
 
 
-def _printable_letter(letter: str) -> str:
-    if letter in "\n\r\t":
-        return " "
-    bad = unicodedata.category(letter) in ("Cc", "Cs", "Cn") or letter in "\u2028\u2029"
-    return "\ufffd" if bad else letter
+def _is_invisible(letter: str) -> bool:
+    return unicodedata.category(letter) in ("Cc", "Cs", "Cn") or letter in "\u2028\u2029"
 
 
 # The picture as a Mermaid flowchart, which GitHub and many editors draw by themselves.

@@ -13,7 +13,7 @@ from html import escape
 from itertools import accumulate, pairwise
 
 from penstock.frozen import dataclass
-from penstock.plan.layout import Edge, Layout, Node, Place, Point, Route, lay_out
+from penstock.plan.layout import Edge, Layout, Node, Point, Route, lay_out
 from penstock.plan.picture import (
     LIGHT_COLOURS,
     Box,
@@ -40,8 +40,9 @@ _FONT = (
     'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", "Noto Sans", "Liberation Sans", Arial, '
     "sans-serif"
 )
-_WIDTHS = (("ijlI.,:;'|!()[]{}/\\ `-", 0.4), ('frt"*', 0.46), ("→×+=<>#&~_", 0.84), ("mwMW@%—…", 0.98))
-"""Letters and their width in ems."""
+_LETTERS = {"ijlI.,:;'|!()[]{}/\\ `-": 0.4, 'frt"*': 0.46, "→×+=<>#&~_": 0.84, "mwMW@%—…": 0.98}
+_WIDTHS = {letter: width for letters, width in _LETTERS.items() for letter in letters}
+"""The width of letters in ems."""
 _DARK_COLOURS = {
     Shape.SOURCE: ("#12261e", "#3fb950"),
     Shape.SINK: ("#2b1526", "#db61a2"),
@@ -122,9 +123,8 @@ def to_svg(plan: Plan) -> str:
     ]
     layout = lay_out(nodes, edges)
     parts = [
-        *_draw_frames(picture, layout),
         *_draw_lines(lines, layout),
-        *_draw_boxes(picture, texts, inner, layout),
+        *_draw_groups(picture, texts, inner, nodes),
         *_draw_labels(lines, labels, layout),
     ]
     return _assemble(picture, layout, parts)
@@ -187,31 +187,28 @@ def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
     )
 
 
-def _draw_frames(picture: Picture, layout: Layout) -> Iterator[str]:
-    for group, place in zip(picture.groups, layout.places, strict=True):
+def _draw_groups(
+    picture: Picture, texts: list[_Text], inner: dict[int, Line], places: list[Node]
+) -> Iterator[str]:
+    """Draw the boxes; those of a group are stacked in a frame."""
+    for group, place in zip(picture.groups, places, strict=True):
+        y = place.y
         if len(group) > 1:
+            y += FRAME
             yield (
                 f'<rect class="group" x="{place.x - FRAME:.1f}" y="{place.y:.1f}" '
                 f'width="{place.width + 2 * FRAME:.1f}" height="{place.height:.1f}" rx="14">'
                 f"<title>{len(group)} steps in one task</title></rect>"
             )
-
-
-def _draw_boxes(
-    picture: Picture, texts: list[_Text], inner: dict[int, Line], layout: Layout
-) -> Iterator[str]:
-    for group, place in zip(picture.groups, layout.places, strict=True):
-        y = place.y + (FRAME if len(group) > 1 else 0.0)
         for rank, box in enumerate(group):
             if rank:
                 yield from _draw_arrow_down(place.x + place.width / 2, y - STACK, inner[box])
-            yield from _draw_box(
-                picture.boxes[box], texts[box], Place(place.x, y, place.width, texts[box].height)
-            )
+            at = Node(place.width, texts[box].height, x=place.x, y=y)
+            yield from _draw_box(picture.boxes[box], texts[box], at)
             y += texts[box].height + STACK
 
 
-def _draw_box(box: Box, text: _Text, place: Place) -> Iterator[str]:
+def _draw_box(box: Box, text: _Text, place: Node) -> Iterator[str]:
     middle = place.x + place.width / 2
     yield f"<g><title>{escape(make_printable(f'{box.name}: {box.full}'))}</title>"
     yield (
@@ -223,17 +220,12 @@ def _draw_box(box: Box, text: _Text, place: Place) -> Iterator[str]:
         y = place.y + 38.5 + row * LINE_HEIGHT
         yield f'<text class="text" x="{middle:.1f}" y="{y:.1f}">{escape(line)}</text>'
     if box.degree:
-        yield from _draw_badge(box, place)
+        width = width_of(box.degree, LABEL_SIZE, bold=True) + 12.0
+        x, y = place.x + place.width - width - 8.0, place.y - 8.5
+        at = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="17"'
+        yield f'<rect class="badge {box.shape}" {at} rx="8.5"/>'
+        yield f'<text class="degree" x="{x + width / 2:.1f}" y="{y + 12.5:.1f}">{escape(box.degree)}</text>'
     yield "</g>"
-
-
-def _draw_badge(box: Box, place: Place) -> Iterator[str]:
-    width = width_of(box.degree, LABEL_SIZE, bold=True) + 12.0
-    x, y = place.x + place.width - width - 8.0, place.y - 8.5
-    yield (
-        f'<rect class="badge {box.shape}" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="17" rx="8.5"/>'
-    )
-    yield f'<text class="degree" x="{x + width / 2:.1f}" y="{y + 12.5:.1f}">{escape(box.degree)}</text>'
 
 
 def _draw_arrow_down(x: float, y: float, line: Line) -> Iterator[str]:
@@ -272,21 +264,12 @@ def _curves(points: tuple[Point, ...]) -> str:
 
 
 def _corners(points: tuple[Point, ...]) -> str:
-    """Return straight pieces with round corners."""
-    path = [f"M{points[0][0]:.1f} {points[0][1]:.1f}"]
-    for before, corner, after in zip(points, points[1:], points[2:], strict=False):
-        (x0, y0), (x1, y1) = _towards(corner, before), _towards(corner, after)
-        path.append(f"L{x0:.1f} {y0:.1f}Q{corner[0]:.1f} {corner[1]:.1f} {x1:.1f} {y1:.1f}")
-    path.append(f"H{points[-1][0] - 7:.1f}")
-    return "".join(path)
-
-
-def _towards(start: Point, end: Point) -> Point:
-    """Return a point a little way from one towards another, along an axis."""
-    (x0, y0), (x1, y1) = start, end
-    far = abs(x1 - x0) + abs(y1 - y0)
-    part = min(8.0, far / 2) / far if far else 0.0
-    return x0 + (x1 - x0) * part, y0 + (y1 - y0) * part
+    """Return the way around, to the right, down, left, up and right again, with round corners."""
+    (x, leave), (right, _), (_, below), (left, _), _, (end, enter) = points
+    return (
+        f"M{x:.1f} {leave:.1f}H{right - 8:.1f}q8 0 8 8V{below - 8:.1f}q0 8 -8 8"
+        f"H{left + 8:.1f}q-8 0 -8 -8V{enter + 8:.1f}q0 -8 8 -8H{end - 7:.1f}"
+    )
 
 
 def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
@@ -302,8 +285,7 @@ def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterat
 
 def _free_place(route: Route, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> Point:
     """Return a place on the line, or just beside it, that no other label has; `occupied` is by rows."""
-    (x0, y0), (x1, y1) = route.points[route.label : route.label + 2]
-    x, y = (x0 + x1 - (0.0 if route.around else 8.0)) / 2, (y0 + y1) / 2
+    x, y = route.label[0] - (0.0 if route.around else 4.0), route.label[1]
     tries = (y + rows * LABEL_HEIGHT for rows in (0, 1, -1, 2, -2, 3, -3))
     free = next((at for at in tries if _is_free(x, at, width, occupied)), y)
     occupied.setdefault(round(free / LABEL_HEIGHT), []).append((x, free, width))
@@ -322,12 +304,9 @@ def width_of(text: str, size: float, *, bold: bool = False) -> float:
 
 
 def _width_in_ems(char: str) -> float:
-    for chars, width in _WIDTHS:
-        if char in chars:
-            return width
     if char > "\u024f":  # beyond Latin: ideographs and signs may be a full square
-        return 0.0 if unicodedata.combining(char) else 1.1
-    return 0.72 if char.isupper() else 0.63
+        return _WIDTHS.get(char, 0.0 if unicodedata.combining(char) else 1.1)
+    return _WIDTHS.get(char, 0.72 if char.isupper() else 0.63)
 
 
 def cut(text: str, width: float, size: float, *, bold: bool = False) -> str:
