@@ -19,7 +19,7 @@ from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, n
 from penstock.expr import Expr
 from penstock.frozen import dataclass
 from penstock.graph.pipe import Pipe, refuse_unknown, split_options
-from penstock.graph.run import to_spark
+from penstock.graph.run import refuse_gaps, resolve_engine
 from penstock.graph.steps import locate_errors
 from penstock.operators.ends import Sink
 from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, Op, Stream
@@ -248,7 +248,10 @@ class MultiPipe(Pipe):
         What is upstream is run now if it ends. On a stream (`ps.read.spark`) the DataFrame is one too; steps
         that keep state are refused there.
         """
-        return to_spark(self.graph.plan(self), self.feeds, session)
+        plan = self.graph.plan(self)
+        engine: Any = resolve_engine("spark")  # the only one that can
+        refuse_gaps(engine, plan)
+        return engine.to_spark(plan, self.feeds, session)
 
     def _side_output(self, port: str, hint: str) -> MultiPipe:
         if len(self.feeds) > 1:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast, get_args
 
 import pyarrow as pa
 
@@ -68,7 +68,9 @@ class PipeGraph:
                 hint='ps.PipeGraph("campaign-views")',
             )
         if composition != "combined":
-            _check_composition(composition)
+            from penstock.blocks import Composition
+
+            _check_choice("composition", composition, get_args(Composition))
         self.name = name
         self.engine = engine
         self.chaining = chaining
@@ -188,8 +190,9 @@ class PipeGraph:
                         f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
                         hint="collect it in its own graph: pipe.collect()",
                     )
-        plan, ports = self.plan(*pipes), [pipe.feeds for pipe in pipes]
-        return runs.collect(plan, ports, engine or self.engine, settings)
+        run = runs.start(self.plan(*pipes), engine or self.engine, cast("RunSettings", settings), "collect")
+        collected = runs.wait(run).collected
+        return tuple(pa.concat_tables([collected[ref] for ref in pipe.feeds]) for pipe in pipes)
 
     def blocks(self, *, composition: Composition | None = None) -> PBB:
         """Return the graph as a term of WindFlow's building-block algebra; `ps.blocks.count` measures it."""
@@ -205,6 +208,7 @@ class PipeGraph:
         format  "text"; "json", the same as data, with nothing cut; or a picture, "mermaid" or "svg", which
                 shows everything, sink or not
         """
+        _check_choice("format", format, get_args(ExplainFormat))
         if format == "mermaid":
             from penstock.plan.picture import to_mermaid
 
@@ -213,12 +217,6 @@ class PipeGraph:
             from penstock.plan.svg import to_svg
 
             return to_svg(Plan(self.name, tuple(self.steps.values())))
-        if format not in get_args(ExplainFormat):
-            raise GraphError(
-                f"format={format!r} is unknown",
-                where=find_call_site(),
-                hint=f"use one of {', '.join(map(repr, get_args(ExplainFormat)))}",
-            )
         from penstock.plan.explain import explain_plan
 
         plan = self.plan()
@@ -267,14 +265,12 @@ def connect_ports(
     return tuple(feeds)
 
 
-def _check_composition(composition: object) -> None:
-    from penstock.blocks import Composition
-
-    if composition not in get_args(Composition):
+def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
         raise GraphError(
-            f"composition={composition!r} is unknown",
+            f"{option}={value!r} is unknown",
             where=find_call_site(),
-            hint=f"use one of {', '.join(map(repr, get_args(Composition)))}",
+            hint=f"use one of {', '.join(map(repr, choices))}",
         )
 
 

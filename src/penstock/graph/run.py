@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from penstock.caller import find_call_site, find_definition, name_of
 from penstock.clock import WallClock
@@ -23,7 +20,7 @@ from penstock.operators.op import JOIN
 from penstock.operators.process import Process
 from penstock.operators.windows import Windows
 from penstock.options import CollectSettings, RunSettings
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.engines.protocol import Engine, Run, RunResult
@@ -91,14 +88,6 @@ def wait(run: Run) -> RunResult:
         raise
 
 
-def collect(
-    plan: Plan, ports: Sequence[tuple[Ref, ...]], engine: str | Engine, settings: CollectSettings
-) -> tuple[pa.Table, ...]:
-    """Run a plan and return the collected ports as tables; a merged pipe is its feeds one by one."""
-    result = wait(start(plan, engine, cast("RunSettings", settings), "collect"))
-    return tuple(pa.concat_tables([result.collected[ref] for ref in feeds]) for feeds in ports)
-
-
 def refuse_gaps(engine: Engine, plan: Plan) -> None:
     """Raise the first thing that the engine cannot do, before anything runs."""
     for gap in engine.gaps(plan):
@@ -108,13 +97,6 @@ def refuse_gaps(engine: Engine, plan: Plan) -> None:
             where=plan[gap.step].where,
             hint=gap.instead,
         )
-
-
-def to_spark(plan: Plan, feeds: Sequence[Ref], session: object) -> Any:
-    """Return the rows of a pipe as a DataFrame; only the Spark engine can."""
-    engine: Any = resolve_engine("spark")
-    refuse_gaps(engine, plan)
-    return engine.to_spark(plan, feeds, session)
 
 
 def _guard_listener(listener: EventSink) -> EventSink:

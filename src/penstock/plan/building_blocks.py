@@ -11,69 +11,45 @@ meet. Loaded only where streams merge.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock.blocks import Composition, Derivation, Distribution, Kind, Node, Operator, derive
 from penstock.blocks import Input as Edge
-from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Routing
 from penstock.operators.rows import Relay, Split
 from penstock.plan.plan import Input, Ref, Step
 
-_DISTRIBUTION = {
-    None: Distribution.NONE,
-    Routing.FORWARD: Distribution.FORWARD,
-    Routing.KEY_BY: Distribution.KEY_BY,
-    Routing.BROADCAST: Distribution.BROADCAST,
-    Routing.REBALANCE: Distribution.REBALANCE,
-    Routing.COMPLEX: Distribution.COMPLEX,
-}
-
 
 def derive_blocks(steps: Sequence[Step], *, composition: Composition = "combined") -> Derivation:
     """Derive the term of a graph; the derivation says which rule made which part of it."""
-    wires = _Wires.of(steps)
-    nodes = [wires.node(step) for step in steps if step.name not in wires.splits]
+    splits = {step.name: step for step in steps if isinstance(step.op, Split)}
+    rank = {step.name: index for index, step in enumerate(steps)}
+    only_port = {step.name: next(iter(step.outputs)) for step in steps if len(step.outputs) == 1}
+
+    def edge(ref: Ref, *, feedback: bool) -> Edge:
+        if ref.step not in splits:
+            # Why: an operator with one output needs no filter by tag, whatever the port is called.
+            return Edge(ref.step, OUT if only_port.get(ref.step) == ref.port else ref.port, feedback)
+        above, branch = splits[ref.step].feeds[0], f"{ref.step}.{ref.port}"
+        return Edge(above.step, branch if above.port == OUT else f"{above.port}.{branch}", feedback)
+
+    nodes = []
+    for step in steps:
+        if step.name not in splits:
+            distribution = Distribution[step.routing.name] if step.routing else Distribution.NONE
+            edges = tuple(
+                edge(ref, feedback=port.control and rank[ref.step] >= rank[step.name])
+                for port in step.inputs
+                for ref in port.feeds
+            )
+            operator = Operator(step.name, Kind(step.op.kind), step.degree.least, distribution)
+            nodes.append(Node(operator, edges, chain=step.fuse, where=step.where))
     names: dict[str, str] = {}
-    for split in wires.splits.values():  # several on one pipe part it together
+    for split in splits.values():  # several on one pipe part it together
         above = split.feeds[0].step
         names[above] = f"{names[above]}+{split.name}" if above in names else split.name
     return derive(nodes, splits=names, composition=composition)
-
-
-@dataclass(frozen=True, slots=True)
-class _Wires:
-    """Splits by name, each step's place in the order, and the only output port of steps that have one."""
-
-    splits: Mapping[str, Step]
-    rank: Mapping[str, int]
-    only_port: Mapping[str, str]
-
-    @classmethod
-    def of(cls, steps: Sequence[Step]) -> _Wires:
-        splits = {step.name: step for step in steps if isinstance(step.op, Split)}
-        rank = {step.name: index for index, step in enumerate(steps)}
-        only_port = {step.name: next(iter(step.outputs)) for step in steps if len(step.outputs) == 1}
-        return cls(splits, rank, only_port)
-
-    def node(self, step: Step) -> Node:
-        operator = Operator(step.name, Kind(step.op.kind), step.degree.least, _DISTRIBUTION[step.routing])
-        edges = tuple(
-            self._edge(ref, feedback=port.control and self.rank[ref.step] >= self.rank[step.name])
-            for port in step.inputs
-            for ref in port.feeds
-        )
-        return Node(operator, edges, chain=step.fuse, where=step.where)
-
-    def _edge(self, ref: Ref, *, feedback: bool) -> Edge:
-        split = self.splits.get(ref.step)
-        if split is None:
-            # Why: an operator with one output needs no filter by tag, whatever the port is called.
-            return Edge(ref.step, OUT if self.only_port.get(ref.step) == ref.port else ref.port, feedback)
-        above = split.feeds[0]
-        branch = f"{split.name}.{ref.port}" if above.port == OUT else f"{above.port}.{split.name}.{ref.port}"
-        return Edge(above.step, branch, feedback)
 
 
 def insert_relays(steps: Sequence[Step]) -> tuple[Step, ...] | None:
