@@ -138,12 +138,9 @@ class SourceReader:
         The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
         """
         if self._batches is None:
-            self._batches = self._read()
+            rows: Callable[[], Iterable[Any]] | None = getattr(self._reader, "rows_or_batches", None)
+            self._batches = iter(self._reader.batches() if rows is None else rows())
         return self._batches
-
-    def _read(self) -> Iterator[Any]:
-        rows: Callable[[], Iterable[Any]] | None = getattr(self._reader, "rows_or_batches", None)
-        return iter(self._reader.batches() if rows is None else rows())
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""

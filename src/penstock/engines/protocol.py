@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from importlib import import_module
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -233,18 +234,22 @@ class BackgroundRun(ABC):
 
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raise what stopped it, or TimeoutError if it takes longer."""
-        if self.is_worker(threading.current_thread()):
+        thread = threading.current_thread()
+        if thread is self._thread or self.is_worker(thread):
             raise EngineError(
                 f"a function of the run of {self._graph} waits for the end of that run, which waits for it",
                 hint="call wait() in the thread that started the run; stop() may be called anywhere",
             )
+        # Why not join(): interrupted, it would take the thread for ended. And why in short waits: a signal
+        # that arrives while a thread is about to wait does not end the wait, since Python only notes it.
+        deadline = inf if timeout is None else time.monotonic() + timeout
         try:
-            over = self._wait_until_over(timeout)
+            while not self._over.wait(min(POLL_SECONDS, deadline - time.monotonic())):
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"the run of {self._graph} is not over after {timeout} s")
         except KeyboardInterrupt:
             self._stop_after_interrupt()
             raise
-        if not over:
-            raise TimeoutError(f"the run of {self._graph} is not over after {timeout} s")
         self._thread.join()
         if self._failure is not None:
             raise self._failure
@@ -256,26 +261,12 @@ class BackgroundRun(ABC):
         self._stopping.set()
 
     def is_worker(self, thread: threading.Thread) -> bool:
-        """Return whether a thread does the work of the run."""
-        return thread is self._thread
+        """Return whether a thread, other than that of the run, does its work."""
+        return False
 
     def abandon(self) -> None:
         """Give up at once, when the grace period after Ctrl-C has passed."""
         return
-
-    def _wait_until_over(self, timeout: float | None) -> bool:
-        """Return whether the run is over in time.
-
-        Why not join(): interrupted, it would take the thread for ended. And why in short waits: a signal that
-        arrives while a thread is about to wait does not end the wait, since Python only notes it.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._over.wait(
-            POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
-        ):
-            if deadline is not None and time.monotonic() >= deadline:
-                return False
-        return True
 
     def _stop_after_interrupt(self) -> None:
         self.stop()

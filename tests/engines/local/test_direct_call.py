@@ -61,7 +61,11 @@ def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> 
     """A run in this thread, by a clock that only the steps move."""
     plan = graph.plan()
     run = build_runtime(
-        plan, resolve_settings(options, plan), RunOptions(), clock=ps.ManualClock(), events=ignore_event
+        plan,
+        resolve_settings(RunOptions(engine=options), plan),
+        RunOptions(),
+        clock=ps.ManualClock(),
+        events=ignore_event,
     )
     run.dispatcher.now, run.dispatcher._scheduler = clock.now, LastFirst()
     for node in run.graph.tasks:

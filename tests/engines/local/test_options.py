@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import EngineError, NotSupported
 from penstock.engines.local.options import resolve_settings
+from penstock.engines.protocol import RunOptions
 
 
 def graph() -> ps.PipeGraph:
@@ -80,16 +81,24 @@ def test_a_session_keeps_no_checkpoint() -> None:
 def test_a_preset_decides_what_was_left_open() -> None:
     plan = graph().plan()
     latency, throughput = (
-        resolve_settings(ps.LocalOptions(scheduler=name), plan) for name in ("latency", "throughput")
+        resolve_settings(RunOptions(engine=ps.LocalOptions(scheduler=name)), plan)
+        for name in ("latency", "throughput")
     )
     assert latency.quantum_ns < throughput.quantum_ns
     assert latency.queue_size < throughput.queue_size
-    assert resolve_settings(ps.LocalOptions(scheduler="latency", queue_size=7), plan).queue_size == 7
-    assert resolve_settings(ps.LocalOptions(threads="per-task"), plan).threads == 0
+    assert (
+        resolve_settings(
+            RunOptions(engine=ps.LocalOptions(scheduler="latency", queue_size=7)), plan
+        ).queue_size
+        == 7
+    )
+    assert resolve_settings(RunOptions(engine=ps.LocalOptions(threads="per-task")), plan).threads == 0
 
 
 def test_one_step_with_a_thread_of_its_own_may_be_named_alone() -> None:
-    assert resolve_settings(ps.LocalOptions(dedicated="kept"), graph().plan()).dedicated == ("kept",)
+    assert resolve_settings(
+        RunOptions(engine=ps.LocalOptions(dedicated="kept")), graph().plan()
+    ).dedicated == ("kept",)
 
 
 def test_an_unbounded_queue_lets_the_source_run_to_its_end_before_the_sink_has_begun() -> None:

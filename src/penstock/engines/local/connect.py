@@ -71,10 +71,10 @@ class ChannelBuilder:
                     if port.control and producer.group.number >= replicas.group.number:
                         feedback.append((producer, replicas, ref, port))
                     else:
-                        self._connect_edge(producer, replicas, ref, port)
+                        self._link(producer, replicas, ref, port)
             self._assign_round_groups(replicas)
         for producer, replicas, ref, port in feedback:
-            self._connect_edge(producer, replicas, ref, port, feedback=True)
+            self._link(producer, replicas, ref, port, feedback=True)
         for ref in self._plan.collects:
             self._connect_collection(ref)
         if self._graph.assignments:
@@ -110,28 +110,26 @@ class ChannelBuilder:
             output = PartitionedOutput(pattern.between, channels, copy.deepcopy(pattern.final_partitioner))
             _attach(task, step.name, pattern.between, output)
 
-    def _connect_edge(
+    def _link(
         self, producer: Replicas, consumer: Replicas, ref: Ref, port: Input, *, feedback: bool = False
     ) -> None:
-        """Connects two groups, through partitioning tasks if the composition rule asks for them."""
-        partitions = len(consumer.tasks) > 1 and not is_forward(producer, consumer)
-        if partitions and self._composition != "combined":
+        """Adds the channels from the tasks of one group to those of another.
+
+        If the composition rule asks for it, there are partitioning tasks between them.
+        """
+        forward, head = is_forward(producer, consumer), consumer.group.head
+        if self._composition != "combined" and len(consumer.tasks) > 1 and not forward:
             width = len(producer.tasks) if self._composition == "dedicated" else 1
             partitioners = self._tasks.add_forwarding(ref, width)
             self._link(producer, partitioners, ref, port)
             self._assign_round_groups(partitioners)
             producer = partitioners
-        self._link(producer, consumer, ref, port, feedback=feedback)
-
-    def _link(
-        self, producer: Replicas, consumer: Replicas, ref: Ref, port: Input, *, feedback: bool = False
-    ) -> None:
-        """Adds the channels from the tasks of one group to those of another."""
-        forward, head = is_forward(producer, consumer), consumer.group.head
+            forward = is_forward(producer, consumer)
+        sequenced = self._is_sequenced(producer, consumer)
         for replica, task in enumerate(producer.tasks):
             readers: Sequence[Task] = [consumer.tasks[replica]] if forward else consumer.tasks
             channels = [self._channel(task, reader, port, feedback=feedback) for reader in readers]
-            output = self._output(ref, producer, consumer, channels)
+            output = self._output(ref, consumer, channels, sequenced=sequenced)
             _attach(task, ref.step, ref.port, output)
             if isinstance(output, RoundRobinOutput | EvenSplitOutput) and head.degree.elastic:
                 self._graph.elastic_outputs.setdefault(head.name, []).append(output)
@@ -140,13 +138,18 @@ class ChannelBuilder:
             for reader in consumer.tasks:
                 assert isinstance(reader, InputTask), "sequence numbers come through channels"
                 reader.keep_order(reader.channels[-len(producer.tasks) :], n_active)
-        if self._is_sequenced(producer, consumer):
-            self._forward_sequence(consumer, head.degree.least)
-        elif forward and n_active is not None and len(head.data_feeds) == 1:
-            self._forward_sequence(consumer, n_active)
+        if sequenced:
+            n_active = head.degree.least
+        elif not forward or len(head.data_feeds) > 1:
+            n_active = None
+        if n_active is not None:
+            self._sequenced[consumer.group.number] = n_active
+            for task in consumer.tasks:
+                assert isinstance(task, InputTask), "sequence numbers go through stages"
+                task.forwards_sequence = True
 
     def _output(
-        self, ref: Ref, producer: Replicas, consumer: Replicas, channels: Sequence[Channel]
+        self, ref: Ref, consumer: Replicas, channels: Sequence[Channel], *, sequenced: bool
     ) -> Output:
         """Returns the output of one producing task: how it distributes rows over these channels."""
         group, step = consumer.group, self._plan[ref.step]
@@ -173,7 +176,6 @@ class ChannelBuilder:
             return BucketOutput(ref.port, channels, by_key, batch_size, assignment=assignment)
         if self._in_rounds:
             return EvenSplitOutput(ref.port, channels, schema, n_active=head.degree.least)
-        sequenced = self._is_sequenced(producer, consumer)
         return RoundRobinOutput(
             ref.port, channels, batch_size, sequenced=sequenced, n_active=head.degree.least
         )
@@ -185,13 +187,6 @@ class ChannelBuilder:
             return False
         is_only_input = group.role is Role.WHOLE and len(group.head.data_feeds) == 1
         return is_only_input and not is_broadcast(group.head) and not is_keyed(group.head)
-
-    def _forward_sequence(self, replicas: Replicas, n_active: int) -> None:
-        """Lets the tasks of a group forward sequence numbers, of which `n_active` replicas get some."""
-        self._sequenced[replicas.group.number] = n_active
-        for task in replicas.tasks:
-            assert isinstance(task, InputTask), "sequence numbers go through stages"
-            task.forwards_sequence = True
 
     def _channel(self, writer: Task, reader: Task, port: Input, *, feedback: bool = False) -> Channel:
         # Why: a bound on a feedback channel could block the cycle for ever.

@@ -86,15 +86,25 @@ class Dispatcher:
     def next_task(self, worker: int, *, only: Task | None = None) -> Task | None:
         """Returns the next task to run, chosen by the scheduler, or `only` that one; None if none is ready.
 
-        The caller holds the lock.
+        The caller holds the lock. A scheduler that fails aborts the run.
         """
-        if only is None:
-            task = self._choose(worker) if self._ready else None
-            if task is None:
+        if only is not None:
+            if only.statistics.state is not READY:
+                return None
+            task = only
+        elif self._ready:
+            preferred = [task for task in self._ready if task.preferred == worker] if self.pinned else None
+            detail = None
+            try:
+                task = self._scheduler.choose(preferred or self._ready, worker, self.now())
+                if task not in self._ready:
+                    detail = f"gave {task!r:.80}, which is none of the tasks that are ready"
+            except Exception as cause:
+                detail = describe_cause(cause)
+            if detail is not None:
+                self._fail_scheduler(detail)
                 return None
             self._ready.remove(task)
-        elif only.statistics.state is READY:
-            task = only
         else:
             return None
         now = self.now()
@@ -105,16 +115,7 @@ class Dispatcher:
         )
         return task
 
-    def _choose(self, worker: int) -> Task | None:
-        """Asks the scheduler; a scheduler that fails aborts the run."""
-        preferred = [task for task in self._ready if task.preferred == worker] if self.pinned else None
-        try:
-            task = self._scheduler.choose(preferred or self._ready, worker, self.now())
-            if task in self._ready:
-                return task
-            detail = f"gave {task!r:.80}, which is none of the tasks that are ready"
-        except Exception as cause:
-            detail = describe_cause(cause)
+    def _fail_scheduler(self, detail: str) -> None:
         failure = EngineError(
             f"the scheduler {type(self._scheduler).__name__} failed",
             detail=detail,
@@ -122,7 +123,6 @@ class Dispatcher:
         )
         self._failures.append(((0, 0), failure))
         self._end()
-        return None
 
     def suspend(self, task: Task, state: str) -> None:
         """Ends a quantum: the task goes into this state, or is ready if it can go on already."""

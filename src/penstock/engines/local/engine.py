@@ -6,7 +6,6 @@ Explained are which steps share a task, where rows go, and what scales on thread
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
@@ -65,13 +64,11 @@ class LocalEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
         """Starts a run in threads of its own."""
-        import_module("penstock.engines.local.run")
         from penstock.engines.local.run import LocalRun
 
-        _refuse_master(options)
+        settings = resolve_settings(options, plan)
         if options.checkpoint is not None:
             _refuse_process_operators(plan)
-        settings = resolve_settings(options.engine, plan)
         return LocalRun(plan, settings, clock=clock, events=events, options=options)
 
     def open_harness(
@@ -80,23 +77,14 @@ class LocalEngine:
         """Begin a run fed by hand."""
         from penstock.engines.local.harness import LocalHarness
 
-        _refuse_master(options)
         if options.checkpoint is not None:
             raise NotSupported("a run fed by hand keeps no checkpoint", hint="leave checkpoint out")
-        settings = resolve_settings(options.engine, plan)
+        settings = resolve_settings(options, plan)
         return LocalHarness(plan, settings, clock=clock, events=events, options=options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """Returns one line per task group, then what scales on threads and what does not."""
         return explain(plan)
-
-
-def _refuse_master(options: RunOptions) -> None:
-    if options.master is not None:
-        raise NotSupported(
-            f'the local engine runs in this process, and was given master="{options.master}"',
-            hint='leave master out, or use engine="spark"',
-        )
 
 
 def _refuse_process_operators(plan: Plan) -> None:

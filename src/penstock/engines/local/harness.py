@@ -12,11 +12,11 @@ from penstock.connect.protocol import SourceBatch
 from penstock.engines.local.dispatch import run_task
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
 from penstock.engines.local.options import Settings
-from penstock.engines.local.run import build_runtime, report_start
+from penstock.engines.local.run import build_runtime
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
-from penstock.events import EventSink, RunEnded, StepFailed
+from penstock.events import EventSink, RunEnded, RunStarted, StepFailed
 from penstock.plan.plan import Plan, Ref
 
 
@@ -29,7 +29,7 @@ class LocalHarness:
         self._plan, self._options, self._clock, self._events = plan, options, clock, events
         self._inputs = {step.name: PushedInput() for step in plan.sources}
         self._ended = False
-        report_start(plan, clock, events)
+        events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
         try:
             self._runtime = build_runtime(
                 plan, settings, options, clock=clock, events=events, inputs=self._inputs

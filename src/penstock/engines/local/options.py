@@ -8,7 +8,8 @@ from math import inf
 from typing import Any
 
 from penstock.engines.local.schedulers import names, preset_of
-from penstock.errors import EngineError, PenstockError, nearest_first
+from penstock.engines.protocol import RunOptions
+from penstock.errors import EngineError, NotSupported, PenstockError, nearest_first
 from penstock.frozen import dataclass
 from penstock.options import Elastic, LocalOptions
 from penstock.plan.plan import Plan
@@ -66,8 +67,14 @@ class Settings:
         return self.cores if self.elastic is not None and not self.deterministic else 1
 
 
-def resolve_settings(options: object, plan: Plan) -> Settings:
-    """Returns the settings that `LocalOptions` ask for; raises EngineError where they make no sense."""
+def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
+    """Returns the settings that a run's options ask for; raises an error where they make no sense."""
+    if run.master is not None:
+        raise NotSupported(
+            f'the local engine runs in this process, and was given master="{run.master}"',
+            hint='leave master out, or use engine="spark"',
+        )
+    options = run.engine
     if options is None:
         return Settings(cores=available_cores(), threads=available_cores())
     if not isinstance(options, LocalOptions):

@@ -35,7 +35,7 @@ from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
-from penstock.events import ignore_event
+from penstock.events import RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 
@@ -101,13 +101,9 @@ class Runtime:
     def result(self, outcome: str) -> RunResult:
         """Returns the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
-        return RunResult(
-            outcome,
-            self.progress.rounds - self.progress.first,
-            self.graph.accounts(),
-            tables,
-            self.measurements(),
-        )
+        measured = None if self.breakdown is None else self.measurements()
+        n_rounds = self.progress.rounds - self.progress.first
+        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured)
 
 
 def build_runtime(
@@ -187,8 +183,8 @@ class LocalRun(BackgroundRun):
             self._runtime.begin_shutdown()
 
     def is_worker(self, thread: threading.Thread) -> bool:
-        """Returns whether a thread does the work of the run."""
-        return super().is_worker(thread) or (self._pool is not None and self._pool.owns(thread))
+        """Implements `BackgroundRun.is_worker`."""
+        return self._pool is not None and self._pool.owns(thread)
 
     def abandon(self) -> None:
         """Ends the run at once."""
@@ -213,65 +209,67 @@ class LocalRun(BackgroundRun):
 
     def execute(self) -> RunResult:
         """Runs from opening to closing; no process of the run is left afterwards."""
+        plan, options, clock = self._plan, self._options, self._clock
+        listens = self._events is not ignore_event
         outcome, checkpoint, coordinator = "failed", None, None
         try:
-            if self._events is not ignore_event:
-                report_start(self._plan, self._clock, self._events)
+            if listens:
+                self._events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
             try:
-                if self._options.checkpoint is not None:
+                if options.checkpoint is not None:
                     from penstock.engines.checkpoint.checkpoint import Checkpoint
                     from penstock.engines.checkpoint.graph import describe_graph
                     from penstock.engines.local.checkpoint import CheckpointCoordinator
 
-                    checkpoint = Checkpoint(self._options.checkpoint, describe_graph(self._plan))
-                    every_us = self._settings.save_every_us
-                    coordinator = CheckpointCoordinator(checkpoint, self._clock, every=every_us)
+                    checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
+                    coordinator = CheckpointCoordinator(checkpoint, clock, every=self._settings.save_every_us)
                 runtime = self._runtime = build_runtime(
-                    self._plan,
+                    plan,
                     self._settings,
-                    self._options,
-                    clock=self._clock,
+                    options,
+                    clock=clock,
                     events=self._events,
                     checkpoint=coordinator,
                     processes=self._processes,
                 )
-                outcome = self._run_to_end(runtime, checkpoint)
+                runtime.open_sinks(checkpoint)
+                outcome = self._run_to_end(runtime)
             except PenstockError as failure:
-                if failure.step is not None and self._events is not ignore_event:
-                    from penstock.events import StepFailed
-
-                    self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
+                if failure.step is not None and listens:
+                    self._events(StepFailed(clock.now(), failure.step, str(failure)))
                 raise
             finally:
                 if checkpoint is not None:
                     checkpoint.close()
-                if self._events is not ignore_event:
-                    from penstock.events import RunEnded
-
-                    self._events(RunEnded(self._clock.now(), outcome, self._n_completed(outcome)))
+                if listens:
+                    n_completed = 0
+                    if self._runtime is not None:
+                        progress = self._runtime.progress
+                        n_read = progress.rounds - progress.first
+                        n_completed = progress.n_reported if outcome == "failed" else n_read
+                    self._events(RunEnded(clock.now(), outcome, n_completed))
         finally:
             if self._processes is not None:
                 self._processes.close()
         return runtime.result(outcome)
 
-    def _run_to_end(self, runtime: Runtime, checkpoint: Checkpoint | None) -> str:
-        """Opens, works, saves, and closes whatever happens; returns the outcome."""
+    def _run_to_end(self, runtime: Runtime) -> str:
+        """Works, saves, and closes whatever happens; returns the outcome."""
+        progress = runtime.progress
 
         def fail(task: Task, failure: BaseException) -> None:
-            runtime.progress.fail()
+            progress.fail()
             runtime.begin_shutdown()
 
         runtime.dispatcher.on_failure = fail
         if self._stopping.is_set():
-            runtime.progress.shut_down()
+            progress.shut_down()
         if self._processes is not None:
-            self._processes.report = runtime.progress.emit
-        runtime.open_sinks(checkpoint)
+            self._processes.report = progress.emit
         try:
             self._work(runtime)
             ended = all(reader.frontier.over for reader in runtime.graph.readers.values())
             drained = ended and self._options.drain
-            progress = runtime.progress
             if progress.checkpoint is not None:
                 progress.emit(progress.checkpoint.commit_end(progress.rounds + drained, drained=drained))
         except BaseException:
@@ -280,13 +278,6 @@ class LocalRun(BackgroundRun):
             raise
         runtime.close()
         return "drained" if drained else "stopped"
-
-    def _n_completed(self, outcome: str) -> int:
-        """Returns the number of completed rounds."""
-        if self._runtime is None:
-            return 0
-        progress = self._runtime.progress
-        return progress.n_reported if outcome == "failed" else progress.rounds - progress.first
 
     def _work(self, runtime: Runtime) -> None:
         """Runs all tasks to their end, with the watchdog and the elastic controller beside them."""
@@ -337,10 +328,3 @@ def needs_own_thread(
         or (step.name in graph.readers and not graph.readers[step.name].bounded)
         for step in task.steps
     )
-
-
-def report_start(plan: Plan, clock: Clock, events: EventSink) -> None:
-    """Emits the first event of a run."""
-    from penstock.events import RunStarted
-
-    events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))

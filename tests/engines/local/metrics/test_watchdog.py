@@ -61,7 +61,7 @@ class Watched:
 def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
     """A graph on two threads; it must have ended when the block has."""
     plan = graph.plan()
-    asked = resolve_settings(ps.LocalOptions(threads=2, queue_size=2), plan)
+    asked = resolve_settings(RunOptions(engine=ps.LocalOptions(threads=2, queue_size=2)), plan)
     processes = ProcessPool(plan, workers, ps.ManualClock())
     run = build_runtime(
         plan, asked, RunOptions(), clock=ps.ManualClock(), events=ignore_event, processes=processes

@@ -60,7 +60,8 @@ class SourceTask(Task):
 
             row_source = RowSource(self)
         while True:
-            yield from self.wait_for_room()
+            if not self.has_room():
+                yield from self.wait_for_room()
             if row_source is not None:
                 goes_on = row_source.run()
             elif pushed is not None and not pushed.ready():

@@ -115,7 +115,8 @@ class Task(ABC):
             channel.abandon()
         for barrier in self.barriers:
             barrier.leave(failed=failed)
-        self.progress.end_task(self, failed=failed)
+        if self.progress.is_observed:
+            self.progress.end_task(self, failed=failed)
         for chained in self.chain:
             for output in chained.outputs:
                 output.close(broken=failed)
