@@ -11,11 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from penstock.frozen import dataclass
+
+if TYPE_CHECKING:
+    from penstock.connect.readers.files import Journal
 
 
 class Delivery(StrEnum):
@@ -85,6 +88,30 @@ class Reader(Protocol):
 
     def describe(self) -> str:
         """Returns one line for explain(): `parquet events/ (3 files)`."""
+
+
+@runtime_checkable
+class RowReader(Protocol):
+    """A reader that can give single rows as plain Python values, so that they never become columns."""
+
+    @property
+    def gives_rows(self) -> bool:
+        """True if every batch is one row, and a good row comes as a dict."""
+
+    def rows_or_batches(self) -> Iterator[Any]:
+        """Reads as `batches` does; a batch of one good row may come as a dict of plain values."""
+
+
+@runtime_checkable
+class ResumableReader(Protocol):
+    """A reader that can begin where an earlier run has come to, by a journal of the files that it read."""
+
+    @property
+    def batches_are_files(self) -> bool:
+        """True if files make the batches, so that a journal can tell what has been read."""
+
+    def resume(self, journal: Journal, position: tuple[int, int]) -> Reader:
+        """Returns a reader that begins after the (batches, rows) of the position."""
 
 
 class Output(Protocol):

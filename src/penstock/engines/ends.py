@@ -7,7 +7,7 @@ the run, and travels with the step, so workers need not see its file and all rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,9 @@ from penstock.connect.protocol import (
     DurableOutput,
     Output,
     PlainOutput,
+    ResumableReader,
     RowOutput,
+    RowReader,
     SourceBatch,
     WaitingOutput,
 )
@@ -66,7 +68,7 @@ class SourceReader:
         assert isinstance(step.op, Source), "only sources read"
         self.step, self._reader = step, step.op.reader
         self.bounded = self._reader.bounded
-        self.gives_rows: bool = getattr(self._reader, "gives_rows", False)
+        self.gives_rows = isinstance(self._reader, RowReader) and self._reader.gives_rows
         self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
         site = StageContext(step.name, step.where, accounts, clock, reasons=self.reasons)
@@ -115,10 +117,10 @@ class SourceReader:
 
     def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
         """Let a reader of files skip to the position, by the journal of earlier runs."""
-        reader: Any = self._reader
-        entries = (
-            journal(self.step.name, position[0]) if getattr(reader, "batches_are_files", False) else None
-        )
+        reader = self._reader
+        if not isinstance(reader, ResumableReader) or not reader.batches_are_files:
+            return
+        entries = journal(self.step.name, position[0])
         if entries is not None:
             self._reader = reader.resume(entries, position)
             self.n_batches, self.n_rows = position
@@ -138,9 +140,12 @@ class SourceReader:
         The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
         """
         if self._batches is None:
-            rows: Callable[[], Iterable[Any]] | None = getattr(self._reader, "rows_or_batches", None)
-            self._batches = iter(self._reader.batches() if rows is None else rows())
+            self._batches = self._read()
         return self._batches
+
+    def _read(self) -> Iterator[Any]:
+        reader = self._reader
+        return iter(reader.rows_or_batches() if isinstance(reader, RowReader) else reader.batches())
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""
