@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.errors import GraphError, NotSupported, nearest_first
+from penstock.errors import NotSupported
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.op import Stream
 from penstock.options import Cuda
@@ -219,17 +219,6 @@ def _is_attribute(name: str) -> bool:
 
 def _is_number(type_: pa.DataType) -> bool:
     return bool(kind.is_integer(type_) or kind.is_floating(type_))
-
-
-def check_device(device: str | Cuda) -> None:
-    """Raise a GraphError unless it is a device or the name of one."""
-    if not isinstance(device, Cuda) and device not in DEVICES:
-        names = nearest_first(str(device), DEVICES)
-        raise GraphError(
-            f"device={device!r} is unknown",
-            detail=f"the devices are {', '.join(names)}",
-            hint=f'say device="{names[0]}"',
-        )
 
 
 def on_cuda(op: Windows) -> bool:

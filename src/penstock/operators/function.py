@@ -26,7 +26,6 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.connect.conversion import fields_of, plain_value
 from penstock.errors import (
     FunctionError,
-    GraphError,
     RowFailure,
     SchemaError,
     Where,
@@ -246,29 +245,6 @@ def check_compile(compile: object, function: Function | Expr, state: object, ver
             detail="expressions and batch functions run on whole columns already",
             hint="leave compile= out",
         )
-
-
-def has_state(state: object, up: Stream, function: Function | Expr, verb: str) -> bool:
-    """Return whether a step keeps state; raise when it cannot have it, or its function cannot be called."""
-    if state is None:
-        if isinstance(function, RowFunction):
-            require_call(function.call, "row")
-        return False
-    if not callable(state):
-        raise FunctionError(
-            f"state={state!r} is not a function that makes the state of a new key",
-            hint="write state=list or state=lambda: 0",
-        )
-    if not isinstance(function, RowFunction):
-        raise FunctionError(
-            f"only a row function can keep state, and {verb} has {function}", hint="use fn(row, state)"
-        )
-    if not up.key:
-        raise GraphError(
-            f"{verb} with state= needs a key", hint='say whose state it is: .key_by("user") before it'
-        )
-    require_call(function.call, "row", "state")
-    return True
 
 
 def late_port(up: Stream) -> dict[str, Stream]:

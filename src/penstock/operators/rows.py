@@ -26,7 +26,6 @@ from penstock.operators.function import (
     as_expressions,
     as_function,
     check_compile,
-    has_state,
     keep_key,
     late_port,
     require_bool,
@@ -52,9 +51,28 @@ class FunctionOp(Op):
 
     def side_ports(self, up: Stream) -> dict[str, Stream]:
         """Return the ports beside `out`; raise when the function cannot be called, or cannot keep state."""
-        state = getattr(self, "state", None)
-        late = late_port(up) if has_state(state, up, self.how, self.verb) else {}
-        return {**late, **self.errors_port(up)}
+        state, function = getattr(self, "state", None), self.how
+        if state is None:
+            if isinstance(function, RowFunction):
+                require_call(function.call, "row")
+            return self.errors_port(up)
+        if not callable(state):
+            raise FunctionError(
+                f"state={state!r} is not a function that makes the state of a new key",
+                hint="write state=list or state=lambda: 0",
+            )
+        if not isinstance(function, RowFunction):
+            raise FunctionError(
+                f"only a row function can keep state, and {self.verb} has {function}",
+                hint="use fn(row, state)",
+            )
+        if not up.key:
+            raise GraphError(
+                f"{self.verb} with state= needs a key",
+                hint='say whose state it is: .key_by("user") before it',
+            )
+        require_call(function.call, "row", "state")
+        return {**late_port(up), **self.errors_port(up)}
 
     def describe(self) -> str:
         """Return the verb and the function."""
@@ -158,18 +176,18 @@ class FlatMap(FunctionOp):
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, or the list column with its elements."""
         up = inputs[IN]
-        return {OUT: self._output(up), **self.side_ports(up)}
-
-    def _output(self, up: Stream) -> Stream:
+        beside = self.side_ports(up)
         if not isinstance(self.how, Expressions):
-            return up.with_schema(require_schema(self.how, "flat_map")).without_key()
+            out = up.with_schema(require_schema(self.how, "flat_map")).without_key()
+            return {OUT: out, **beside}
         ((name, type_),) = self.how.types(up.schema)
         if not pa.types.is_list(type_):
             raise SchemaError(
                 f"flat_map needs a list, and {self.how.columns[0][1]} is {type_}",
                 hint='make a list, e.g. col("line").str.split(" "), or use with_columns',
             )
-        return keep_key(up, (name,), with_columns(up.schema, [(name, type_.value_type)]))
+        out = keep_key(up, (name,), with_columns(up.schema, [(name, type_.value_type)]))
+        return {OUT: out, **beside}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,13 +21,17 @@ class TableJoin(Op):
     """Add the columns of the table row with the same key.
 
     A stream row without a table row is dropped and counted as unmatched (how="inner"), or passed on
-    with nulls (how="left"). Null keys match nothing. `columns` are those to look up by.
+    with nulls (how="left"). Null keys match nothing.
+
+    columns     those to look up by
+    new_fields  the table's other columns
     """
 
     table: Reader
     on: str | Sequence[str]
     how: str = "inner"
     columns: tuple[str, ...] = field(init=False, repr=False)
+    new_fields: tuple[pa.Field, ...] = field(init=False, repr=False)
 
     kind: ClassVar[str] = "SJ"
     verb: ClassVar[str] = "join_table"
@@ -48,6 +52,8 @@ class TableJoin(Op):
                     f'column "{name}" of type {self.table.schema.field(name).type} cannot be looked up by',
                     hint="use a plain column, e.g. a field of it computed with .with_columns(...)",
                 )
+        new = tuple(column.with_nullable(True) for column in self.table.schema if column.name not in columns)
+        object.__setattr__(self, "new_fields", new)
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the stream's columns, then the table's other columns; still keyed."""
@@ -62,7 +68,7 @@ class TableJoin(Op):
                     f'column "{name}" is {in_stream} in the stream and {in_table} in the table',
                     hint="cast one of them",
                 )
-        clash = [field.name for field in self.new_fields if field.name in up.schema.names]
+        clash = [column.name for column in self.new_fields if column.name in up.schema.names]
         if clash:
             raise SchemaError(
                 f'the stream and the table both have a column "{clash[0]}"',
@@ -72,13 +78,6 @@ class TableJoin(Op):
             OUT: up.with_schema(pa.schema(list(up.schema) + list(self.new_fields))),
             **self.errors_port(up),
         }
-
-    @property
-    def new_fields(self) -> tuple[pa.Field, ...]:
-        """Return the table's columns that are not looked up by."""
-        return tuple(
-            field.with_nullable(True) for field in self.table.schema if field.name not in self.columns
-        )
 
     def load(self) -> pa.Table:
         """Read the table; raise a SchemaError for two rows with one key."""

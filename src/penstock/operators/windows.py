@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.caller import name_of
-from penstock.errors import GraphError, SchemaError, TimeError
+from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.choices import AUTO, check_device, device_refusal
+from penstock.operators.choices import AUTO, DEVICES, device_refusal
 from penstock.operators.function import RowFunction, require_call, require_schema, row_function
 from penstock.operators.op import IN, LATE, OUT, Op, Routing, Stream, columns, join_columns
 from penstock.options import Cuda
@@ -113,7 +113,13 @@ class Windows(Op):
         for name, aggregate in (self.aggregates or {}).items():
             if not isinstance(aggregate, Aggregate):
                 raise _no_aggregate(name, aggregate)
-        check_device(self.device)
+        if not isinstance(self.device, Cuda) and self.device not in DEVICES:
+            names = nearest_first(str(self.device), DEVICES)
+            raise GraphError(
+                f"device={self.device!r} is unknown",
+                detail=f"the devices are {', '.join(names)}",
+                hint=f'say device="{names[0]}"',
+            )
         function = None
         if self.apply is not None:
             function = row_function(self.apply, schema=self.schema, many=True)
@@ -151,9 +157,8 @@ class Windows(Op):
             raise TimeError(
                 "partial=True is for count windows", hint="time and session windows leave as they are"
             )
-        not_there = device_refusal(self, up)
-        if not_there is not None:
-            raise not_there
+        if refusal := device_refusal(self, up):
+            raise refusal
         if self.function is not None:
             results = require_schema(self.function, "apply")
         else:

@@ -100,11 +100,6 @@ class TimeType:
         """Return the microseconds between two neighbouring values (1 for nanoseconds, which are floored)."""
         return _STEPS[self.unit]
 
-    @property
-    def counts_units(self) -> bool:
-        """Return whether a bare int is a duration here: only for int64 columns."""
-        return bool(pa.types.is_int64(self.type))
-
     def micros(self, value: int) -> int:
         """Return a value of the column in microseconds; nanoseconds are floored."""
         return value // 1_000 if self.unit == "ns" else value * self.step
@@ -132,10 +127,10 @@ class TimeType:
                     hint=f'write {us * 1_000}, or a duration such as "10 s"',
                 )
             return us
-        return micros(duration, unit=self.step if self.counts_units else None, subject=subject)
+        return micros(duration, unit=self.step if pa.types.is_int64(self.type) else None, subject=subject)
 
     def __str__(self) -> str:
-        return f"{self.type} in {self.unit}" if self.counts_units else str(self.type)
+        return f"{self.type} in {self.unit}" if pa.types.is_int64(self.type) else str(self.type)
 
 
 def time_type(type_: pa.DataType, unit: str | None, column: str) -> TimeType:

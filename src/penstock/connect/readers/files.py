@@ -100,7 +100,7 @@ class FileReader:
 
     schema_file  the file that gave the schema; None when it was declared
     batch        rows per batch; None where files make the batches, `files` of them each
-    follow       whether a folder is watched for files that appear
+    bounded      false if a folder is watched for files that appear
     journal      which files the batches are made of
     position     the number of batches that earlier runs have read, and of the rows in them
     """
@@ -111,16 +111,11 @@ class FileReader:
     schema_file: Path | None
     batch: int | None
     files: int
-    follow: bool
+    bounded: bool
     journal: Journal | None = None
     position: tuple[int, int] = (0, 0)
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
-
-    @property
-    def bounded(self) -> bool:
-        """True unless a folder is watched."""
-        return not self.follow
 
     @property
     def keeps_raw(self) -> bool:
@@ -143,7 +138,7 @@ class FileReader:
             return
         start = self.position[1]
         for files in self.plan_batches():
-            batch = to_source_batch(list(self._read(files, start)), self.schema)
+            batch = self.read_batch(files, start)
             start += batch.num_rows + len(batch.bad)
             yield batch
 
@@ -154,16 +149,16 @@ class FileReader:
         while True:
             before = planner.number
             yield from planner.plan_new(list_files(self.paths))
-            if not self.follow:
+            if self.bounded:
                 return
             if planner.number == before:
                 planner.plan_empty(EMPTY_BATCHES_PER_ENTRY)
                 time.sleep(POLL_S)
                 yield []
 
-    def read_file(self, file: Path, start: int) -> Iterator[RowRange]:
-        """Yields the rows of a file, numbered from `start`."""
-        return self.format.read(file, self.schema, self.schema_file is None, start)
+    def read_batch(self, files: Sequence[Path], start: int) -> SourceBatch:
+        """Reads files as one batch, numbered through from `start`."""
+        return to_source_batch(list(self._read(files, start)), self.schema)
 
     def check(self, file: Path) -> None:
         """Raises ConnectorError unless the file can be read with the schema."""
@@ -177,8 +172,10 @@ class FileReader:
 
     def describe(self) -> str:
         """Returns such as `parquet events/ (3 files)`."""
-        n_files = 0 if self.follow else len(list_files(self.paths))
-        files = "watched" if self.follow else f"{n_files} file{'s' * (n_files != 1)}"
+        files = "watched"
+        if self.bounded:
+            n_files = len(list_files(self.paths))
+            files = f"{n_files} file{'s' * (n_files != 1)}"
         return f"{self.format.name} {format_paths(self.paths)} ({files})"
 
     def reads_from(self, folder: Path) -> bool:
@@ -194,7 +191,7 @@ class FileReader:
     def _read(self, files: Sequence[Path], start: int) -> Iterator[RowRange]:
         for file in files:
             self.check(file)
-            for rows in self.read_file(file, start):
+            for rows in self.format.read(file, self.schema, self.schema_file is None, start):
                 yield rows
                 start = rows.end
 
@@ -234,7 +231,7 @@ def build_file_reader(
             hint='say the types: schema={"price": "float64", …}',
         )
     n_rows, n_files = check_size("batch", batch), check_size("files", files) or 1
-    reader = FileReader(file_format, paths, columns, schema_file, n_rows, n_files, follow)
+    reader = FileReader(file_format, paths, columns, schema_file, n_rows, n_files, not follow)
     for file in existing:
         reader.check(file)
     return reader
@@ -328,7 +325,13 @@ def list_files(paths: Paths) -> list[Path]:
     if not all_paths:
         raise ConnectorError("the list of paths is empty", hint='name at least one: ["events/"]')
     unique = {file.resolve(): file for path in all_paths for file in _files(fspath(path))}
-    return sorted(unique.values(), key=_read_order)
+    try:
+        return sorted(unique.values(), key=lambda file: (file.stat().st_mtime_ns, str(file)))
+    except OSError as problem:
+        raise ConnectorError(
+            f'"{problem.filename}" vanished while it was listed',
+            hint="let writers rename finished files into the folder",
+        ) from problem
 
 
 def format_paths(paths: Paths) -> str:
@@ -376,15 +379,6 @@ def _files_of_folder(folder: Path) -> list[Path]:
 
 def _is_hidden(path: Path) -> bool:
     return path.name.startswith((".", "_"))
-
-
-def _read_order(file: Path) -> tuple[int, str]:
-    try:
-        return file.stat().st_mtime_ns, str(file)
-    except OSError as problem:
-        raise ConnectorError(
-            f'"{file}" vanished while it was listed', hint="let writers rename finished files into the folder"
-        ) from problem
 
 
 def _list_neighbours(path: Path) -> str:

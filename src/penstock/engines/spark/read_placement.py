@@ -90,7 +90,11 @@ def _why_not_remote(reader: Reader) -> str | None:
             field.name for field in reader.schema if kind.is_timestamp(field.type) and not field.type.tz
         ]
         return f"column {zoneless[0]} is a TIMESTAMP_NTZ" if zoneless else None
-    if not isinstance(reader, FileReader) or reader.follow or not isinstance(reader.format, ParquetFormat):
+    if (
+        not isinstance(reader, FileReader)
+        or not reader.bounded
+        or not isinstance(reader.format, ParquetFormat)
+    ):
         return "only parquet files and DataFrames are read by workers or Spark"
     return None if reader.batch is None else "batch= cuts inside of files"
 

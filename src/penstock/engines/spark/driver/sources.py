@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.batching import to_source_batch
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.files import FileReader, read_error
 from penstock.connect.readers.spark import SparkStreamReader
@@ -144,9 +143,7 @@ class ParquetSourceReader(RemoteSourceReader):
         return self._reader
 
     def _read_batch(self, batch: RemoteBatch) -> SourceBatch:
-        return self._read_files(
-            [Path(file.path) for file in batch.files], [file.start for file in batch.files]
-        )
+        return self._files.read_batch([Path(file.path) for file in batch.files], batch.files[0].start)
 
     def _read(self) -> Iterator[SourceBatch | RemoteBatch]:
         start = self._files.position[1]
@@ -157,15 +154,7 @@ class ParquetSourceReader(RemoteSourceReader):
                 footers.append(_read_footer(file))
             starts = [start + sum(footer.num_rows for footer in footers[:i]) for i in range(len(footers))]
             start = starts[-1] + footers[-1].num_rows
-            yield self._remote_files(group, footers, starts) or self._read_files(group, starts)
-
-    def _read_files(self, files: Sequence[Path], starts: Sequence[int]) -> SourceBatch:
-        ranges = [
-            rows
-            for file, start in zip(files, starts, strict=True)
-            for rows in self._files.read_file(file, start)
-        ]
-        return to_source_batch(ranges, self._files.schema)
+            yield self._remote_files(group, footers, starts) or self._files.read_batch(group, starts[0])
 
     def _remote_files(
         self, paths: Sequence[Path], footers: Sequence[Any], starts: Sequence[int]
