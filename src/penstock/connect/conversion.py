@@ -35,6 +35,15 @@ _EXACT_TYPES: dict[pa.DataType, frozenset[type]] = {
     pa.float64(): frozenset({float, int, type(None)}),
     **{integer: frozenset({int, type(None)}) for integer in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
 }
+_SIMPLE: dict[type, pa.DataType] = {
+    bool: pa.bool_(),
+    int: pa.int64(),
+    float: pa.float64(),
+    str: pa.string(),
+    bytes: pa.binary(),
+    date: pa.date32(),
+}
+_DECLARE = 'say the types: schema={"price": "float64", …}'
 
 
 def fields_of(row: object) -> Mapping[str, object] | None:
@@ -184,17 +193,6 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-_SIMPLE: dict[type, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    date: pa.date32(),
-}
-_DECLARE = 'say the types: schema={"price": "float64", …}'
-
-
 def infer_schema(rows: Sequence[object]) -> pa.Schema:
     """Returns the schema of the rows: from the annotations of their one class, else from every value."""
     if not rows:
@@ -204,7 +202,13 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
         return parse_schema(classes.pop())
     columns: dict[str, list[tuple[int, object]]] = {}
     for position, row in enumerate(rows):
-        for name, value in _fields(row, position).items():
+        fields = fields_of(row)
+        if fields is None:
+            raise SchemaError(
+                f"row {position} is {type(row).__name__} {row!r:.80}, not a row",
+                hint='give dicts, dataclass instances or NamedTuples: {"price": 1.5}',
+            )
+        for name, value in fields.items():
             columns.setdefault(name, []).append((position, value))
     types: dict[str, pa.DataType] = {}
     for name, values in columns.items():
@@ -216,16 +220,6 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
                 hint="give lists and dicts of a few levels",
             ) from None
     return parse_schema(types)
-
-
-def _fields(row: object, position: int) -> Mapping[str, object]:
-    fields = fields_of(row)
-    if fields is None:
-        raise SchemaError(
-            f"row {position} is {type(row).__name__} {row!r:.80}, not a row",
-            hint='give dicts, dataclass instances or NamedTuples: {"price": 1.5}',
-        )
-    return fields
 
 
 def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
@@ -270,9 +264,12 @@ def _type_of_kind(name: str, kind: str, present: list[tuple[int, object]]) -> pa
     if kind == "aware datetime":
         return pa.timestamp("us", "UTC")
     if kind == "decimal":
-        return _decimal_type([value for _, value in present if isinstance(value, Decimal)])
+        decimals = [value for _, value in present if isinstance(value, Decimal)]
+        scale = max(0, *(-int(value.as_tuple().exponent) for value in decimals))
+        whole = max(1, *(value.adjusted() + 1 for value in decimals))
+        return pa.decimal128(min(38, whole + scale), scale)
     if kind == "list":
-        items = [(at, item) for at, value in present for item in _items(value)]
+        items = [(at, item) for at, value in present if isinstance(value, Iterable) for item in value]
         return pa.list_(_type_of(f"{name}[]", items))
     if kind == "struct":
         inner: dict[str, list[tuple[int, object]]] = {}
@@ -281,16 +278,6 @@ def _type_of_kind(name: str, kind: str, present: list[tuple[int, object]]) -> pa
                 inner.setdefault(key, []).append((at, item))
         return pa.struct([(key, _type_of(f"{name}.{key}", values)) for key, values in inner.items()])
     return next(arrow for known, arrow in _SIMPLE.items() if known.__name__ == kind)
-
-
-def _items(value: object) -> Iterable[object]:
-    return value if isinstance(value, list | tuple | np.ndarray) else ()
-
-
-def _decimal_type(values: Sequence[Decimal]) -> pa.DataType:
-    scale = max(0, *(-int(value.as_tuple().exponent) for value in values))
-    whole = max(1, *(value.adjusted() + 1 for value in values))
-    return pa.decimal128(min(38, whole + scale), scale)
 
 
 def _show(value: object) -> str:

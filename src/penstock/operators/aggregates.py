@@ -363,17 +363,15 @@ class Fold(Aggregate):
                 raise TypeError(f"gave {partial!r:.80}, and zero is a number")
         elif isinstance(zero, tuple) and zero and all(isinstance(part, float) for part in zero):
             if not isinstance(partial, tuple | list) or len(partial) != len(zero):
-                raise TypeError(f"gave {partial!r:.80}, and zero has {_count_numbers(len(zero))}")
+                raise TypeError(
+                    f"gave {partial!r:.80}, and zero has {len(zero)} number{'s' * (len(zero) > 1)}"
+                )
             if not all(isinstance(part, Real) for part in partial):
                 raise TypeError(f"gave {partial!r:.80}, which are not all numbers")
         return partial
 
     def __str__(self) -> str:
         return f"fold({name_of(self.combine)})"
-
-
-def _count_numbers(n: int) -> str:
-    return "1 number" if n == 1 else f"{n} numbers"
 
 
 def fold(

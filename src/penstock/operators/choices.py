@@ -171,12 +171,13 @@ def why_python(fold: Fold, up: Stream) -> str | None:
         return "its zero is not of floats; with 0.0 in it, it could be compiled"
     if not fold.columns:
         return "it does not say which columns it reads; with columns=... it could be compiled"
-    wrong = [name for name in fold.columns if not _is_number(up.schema.field(name).type)]
-    if wrong:
-        return f"column {wrong[0]} is not of numbers"
-    unreachable = [name for name in fold.columns if not _is_attribute(name)]
-    if unreachable:
-        return f"column {unreachable[0]} cannot be read as row.{unreachable[0]}"
+    for name in fold.columns:
+        type_ = up.schema.field(name).type
+        if not kind.is_integer(type_) and not kind.is_floating(type_):
+            return f"column {name} is not of numbers"
+    for name in fold.columns:
+        if not name.isidentifier() or iskeyword(name) or name.startswith("_"):
+            return f"column {name} cannot be read as row.{name}"
     if not all(is_pure(call) for call in (fold.lift, fold.combine)):
         return "lift or combine has a state of its own"
     if fold.lower is None and (isinstance(fold.zero, tuple) or not kind.is_float64(fold.type(up))):
@@ -211,14 +212,6 @@ def _is_constant(value: object) -> bool:
     if type(value) is tuple:
         return all(_is_constant(item) for item in value)
     return value is None or type(value) in (bool, int, float, str) or isinstance(value, ModuleType)
-
-
-def _is_attribute(name: str) -> bool:
-    return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
-
-
-def _is_number(type_: pa.DataType) -> bool:
-    return bool(kind.is_integer(type_) or kind.is_floating(type_))
 
 
 def on_cuda(op: Windows) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import fields
 
 from penstock.errors import GraphError
 from penstock.frozen import dataclass
-from penstock.operators.aggregates import Aggregate, Fold
+from penstock.operators.aggregates import Fold
 from penstock.operators.choices import why_rows
 from penstock.operators.op import Stream
 from penstock.operators.windows import PATTERNS, Windows
@@ -49,7 +49,8 @@ def choose_pattern(
     few = "there is no key" if not up.key else f"there are {n_keys} keys for {degree} replicas"
     patterns = possible_patterns(op, up, totally_ordered=totally_ordered)
     if PANED in patterns:
-        longest = most_slices(op, up)
+        windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
+        longest = max(slicing.longest for slicing in Slicing.groups(windows))
         if longest == 1:
             return Choice(MAP_REDUCE, f"{few}, and windows do not overlap: the rows of each are shared out")
         return Choice(
@@ -58,12 +59,6 @@ def choose_pattern(
     if PARALLEL in patterns:
         return Choice(PARALLEL, f"{few}, and results are made from the rows of whole windows")
     return Choice(KEYED, f"{few}, but sessions and count windows can only be spread by key")
-
-
-def most_slices(op: Windows, up: Stream) -> int:
-    """Return the greatest number of slices in one of the step's time windows; 0 if it has none."""
-    windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
-    return max((slicing.longest for slicing in Slicing.groups(windows)), default=0)
 
 
 def why_not_pattern(
@@ -81,7 +76,11 @@ def why_not_pattern(
     if op.function is not None:
         return str(op.function), "it sees all rows of a window at once, which here are never together"
     for name, aggregate in (op.aggregates or {}).items():
-        reason = _why_whole(aggregate, up, totally_ordered=totally_ordered)
+        reason = why_rows(aggregate, up, totally_ordered=totally_ordered)
+        if isinstance(aggregate, Fold) and not aggregate.commutative:
+            reason = "commutative=False asks for rows in order, and partials are merged in any order"
+        elif reason is not None and not isinstance(aggregate, Fold):
+            reason = "it is computed from the rows of a window, and partials hold numbers only"
         if reason is not None:
             return f"{name}={aggregate}", reason
     return None
@@ -112,13 +111,3 @@ def as_pattern(pattern: str, op: Windows, *, because: str | None = None) -> Wind
         return op
     options = {field.name: getattr(op, field.name) for field in fields(op) if field.init}
     return PATTERNS[pattern](**options | {"because": because})
-
-
-def _why_whole(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str | None:
-    """Return why an aggregate needs the rows of whole windows, or None if partials will do."""
-    why = why_rows(aggregate, up, totally_ordered=totally_ordered)
-    if isinstance(aggregate, Fold) and not aggregate.commutative:
-        return "commutative=False asks for rows in order, and partials are merged in any order"
-    if why is None or isinstance(aggregate, Fold):
-        return why
-    return "it is computed from the rows of a window, and partials hold numbers only"

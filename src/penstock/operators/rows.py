@@ -357,8 +357,10 @@ class Accumulate(Op):
     def __post_init__(self) -> None:
         Op.__post_init__(self)
         function = row_function(self.function, schema=self.schema)
-        if function.schema is None:
-            function = replace(function, schema=_schema_of(self.init))
+        first = self.init
+        is_row = is_dataclass(type(first)) or (isinstance(first, tuple) and hasattr(first, "_fields"))
+        if function.schema is None and is_row:
+            function = replace(function, schema=parse_schema(type(first)))
         object.__setattr__(self, "how", function)
         self.new_state()  # a first state that cannot be copied is refused before a run
 
@@ -406,10 +408,3 @@ class Accumulate(Op):
     def describe(self) -> str:
         """Return the function."""
         return f"accumulate {self.how}"
-
-
-def _schema_of(init: object) -> pa.Schema | None:
-    kind = type(init)
-    if is_dataclass(kind) or (isinstance(init, tuple) and hasattr(init, "_fields")):
-        return parse_schema(kind)
-    return None

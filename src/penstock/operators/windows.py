@@ -205,15 +205,10 @@ def takes_window(fn: Callable[..., Any]) -> bool:
         parameters = list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # some builtins have no signature
         return False
-    positional = [
-        parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(positional) < 2:
         return False
-    second = positional[1]
-    return second.default is inspect.Parameter.empty or second.name == "window"
+    return positional[1].default is inspect.Parameter.empty or positional[1].name == "window"
 
 
 def _no_aggregate(name: str, value: object) -> GraphError:

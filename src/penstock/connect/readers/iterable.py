@@ -43,6 +43,7 @@ class IterableReader:
 
     delivery = Delivery.AT_MOST_ONCE
     keeps_raw = True
+    kind = "iterable"
 
     def __init__(self, source: Source, schema: pa.Schema, batch: int, bounded: bool) -> None:
         self._source, self.schema, self._batch, self.bounded = source, schema, batch, bounded
@@ -75,7 +76,7 @@ class IterableReader:
 
     def describe(self) -> str:
         """Returns such as `iterable read_sensor`."""
-        return f"iterable {self._source_name()}"
+        return f"{self.kind} {self._source_name()}"
 
     def _iterate(self) -> Iterator[object]:
         """Yields the rows of a new run; an error of the user's code names it, and the rows before it."""
@@ -152,6 +153,8 @@ class Watermark:
 class GeneratorReader(IterableReader):
     """The batches that a generator function yields."""
 
+    kind = "generator"
+
     def rows_or_batches(self) -> Iterator[Any]:
         """Calls the function and cuts what it yields; a batch of one good row is a dict of plain values."""
         start = 0
@@ -186,18 +189,11 @@ class GeneratorReader(IterableReader):
         if pending:
             yield pending, None
 
-    def describe(self) -> str:
-        """Returns such as `generator sensor`."""
-        return f"generator {self._source_name()}"
-
     def _cut(self, rows: object, start: int) -> SourceBatch:
-        if isinstance(rows, pa.RecordBatch):
-            return to_source_batch([RowRange.of_good(self._cast(rows), start)], self.schema)
-        return self._build_batch(list(rows) if isinstance(rows, Iterable) else [], start)
-
-    def _cast(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        if not isinstance(rows, pa.RecordBatch):
+            return self._build_batch(list(rows) if isinstance(rows, Iterable) else [], start)
         try:
-            return cast_batch(rows, self.schema)
+            return to_source_batch([RowRange.of_good(cast_batch(rows, self.schema), start)], self.schema)
         except SchemaError as problem:
             raise ConnectorError(
                 f"{self.describe()} yielded a RecordBatch that does not fit: {problem.fact}",

@@ -7,6 +7,7 @@ null; an index is read only if it has a name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain, pairwise
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -23,11 +24,15 @@ from penstock.frozen import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TableReader:
-    """Rows held in memory; `batch` rows at a time, or all at once. A restarted program holds the same."""
+    """Rows held in memory, cut into batches. A restarted program holds the same.
+
+    starts       where the batches begin; two at the same row make an empty batch
+    description  such as `table (300 rows)`
+    """
 
     rows: pa.RecordBatch
-    batch: int | None
-    origin: str
+    starts: Sequence[int]
+    description: str
 
     bounded: ClassVar[bool] = True
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
@@ -40,16 +45,14 @@ class TableReader:
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yields the table from its first row."""
-        if self.batch is None:
-            yield to_source_batch([RowRange.of_good(self.rows, 0)], self.schema)
-            return
-        for start in range(0, self.rows.num_rows, self.batch):
-            yield to_source_batch([RowRange.of_good(self.rows.slice(start, self.batch), start)], self.schema)
+        for start, end in pairwise(chain(self.starts, (self.rows.num_rows,))):
+            yield to_source_batch([RowRange.of_good(self.rows.slice(start, end - start), start)], self.schema)
 
     @property
     def gives_rows(self) -> bool:
         """True if `rows_or_batches` yields single plain rows."""
-        return self.batch == 1 and all(has_exact_check(field.type) for field in self.schema)
+        single = isinstance(self.starts, range) and self.starts.step == 1
+        return single and all(has_exact_check(field.type) for field in self.schema)
 
     def rows_or_batches(self) -> Iterator[Any]:
         """Yields the same batches; where a batch is one row of simple types, a dict of plain values."""
@@ -63,32 +66,8 @@ class TableReader:
                 yield dict(zip(names, values, strict=True))
 
     def describe(self) -> str:
-        """Returns such as `table (300 rows)`."""
-        return f"{self.origin} ({self.rows.num_rows} rows)"
-
-
-@dataclass(frozen=True, slots=True)
-class BatchesReader:
-    """Batches cut by hand. A restarted program holds the same."""
-
-    schema: pa.Schema
-    record_batches: tuple[pa.RecordBatch, ...]
-
-    bounded: ClassVar[bool] = True
-    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
-    keeps_raw: ClassVar[bool] = False
-
-    def batches(self) -> Iterator[SourceBatch]:
-        """Yields one batch per list, empty ones too."""
-        start = 0
-        for rows in self.record_batches:
-            yield to_source_batch([RowRange.of_good(rows, start)], self.schema)
-            start += rows.num_rows
-
-    def describe(self) -> str:
-        """Returns such as `batches (2 batches, 5 rows)`."""
-        n_rows = sum(rows.num_rows for rows in self.record_batches)
-        return f"batches ({len(self.record_batches)} batches, {n_rows} rows)"
+        """Returns one line for explain()."""
+        return self.description
 
 
 def table(data: Any, *, schema: object = None, batch: int | None = None) -> TableReader:
@@ -99,7 +78,7 @@ def table(data: Any, *, schema: object = None, batch: int | None = None) -> Tabl
     columns = _to_arrow(data)
     wanted = canonical_schema(columns.schema) if schema is None else parse_schema(schema)
     rows = concat_batches([cast_batch(chunk, wanted) for chunk in columns.to_batches()], wanted)
-    return TableReader(rows, check_size("batch", batch), "table")
+    return _build_reader(rows, batch, "table")
 
 
 def rows(rows: Sequence[object], *, schema: object = None, batch: int | None = None) -> TableReader:
@@ -109,16 +88,24 @@ def rows(rows: Sequence[object], *, schema: object = None, batch: int | None = N
     """
     row_list = _require_list(rows, "rows")
     columns = infer_schema(row_list) if schema is None else parse_schema(schema)
-    return TableReader(_convert_all(row_list, columns, "row {}"), check_size("batch", batch), "rows")
+    return _build_reader(_convert_all(row_list, columns, "row {}"), batch, "rows")
 
 
-def batches(batches: Sequence[Sequence[object]], *, schema: object = None) -> BatchesReader:
+def batches(batches: Sequence[Sequence[object]], *, schema: object = None) -> TableReader:
     """Read rows with the cuts made by hand: each inner list is one batch, and may be empty."""
     lists = [_require_list(rows, f"batch {n}") for n, rows in enumerate(_require_list(batches, "batches"))]
     all_rows = [row for row_list in lists for row in row_list]
     columns = infer_schema(all_rows) if schema is None else parse_schema(schema)
     converted = [_convert_all(rows, columns, f"row {{}} of batch {n}") for n, rows in enumerate(lists)]
-    return BatchesReader(columns, tuple(converted))
+    ends = list(accumulate(rows.num_rows for rows in converted))
+    description = f"batches ({len(lists)} batches, {len(all_rows)} rows)"
+    return TableReader(concat_batches(converted, columns), [0, *ends][: len(ends)], description)
+
+
+def _build_reader(rows: pa.RecordBatch, batch: int | None, origin: str) -> TableReader:
+    size, n_rows = check_size("batch", batch), rows.num_rows
+    starts = (0,) if size is None else range(0, n_rows, size)
+    return TableReader(rows, starts, f"{origin} ({n_rows} rows)")
 
 
 def _to_arrow(data: Any) -> pa.Table:

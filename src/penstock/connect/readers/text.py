@@ -13,7 +13,6 @@ ends the whole process on a line that is just `null`.
 
 from __future__ import annotations
 
-import binascii
 import gzip
 import io
 import json
@@ -24,7 +23,7 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +47,7 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SCHEMA = pa.schema([("line", pa.string())])
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
+_Value = TypeVar("_Value")
 
 RowEnd = Callable[[bytes], int]
 """Returns where the last whole row of a text ends; 0 when it holds none."""
@@ -127,18 +127,14 @@ def show_bytes(raw: bytes) -> str:
 
 def parse_time(text: str) -> datetime:
     """Parses a moment; digits beyond microseconds are cut off, which rounds it down."""
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise RowFailure(f"{text!r:.80} is not an ISO 8601 time such as 2026-01-31T12:00:00Z") from None
+    return _parse(text, datetime.fromisoformat, "an ISO 8601 time such as 2026-01-31T12:00:00Z")
 
 
-def parse_date(text: str) -> date:
-    """Parses a day."""
+def _parse(text: str, parse: Callable[[str], _Value], what: str) -> _Value:
     try:
-        return date.fromisoformat(text)
-    except ValueError:
-        raise RowFailure(f"{text!r:.80} is not an ISO 8601 date such as 2026-01-31") from None
+        return parse(text)
+    except (ValueError, InvalidOperation):
+        raise RowFailure(f"{text!r:.80} is not {what}") from None
 
 
 def _read_blocks(file: Path, size: int) -> Iterator[bytes]:
@@ -303,10 +299,7 @@ def _decode(value: object, type: pa.DataType) -> object:
 
 
 def _decimal(text: str) -> Decimal:
-    try:
-        return Decimal(text)
-    except InvalidOperation:
-        raise RowFailure(f"{text!r:.80} is not a decimal number") from None
+    return _parse(text, Decimal, "a decimal number")
 
 
 def _float(text: str) -> float:
@@ -315,17 +308,13 @@ def _float(text: str) -> float:
     return float(text)
 
 
-def _bytes(text: str) -> bytes:
-    try:
-        return b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise RowFailure(f"{text!r:.80} is not base64") from None
-
-
 _FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Callable[[str], object]], ...] = (
     (kind.is_timestamp, parse_time),
-    (kind.is_date32, parse_date),
-    (kind.is_binary, _bytes),
+    (
+        kind.is_date32,
+        lambda text: _parse(text, date.fromisoformat, "an ISO 8601 date such as 2026-01-31"),
+    ),
+    (kind.is_binary, lambda text: _parse(text, partial(b64decode, validate=True), "base64")),
     (kind.is_decimal, _decimal),
     (kind.is_floating, _float),
 )

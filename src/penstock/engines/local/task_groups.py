@@ -172,12 +172,12 @@ def totally_ordered_steps(plan: Plan) -> frozenset[str]:
 def _has_numbered_rows(plan: Plan, step: Step) -> bool:
     from penstock.connect.readers.files import FileReader
     from penstock.connect.readers.iterable import IterableReader
-    from penstock.connect.readers.rows import BatchesReader, TableReader
+    from penstock.connect.readers.rows import TableReader
 
     while len(step.feeds) == 1:
         step = plan[step.feeds[0].step]
         if isinstance(step.op, Source):
-            numbering = (FileReader, IterableReader, BatchesReader, TableReader)
+            numbering = (FileReader, IterableReader, TableReader)
             return isinstance(step.op.reader, numbering)
         if not isinstance(step.op, _AT_MOST_ONE_ROW):
             return False
