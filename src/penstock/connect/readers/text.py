@@ -130,11 +130,11 @@ def parse_time(text: str) -> datetime:
     return _parse(text, datetime.fromisoformat, "an ISO 8601 time such as 2026-01-31T12:00:00Z")
 
 
-def _parse(text: str, parse: Callable[[str], _Value], what: str) -> _Value:
+def _parse(text: str, parse: Callable[[str], _Value], form: str) -> _Value:
     try:
         return parse(text)
     except (ValueError, InvalidOperation):
-        raise RowFailure(f"{text!r:.80} is not {what}") from None
+        raise RowFailure(f"{text!r:.80} is not {form}") from None
 
 
 def _read_blocks(file: Path, size: int) -> Iterator[bytes]:
