@@ -6,11 +6,13 @@ import re
 
 from penstock.errors import EngineError
 from penstock.operators.function import BatchFunction, RowFunction
+from penstock.operators.op import Op
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Split
+from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
 
 _DIED = re.compile(r"Python worker (process )?(exited|crashed|terminated)")
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-_CODE = (BatchFunction, RowFunction)
 
 
 def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
@@ -36,7 +38,7 @@ def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
 
 def _worker_died(plan: Plan) -> EngineError:
     """Returns the error for a worker that died: only users' functions can have ended it."""
-    steps = [step for step in plan if isinstance(getattr(step.op, "function", None), _CODE)]
+    steps = [step for step in plan if _runs_python(step.op)]
     names = ", ".join(f'"{step.name}"' for step in steps)
     return EngineError(
         "a Python worker of Spark died, and died again whenever Spark tried once more",
@@ -46,3 +48,12 @@ def _worker_died(plan: Plan) -> EngineError:
         hint="look for os._exit, a crash in native code, or too little memory for a worker; "
         'engine="reference" runs the functions in this process',
     )
+
+
+def _runs_python(op: Op) -> bool:
+    """Return whether a step calls a function of the user's."""
+    if isinstance(op, Windows):
+        return op.function is not None
+    if not isinstance(op, Map | Filter | FlatMap | Accumulate | Split):
+        return False
+    return isinstance(op.how, BatchFunction | RowFunction)
