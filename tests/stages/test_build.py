@@ -18,7 +18,7 @@ from penstock.operators.rows import Relay
 from penstock.operators.windows import KeyedWindows
 from penstock.stages.build import build_stage
 from penstock.stages.rows.batch import Batch
-from penstock.stages.rows.order import NO_ORDER, append_order, merge_batches, pad_order
+from penstock.stages.rows.order import NO_ORDER, append_order, merge_batches
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.windows import tumbling
@@ -75,7 +75,3 @@ def test_an_index_goes_behind_the_last_number_of_each_place() -> None:
     assert [column.tolist() for column in grown] == [[1, 2], [5, 8], [7, NO_ORDER]]
     again = append_order(grown, np.array([0, 1]))
     assert [column.tolist() for column in again] == [[1, 2], [5, 8], [7, 1], [0, NO_ORDER]]
-
-
-def test_rows_are_filled_up_to_a_number_of_columns() -> None:
-    assert [column.tolist() for column in pad_order(rows([3]), 2).order] == [[3], [NO_ORDER]]

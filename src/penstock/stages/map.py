@@ -39,7 +39,7 @@ from penstock.stages.functions.calls import (
 )
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
-from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.rows.batch import Batch, Ints, Mask, rows_to_columns
 from penstock.stages.rows.order import append_order, sort_indices
 from penstock.stages.stage import (
     HINT,
@@ -363,7 +363,8 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
 def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: RowValidator) -> Batch:
     """Returns the rows that were returned for each row of a batch."""
     parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
-    return place_children(batch, parents, validator.columns([row for rows in children for row in rows]))
+    rows = [row for rows in children for row in rows]
+    return place_children(batch, parents, rows_to_columns(rows, validator.schema))
 
 
 def place_children(batch: Batch, parents: Ints, children: pa.RecordBatch) -> Batch:

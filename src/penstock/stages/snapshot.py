@@ -210,23 +210,25 @@ class ChangedBuckets:
 
     Keys are hashed only when a snapshot is taken or a key is forgotten. Before the first snapshot nothing is
     tracked: that one saves everything.
+
+    tracks  whether a snapshot has been taken, so that changes are tracked
     """
 
     def __init__(self, keys: KeySlots) -> None:
         self._keys = keys
-        self._tracks = False
+        self.tracks = False
         self._slots = np.zeros(0, np.bool_)
         self._gone = np.zeros(BUCKETS, np.bool_)
 
     def note(self, slots: Ints) -> None:
         """Notes that the state of these slots has changed."""
-        if self._tracks and len(slots):
+        if self.tracks and len(slots):
             self._grow(int(slots.max()))
             self._slots[slots] = True
 
     def note_slot(self, slot: int) -> None:
         """Notes one slot."""
-        if self._tracks:
+        if self.tracks:
             if slot >= len(self._slots):
                 self._grow(slot)
             self._slots[slot] = True
@@ -238,18 +240,13 @@ class ChangedBuckets:
 
     def forget(self, slots: Ints) -> None:
         """Notes that the keys of these slots are about to be freed: their buckets change."""
-        if self._tracks and len(slots):
+        if self.tracks and len(slots):
             self._gone[self._keys.buckets_of(slots)] = True
             self._slots[slots[slots < len(self._slots)]] = False
 
-    @property
-    def tracks(self) -> bool:
-        """Returns whether a snapshot has been taken, so that changes are tracked."""
-        return self._tracks
-
     def peek(self) -> list[int]:
         """Returns the buckets that changed since the last snapshot, and goes on tracking them."""
-        return [] if not self._tracks else np.flatnonzero(self._changed_mask(*self._live())).tolist()
+        return [] if not self.tracks else np.flatnonzero(self._changed_mask(*self._live())).tolist()
 
     def live_buckets(self) -> dict[int, Ints]:
         """Returns all buckets with live slots."""
@@ -259,7 +256,7 @@ class ChangedBuckets:
     def replace(self, tracks: bool, changed: Sequence[int]) -> None:
         """Goes on after all slots were replaced: tracks as before, with these buckets changed."""
         self.start()
-        self._tracks = tracks
+        self.tracks = tracks
         self._gone[list(changed)] = tracks
 
     def take(self) -> dict[int, Ints]:
@@ -271,7 +268,7 @@ class ChangedBuckets:
 
     def start(self) -> None:
         """Tracks what changes from here on: everything so far is saved."""
-        self._tracks = True
+        self.tracks = True
         self._slots[:] = False
         self._gone[:] = False
 
@@ -281,7 +278,7 @@ class ChangedBuckets:
 
     def _changed_mask(self, live: Ints, buckets: Ints) -> Mask:
         changed = self._gone.copy()
-        if self._tracks:
+        if self.tracks:
             known = live < len(self._slots)
             changed[buckets[known][self._slots[live[known]]]] = True
         else:

@@ -10,9 +10,8 @@ watermark. Promises, by an expression or by a function of the batch, can only mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +53,7 @@ class SourceStage:
         if isinstance(rule, Expr):
             self._expression = ExpressionEvaluator([rule], self._schema)
         elif self._time is not None and rule is not None and not isinstance(rule, WatermarkFromSource):
-            self._function = WatermarkFunction(rule, self._time)
+            self._function, self._call = rule, own_copy(rule)
         self._error_stream = op.outputs({}).get(ERRORS)
         self._errors = RowErrors(site, op.on_error, self._schema, self._error_context)
         self._raw_schema = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)
@@ -91,12 +90,14 @@ class SourceStage:
         if plain is not None:
             yield OUT, plain
             return
-        yield from self._unreadable_rows(read.bad)
+        if read.bad:
+            yield from self._unreadable_rows(read.bad)
         times = read_times(read.rows, self._time, self._now)
         promised, wrong = None, None
         if self._expression is not None:
             (promised,), wrong = self._expression.values(read.rows)
-        batch = Batch(read.rows, times.micros, self._order(read))
+        order = () if self.rank is None else (np.full(read.rows.num_rows, self.rank, np.int64),)
+        batch = Batch(read.rows, times.micros, order if read.seq is None else (*order, to_numpy(read.seq)))
         failed = times.failed if wrong is None else wrong if times.failed is None else times.failed | wrong
         greatest = times.greatest
         if failed is not None:
@@ -147,10 +148,6 @@ class SourceStage:
         self._move_watermark(read, max(times), None)
         return RowBatch(plain, self._schema, times, order)
 
-    def _order(self, read: SourceBatch) -> tuple[Ints, ...]:
-        ranks = () if self.rank is None else (np.full(read.rows.num_rows, self.rank, np.int64),)
-        return ranks if read.seq is None else (*ranks, to_numpy(read.seq))
-
     def _move_watermark(self, read: SourceBatch, greatest: int | None, promised: pa.Array | None) -> None:
         """Moves the watermark by what the batch shows and by what the source promises."""
         if self._time is None:
@@ -162,7 +159,15 @@ class SourceStage:
             if isinstance(most, int):
                 self._watermark.promise(micros(most))
         if self._function is not None and read.num_rows:
-            returned = self._function.call(read.rows)
+            try:
+                returned = _to_micros(self._call(read.rows), self._time)
+            except Exception as cause:
+                raise FunctionError(
+                    f"watermark function {name_of(self._function)} failed on a batch",
+                    where=find_definition(self._function),
+                    detail=describe_cause(cause),
+                    hint=f"give a value of type {self._time.type}, or None for no news",
+                ) from cause
             if returned is not None:
                 self._watermark.promise(returned)
         if read.watermark is not None:
@@ -180,8 +185,6 @@ class SourceStage:
 
     def _unreadable_rows(self, bad: Sequence[BadRow]) -> Outputs:
         """Emits what could not be read, as rows of nulls with the raw text."""
-        if not bad:
-            return
         texts = pa.array([row.raw for row in bad], pa.string())
         columns = [
             texts if field.name == _RAW.name else pa.nulls(len(bad), field.type) for field in self._raw_schema
@@ -232,30 +235,22 @@ def read_times(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> RowTi
         return RowTimes(np.full(rows.num_rows, time, np.int64), None, time)
     column = rows.column(spec.column)
     values = numbers_of(column).astype(np.int64, copy=False)
-    valid = _times_in_range(column, values, spec)
-    if valid is not None:
-        return valid
     if spec.type.unit == "ns":
         micros, far = values // 1_000, np.zeros(len(values), np.bool_)
     else:
-        most = LIMIT // spec.type.step
+        step = spec.type.step
+        most = LIMIT // step
+        if len(values) and not column.null_count and spec.max_future is None:
+            # Why: the least and the greatest show that no row can fail, without a mask.
+            least, greatest = int(values.min()), int(values.max())
+            if least >= -most and greatest <= most:
+                return RowTimes(values if step == 1 else values * step, None, greatest * step)
         far = (values > most) | (values < -most)
-        micros = np.clip(values, -most - 1, most + 1) * spec.type.step
+        micros = np.clip(values, -most - 1, most + 1) * step
     failed = far | column.is_null().to_numpy(zero_copy_only=False)
     if spec.max_future is not None:
         failed |= micros > now + spec.max_future
     return RowTimes(micros, np.asarray(failed, np.bool_))
-
-
-def _times_in_range(column: pa.Array, values: Ints, spec: SourceTime) -> RowTimes | None:
-    """Returns the times where the least and the greatest show that none can fail; None otherwise."""
-    if column.null_count or not len(values) or spec.type.unit == "ns" or spec.max_future is not None:
-        return None
-    least, greatest = int(values.min()), int(values.max())
-    most, step = LIMIT // spec.type.step, spec.type.step
-    if least < -most or greatest > most:
-        return None
-    return RowTimes(values if step == 1 else values * step, None, greatest * step)
 
 
 def read_plain_times(rows: Sequence[PlainRow], spec: SourceTime | None, now: int) -> list[int] | None:
@@ -284,25 +279,6 @@ def time_failure(value: object, spec: SourceTime, now: int) -> RowFailure | None
         ahead, most = spell(micros - now), spell(spec.max_future)
         return RowFailure(f"the time is {ahead} ahead of the clock, and max_future is {most}")
     return None
-
-
-class WatermarkFunction:
-    """The user's watermark function of a batch."""
-
-    def __init__(self, function: Callable[[pa.RecordBatch], Any], time: SourceTime) -> None:
-        self._function, self._call, self._time = function, own_copy(function), time
-
-    def call(self, rows: pa.RecordBatch) -> int | None:
-        """Returns what it promises, in microseconds."""
-        try:
-            return _to_micros(self._call(rows), self._time)
-        except Exception as cause:
-            raise FunctionError(
-                f"watermark function {name_of(self._function)} failed on a batch",
-                where=find_definition(self._function),
-                detail=describe_cause(cause),
-                hint=f"give a value of type {self._time.type}, or None for no news",
-            ) from cause
 
 
 def _to_micros(returned: object, time: SourceTime) -> int | None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from penstock.errors import RowFailure
 from penstock.operators.function import Row, plain_row
 from penstock.stages.functions.calls import RowValidator, row_type
+from penstock.stages.rows.batch import rows_to_columns
 
 SCHEMA = pa.schema(
     [
@@ -98,8 +99,8 @@ def test_a_row_of_a_schema_reads_like_any_row() -> None:
 
 
 def test_plain_rows_become_columns() -> None:
-    made = RowValidator(SMALL).columns([{"a": 1, "x": float("nan")}, {"a": None, "x": None}])
+    made = rows_to_columns([{"a": 1, "x": float("nan")}, {"a": None, "x": None}], SMALL)
     assert made.schema == SMALL
     assert made.column("a").to_pylist() == [1, None]
     assert made.column("x").null_count == 1
-    assert RowValidator(SMALL).columns([]).num_rows == 0
+    assert rows_to_columns([], SMALL).num_rows == 0

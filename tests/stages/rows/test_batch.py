@@ -14,9 +14,9 @@ from penstock.stages.rows.batch import (
     ColumnView,
     RowBatch,
     Selection,
-    concat_batches,
     rows_to_columns,
 )
+from penstock.stages.rows.order import merge_batches
 
 SCHEMA = pa.schema(
     [
@@ -125,4 +125,4 @@ def test_batches_of_both_faces_can_be_joined() -> None:
     schema = pa.schema({"a": pa.int64()})
     columns = Batch(pa.RecordBatch.from_pydict({"a": [1, 2]}), np.array([1, 2]))
     plain = RowBatch([{"a": 3}], schema, [3])
-    assert concat_batches([columns, plain], schema).rows.column("a").to_pylist() == [1, 2, 3]
+    assert merge_batches([columns, plain], schema).rows.column("a").to_pylist() == [1, 2, 3]

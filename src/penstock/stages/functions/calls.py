@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -34,7 +34,7 @@ from penstock.operators.function import BatchFunction, Row, RowFunction, own_cop
 from penstock.operators.op import ERRORS, Op, Stream
 from penstock.operators.windows import WindowContext, takes_window
 from penstock.stages import policy
-from penstock.stages.rows.batch import Batch, Ints, rows_to_columns
+from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.stage import (
     ErrorContext,
     Outputs,
@@ -114,10 +114,6 @@ class RowValidator:
         self._has_all_fields: dict[type, bool] = {}  # dataclasses: whether they have just these fields
         self._check_dict = compile_row_check(schema, lambda returned: plain_row(returned, schema))
         self.plain: Callable[[object], PlainRow] = compile_row_check(schema, self.check_any)
-
-    def columns(self, rows: Sequence[PlainRow]) -> pa.RecordBatch:
-        """Returns rows of plain values as a batch."""
-        return rows_to_columns(rows, self.schema)
 
     def check_any(self, returned: object) -> PlainRow:
         """Does what `plain` does, for what is not plainly a dict of the right types."""

@@ -22,8 +22,9 @@ from penstock.operators.patterns import PARALLEL, as_pattern
 from penstock.operators.windows import FINAL, START, WINDOW, Windows
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.patterns.pattern import WindowPartitioner
-from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
+from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.input import NEVER
+from penstock.stages.rows.order import merge_batches
 from penstock.stages.rows.store import PLACE, ints_of
 from penstock.stages.snapshot import (
     BY_PARTITION,
@@ -249,7 +250,7 @@ class ResultOrderStage:
         """Emit the results of windows that the watermark has passed, and early ones."""
         if not self._waiting:
             return
-        waiting = concat_batches(self._waiting, self._schema)
+        waiting = merge_batches(self._waiting, self._schema)
         ready = waiting.times + 1 + self._resolved.lateness <= watermark
         if self._resolved.early is not None:
             ready |= ~self._is_final(waiting)

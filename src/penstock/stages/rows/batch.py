@@ -291,14 +291,3 @@ def batches_to_columns(batches: Sequence[Batch]) -> list[pa.RecordBatch]:
         else:
             columns += [batch.rows for batch in neighbours]
     return columns
-
-
-def concat_batches(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
-    """Return batches of one stream as one; all have the same number of order columns."""
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches([batch.rows for batch in batches], schema=schema).combine_chunks()
-    rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=schema)
-    times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in batches)])
-    orders = zip(*(batch.order for batch in batches), strict=True)
-    return Batch(rows, times, tuple(np.concatenate(columns) for columns in orders))

@@ -21,7 +21,7 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.values import to_plain
-from penstock.stages.rows.batch import Batch, Ints, Mask, concat_batches
+from penstock.stages.rows.batch import Batch, Ints, Mask
 
 Keys = Sequence[npt.NDArray[Any]]
 
@@ -166,15 +166,16 @@ def append_order(order: Order, index: Ints) -> Order:
     return (*columns, pending)
 
 
-def pad_order(batch: Batch, width: int) -> Batch:
-    """Return the same rows with `width` columns of order."""
-    missing = width - len(batch.order)
-    assert missing >= 0, f"rows have {len(batch.order)} columns of order, and {width} were asked for"
-    nothing = np.full(batch.num_rows, NO_ORDER, np.int64)
-    return Batch(batch.rows, batch.times, batch.order + (nothing,) * missing)
-
-
 def merge_batches(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
-    """Batches of streams that flow together, or of one at different times, as one batch."""
+    """Return batches of streams that flow together, or of one at different times, as one batch."""
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches([batch.rows for batch in batches], schema=schema).combine_chunks()
+    rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=schema)
+    times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in batches)])
     width = max((len(batch.order) for batch in batches), default=0)
-    return concat_batches([pad_order(batch, width) for batch in batches], schema)
+    orders = [
+        batch.order + (np.full(batch.num_rows, NO_ORDER, np.int64),) * (width - len(batch.order))
+        for batch in batches
+    ]
+    return Batch(rows, times, tuple(np.concatenate(columns) for columns in zip(*orders, strict=True)))

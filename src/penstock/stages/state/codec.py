@@ -37,6 +37,10 @@ FACTORIES: Mapping[str, Callable[[], Any] | None] = {
     **{factory.__name__: factory for factory in (int, float, str, bool, list, dict, set)},
 }
 """What a defaultdict in a state may make of a missing key."""
+_MUTABLE: Mapping[str, Callable[[], Any]] = {
+    cls.__name__: cls for cls in (list, set, dict, Counter, OrderedDict)
+}
+"""Containers that are made empty and can hold themselves."""
 
 
 class NotSerializable(Exception):
@@ -157,38 +161,34 @@ class StateDecoder:
     def _decode_container(self, kind: str, parts: list[Any]) -> Any:
         """Returns a container; one that can hold itself is registered before its parts are read."""
         place = len(self._containers)
-        container = self._empty(kind, parts)
-        self._containers.append(container)
-        if kind in ("list", "deque"):
-            container.extend(map(self._decode, parts[kind == "deque" :]))
-        elif kind == "set":
-            container.update(map(self._decode, parts))
-        elif kind in ("dict", "Counter", "OrderedDict", "defaultdict"):
-            for key, value in self._pairs(parts[kind == "defaultdict" :]):
-                container[key] = value  # a Counter's update would count the pairs
+        container: Any = None
+        if kind in _MUTABLE:
+            container = _MUTABLE[kind]()
+        elif kind == "deque":
+            container = deque(maxlen=parts.pop(0))
+        elif kind == "defaultdict":
+            container = defaultdict(FACTORIES[parts.pop(0)])
         elif kind == "dataclass":
-            self._fill(container, dict(self._pairs(parts[1:])))
-        else:
-            self._containers[place] = container = self._build_immutable(kind, parts)
+            container = object.__new__(self._class(parts.pop(0)))
+        self._containers.append(container)
+        match kind:
+            case "list" | "deque":
+                container.extend(map(self._decode, parts))
+            case "set":
+                container.update(map(self._decode, parts))
+            case "dataclass":
+                self._fill(container, dict(self._pairs(parts)))
+            case "row":
+                container = Row(dict(self._pairs(parts)), self._schema)
+            case "namedtuple":
+                container = self._class(parts.pop(0))(*map(self._decode, parts))
+            case "tuple" | "frozenset":
+                container = {"tuple": tuple, "frozenset": frozenset}[kind](map(self._decode, parts))
+            case _:
+                for key, value in self._pairs(parts):
+                    container[key] = value  # a Counter's update would count the pairs
+        self._containers[place] = container
         return container
-
-    def _empty(self, kind: str, parts: list[Any]) -> Any:
-        if kind == "deque":
-            return deque(maxlen=parts[0])
-        if kind == "defaultdict":
-            return defaultdict(FACTORIES[parts[0]])
-        if kind == "dataclass":
-            return object.__new__(self._class(parts[0]))
-        container = {cls.__name__: cls for cls in (list, set, dict, Counter, OrderedDict)}.get(kind)
-        return None if container is None else container()
-
-    def _build_immutable(self, kind: str, parts: list[Any]) -> Any:
-        """Returns an immutable container, which is created from its parts."""
-        if kind == "row":
-            return Row(dict(self._pairs(parts)), self._schema)
-        if kind == "namedtuple":
-            return self._class(parts[0])(*map(self._decode, parts[1:]))
-        return {"tuple": tuple, "frozenset": frozenset}[kind](map(self._decode, parts))
 
     def _fill(self, container: object, held: dict[str, Any]) -> None:
         wanted = [field.name for field in fields(container)]  # type: ignore[arg-type]  # it is a dataclass
@@ -282,10 +282,11 @@ def _is_saved_by_name(cls: type) -> bool:
     return is_dataclass(cls) or issubclass(cls, Enum) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
 
 
-def _hints(cls: type) -> dict[str, object]:
+def _hints(item: object) -> dict[str, object]:
+    """Returns the annotations of a class or a function; none if they cannot be read at run time."""
     try:
-        return typing.get_type_hints(cls)
-    except (NameError, TypeError):  # annotations that only a type checker can read show nothing
+        return typing.get_type_hints(item)
+    except (NameError, TypeError):
         return {}
 
 
@@ -315,9 +316,8 @@ class StateCodec:
     @cached_property
     def _classes(self) -> Mapping[str, type]:
         """Returns the classes that states may hold, as a new state shows them."""
-        return state_classes(
-            self._new_state(), _return_annotation(self._function.call), _return_annotation(self._new_state)
-        )
+        annotations = [_hints(function).get("return") for function in (self._function.call, self._new_state)]
+        return state_classes(self._new_state(), *annotations)
 
     def encode(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
         """Returns states by the index of their key, as columns."""
@@ -360,11 +360,3 @@ class StateCodec:
             hint=f"keep such values in the state that {name_of(self._new_state)} begins,"
             " or run without checkpoint=",
         )
-
-
-def _return_annotation(function: Callable[..., Any]) -> object:
-    """Returns what a function is annotated to return; None if it does not say so at run time."""
-    try:
-        return typing.get_type_hints(function).get("return")
-    except (NameError, TypeError):
-        return None

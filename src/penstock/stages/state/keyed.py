@@ -40,7 +40,7 @@ from penstock.stages.functions.calls import (
 )
 from penstock.stages.keys.index import build_keys
 from penstock.stages.map import expand_rows, filter_rows
-from penstock.stages.rows.batch import Batch, Ints
+from penstock.stages.rows.batch import Batch, Ints, rows_to_columns
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
 from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
@@ -95,16 +95,6 @@ class KeyedStage(BucketedStage, RowStage):
         """Returns how the step is carried out."""
         when = "as they come" if self.up.time is None else "once the watermark has passed them"
         return [f"{self._function} runs in Python, row by row in order of time, {when}"]
-
-    @property
-    def n_keys(self) -> int:
-        """Returns the number of keys with a state, or with rows that wait."""
-        return self.keys.n_live
-
-    @property
-    def n_waiting(self) -> int:
-        """Returns the number of rows that wait for the watermark."""
-        return sum(batch.num_rows for batch, _ in self._waiting)
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
         """Emits late rows and what the watermark has passed; keeps the other rows of a stream with time."""
@@ -184,7 +174,10 @@ class KeyedStage(BucketedStage, RowStage):
             yield ERRORS, results.dead_letters
 
     def _process_plain_rows(self, batch: Batch, step: RowStep) -> Outputs:
-        """Does what `_process` does to few plain rows that stand in order, without making columns."""
+        """Does what `_process` does to few plain rows that stand in order, without making columns.
+
+        Why: with batches of 1,000 rows this is 1.3 times as fast (`python -m bench runtime`, group rows).
+        """
         results = call_rows(batch, step.process, self._function, self._errors)
         emitted = [row for row in results.values if row is not None]
         rows, accounts = results.rows, self.site.accounts
@@ -376,7 +369,7 @@ class AccumulateStage(KeyedStage):
             emitted = [emit(row, state) for row, state in zip(rows.plain, results.values, strict=True)]
             return rows.with_rows([row for row in emitted if row is not None], self.down)
         slots = slots if results.indices is None else slots[results.indices]
-        columns = [*self.keys.columns_of(slots), *self._state.columns(results.values).columns]
+        columns = [*self.keys.columns_of(slots), *rows_to_columns(results.values, self._state.schema).columns]
         return Batch(pa.RecordBatch.from_arrays(columns, schema=self.down), rows.times, rows.order)
 
     def _columns(self, state: object) -> PlainRow:

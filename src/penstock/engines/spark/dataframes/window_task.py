@@ -40,8 +40,9 @@ from penstock.operators.patterns import PANED, why_not_pattern
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.patterns.pattern import PARTIALS
-from penstock.stages.rows.batch import Batch, concat_batches
+from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.input import NEVER
+from penstock.stages.rows.order import merge_batches
 from penstock.stages.snapshot import decode_bucket, window_fingerprint
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
@@ -192,15 +193,15 @@ def _coalesce(batches: Iterator[Batch], schema: pa.Schema) -> Iterator[Batch]:
         if batch.num_rows:
             pending.append(batch)
         if sum(waiting.num_rows for waiting in pending) >= BATCH_ROWS:
-            yield concat_batches(pending, schema)
+            yield merge_batches(pending, schema)
             pending = []
     if pending:
-        yield concat_batches(pending, schema)
+        yield merge_batches(pending, schema)
 
 
 def _unpack_bodies(bodies: Sequence[bytes], schema: pa.Schema) -> Batch | None:
     """Return packed batches as one; None if there are none."""
-    return concat_batches([unpack_batch(body, schema) for body in bodies], schema) if bodies else None
+    return merge_batches([unpack_batch(body, schema) for body in bodies], schema) if bodies else None
 
 
 class GroupWindows:
