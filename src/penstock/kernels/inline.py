@@ -10,7 +10,9 @@ the frame, and Numba counts references for each array that leaves a tuple. That 
 `python -m bench windows`.
 
 A step is an ordinary function. Its parameters are what the frame passes; its keyword-only parameters are
-variables of the entry, which it may change. It may return at its end only; its own names are renamed.
+variables of the entry, which it may change, and one that is called `of` stands for many: `of.base` is the
+variable `base`. It may return at its end only; its own names are renamed. A frame, which takes **shared,
+keeps its names, so that its steps can use them.
 """
 
 from __future__ import annotations
@@ -70,7 +72,8 @@ class _Inliner(ast.NodeTransformer):
             return None
         step = copy.deepcopy(self._steps[call.func.id])
         shared = {parameter.arg for parameter in step.args.kwonlyargs}
-        assigned = {node.id for node in ast.walk(step) if _is_assigned(node)} - shared
+        is_frame = step.args.kwarg is not None
+        assigned = set() if is_frame else {node.id for node in ast.walk(step) if _is_assigned(node)} - shared
         renamed = {name: f"{name}_{step.name}" for name in assigned}
         statements: list[ast.stmt] = []
         for parameter, value in zip(step.args.args, call.args, strict=True):
@@ -97,6 +100,12 @@ class _Renamer(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         return ast.Name(self._renamed.get(node.id, node.id), node.ctx)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if isinstance(node.value, ast.Name) and node.value.id == "of":
+            return ast.Name(node.attr, node.ctx)
+        self.generic_visit(node)
+        return node
 
 
 def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:

@@ -73,9 +73,9 @@ def test_every_row_on_time_is_in_the_sum_of_its_slice(
     slots = np.random.default_rng(seed + 1).integers(0, n_slots, n_rows)
     rings, late = rings_of(n_slots, size), np.zeros(n_rows + 1, np.int64)
     reach = OPEN_FROM // PERIOD * PERIOD
-    clock = np.array([OPEN_FROM, OPEN_FROM, reach, reach // PERIOD, PERIOD, MAX_ID], np.int64)
+    clock = np.array([OPEN_FROM, OPEN_FROM, reach, reach // PERIOD, PERIOD, MAX_ID, 0], np.int64)
     counts, sums = np.zeros(n_slots * size, np.int64), np.zeros(n_slots * size)
-    room = (clock, 1 / PERIOD, np.zeros(1, np.int64), rings, np.zeros(1, np.int64), late, counts, sums)
+    room = (clock, rings, np.zeros(1, np.int64), late, counts, sums)
     if n_slots == 1:
         stopped = sum_single.version(compiled)(times, values, 0, *room)
     else:

@@ -185,18 +185,15 @@ def build_single_loop(of: FoldFunctions) -> GeneratedFunction:
     columns, cell_parts = _each("c{}", n), _each("state[cell, {}]", of.width)
     add_row = f"{parts} = combined({parts} *lifted({_each('float(v{}[j])', n)}))"
     entry = f"""
-def fold_single(times, {columns} row, clock, inverse, offsets, rings, spare, late, counts, state, at):
-    stopped = add_single(times, row, clock, inverse, offsets, rings, spare, late)
+def fold_single(times, {columns} row, clock, rings, spare, late, counts, state, at):
+    stopped = add_single(times, row, clock, rings, spare, late)
     return stopped
 """
     step = f"""
-def fold_block(
-    now, start, stop, least, greatest, first, last, base, mask, base_time, base_id,
-    *, {columns} clock, inverse, offsets, counts, state, at
-):
+def fold_block(now, start, stop, first, last, *, of, {columns} counts, state, at):
     {"; ".join(f"v{place} = c{place}[start:stop]" for place in range(n))}
     if first == last:
-        cell = np.uint64(base + (first & mask))
+        cell = np.uint64(of.base + (first & of.mask))
         at[0] = start
         {parts} = {cell_parts}
         for j in range(now.shape[0]):
@@ -204,10 +201,9 @@ def fold_block(
         {cell_parts} = {parts}
         counts[cell] += stop - start
     else:
-        period = clock[PERIOD]
         for j in range(now.shape[0]):
-            id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
-            cell = np.uint64(base + (id_ & mask))
+            id_ = of.base_id + slice_at(now[j] - of.base_time, of.period, of.inverse, of.offsets)
+            cell = np.uint64(of.base + (id_ & of.mask))
             at[0] = start + j
             {parts} = {cell_parts}
             {add_row}
@@ -216,7 +212,7 @@ def fold_block(
 """
     steps: dict[str, Step] = {"add_single": add_single, "scan_block": scan_block, "add_block": step}
     text = ast.unparse(inline_steps(entry, steps))
-    signature = "Ir " + "Fr " * n + "i I f Ir I2 I I I F2 I"
+    signature = "Ir " + "Fr " * n + "i I I2 I I I F2 I"
     space = {**vars(slice_loop), **row_functions(of)}
     return GeneratedFunction(text, "fold_single", space, signature, cached=of.is_stable)
 

@@ -29,8 +29,9 @@ BASE, MASK, FIRST, END, CLEAN, LATE_FROM, LATE_TO, HAS_EXTRA = range(8)
 """HAS_EXTRA is 1 where the slot has further rings that only `Rings` knows."""
 
 # Places in a clock. Rows before OPEN_FROM are late. Slices are numbered from REACH on; the base time is the
-# last multiple of the period up to there and starts the base slice. MIN_TIME is lowered by the loops.
-OPEN_FROM, REACH, BASE_TIME, BASE_ID, PERIOD, MIN_TIME = range(6)
+# last multiple of the period up to there and starts the base slice. MIN_TIME is lowered by the loops. The
+# cuts of one period stand from OFFSETS on.
+OPEN_FROM, REACH, BASE_TIME, BASE_ID, PERIOD, MIN_TIME, OFFSETS = range(7)
 
 MIN_RING_CELLS = 4
 """Cells of the smallest ring."""
@@ -123,53 +124,52 @@ def scan_block(now: Ints) -> tuple[int, int]:
     return least, greatest
 
 
-def add_block(
-    now: Ints,
-    start: int,
-    stop: int,
-    least: int,
-    greatest: int,
-    first: int,
-    last: int,
-    base: int,
-    mask: int,
-    base_time: int,
-    base_id: int,
-) -> None:
+class Frame:
+    """The variables of the two frames that their steps may name.
+
+    base_time, base_id, period, inverse, offsets  of the clock: `inverse` is 1 / period
+    base, mask       of the ring, in `add_single`
+    least, greatest  times of the block, in `add_single`
+    """
+
+    rings: Ints
+    spare: Ints
+    base_time: int
+    base_id: int
+    period: int
+    inverse: float
+    offsets: Ints
+    base: int
+    mask: int
+    least: int
+    greatest: int
+
+
+def add_block(now: Ints, start: int, stop: int, first: int, last: int) -> None:
     """Stand for the second step of `add_single`: adds the rows of a block, whose slices the ring holds.
 
-    now                 int64[b]  the times of rows `start` to `stop`, between `least` and `greatest`
-    first, last         their slices
-    base, mask          of the ring
-    base_time, base_id  where the numbers of slices are counted from
+    now          int64[b]  the times of rows `start` to `stop`
+    first, last  their slices
     """
     raise AssertionError("a frame runs with its steps in it")
 
 
 def add_single(
-    times: Ints,
-    row: int,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
-    rings: Ints,
-    spare: Ints,
-    late: Ints,
-    **shared: Any,
+    times: Ints, row: int, clock: Ints, rings: Ints, spare: Ints, late: Ints, **shared: Any
 ) -> int:
     """Add the rows of slot 0 from `row` on; return the row it stopped at.
 
-    times    int64[n]
-    clock    int64[6]     see OPEN_FROM and the others; `inverse` is 1 / period
-    offsets  int64[k]     the cuts of one period
-    rings    int64[m, 8]  ends and late ranges are updated
-    spare    int64[s]     a stack of free blocks of MIN_RING_CELLS cells, its height first
-    late     int64[n + 1] their number first, then the rows that are late
-    shared   what else the steps `scan_block` and `add_block` use of the entry's variables
+    times   int64[n]
+    clock   int64[6 + k] see OPEN_FROM and the others
+    rings   int64[m, 8]  ends and late ranges are updated
+    spare   int64[s]     a stack of free blocks of MIN_RING_CELLS cells, its height first
+    late    int64[n + 1] their number first, then the rows that are late
+    shared  what else the steps `scan_block` and `add_block` use of the entry's variables
     """
     # Why: plain numbers; in an array they would be read again after every write to another.
     open_from, reach = clock[OPEN_FROM], clock[REACH]
     base_time, base_id, period = clock[BASE_TIME], clock[BASE_ID], clock[PERIOD]
+    inverse, offsets = 1.0 / period, clock[OFFSETS:]
     n = times.shape[0]
     i = row
     while i < n:
@@ -201,15 +201,13 @@ def add_single(
         if first < rings[0, CLEAN]:
             record_late(rings, 0, first, last + 1)
         # Invariant: from here on the ring holds every slice of the block.
-        base, mask = rings[0, BASE], rings[0, MASK]
-        add_block(now, i, stop, least, greatest, first, last, base, mask, base_time, base_id)
+        base, mask = rings[0, BASE], rings[0, MASK]  # noqa: F841  # for `add_block`
+        add_block(now, i, stop, first, last)
         i = stop
     return i
 
 
-def add_keyed_block(
-    now: Ints, own: Ints, start: int, stop: int, first: int, last: int, base_time: int, base_id: int
-) -> int:
+def add_keyed_block(now: Ints, own: Ints, start: int, stop: int, first: int, last: int) -> int:
     """Leave all rows to `add_row`: a first step of `add_keyed`, which may add a block at once instead.
 
     now, own  int64[b]  the times and slots of rows `start` to `stop`; slots are below len(rings)
@@ -223,16 +221,7 @@ def add_row(row: np.uint64, cell: np.uint64) -> None:
 
 
 def add_keyed(
-    slots: Ints,
-    times: Ints,
-    row: int,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
-    rings: Ints,
-    spare: Ints,
-    late: Ints,
-    **shared: Any,
+    slots: Ints, times: Ints, row: int, clock: Ints, rings: Ints, spare: Ints, late: Ints, **shared: Any
 ) -> int:
     """Add the rows of many slots from `row` on; return the row it stopped at. Else as `add_single`.
 
@@ -241,6 +230,7 @@ def add_keyed(
     """
     open_from, reach = clock[OPEN_FROM], clock[REACH]
     base_time, base_id, period = clock[BASE_TIME], clock[BASE_ID], clock[PERIOD]
+    inverse, offsets = 1.0 / period, clock[OFFSETS:]
     n, n_slots = times.shape[0], rings.shape[0]
     fits = True
     i = row
@@ -258,7 +248,7 @@ def add_keyed(
             id_ = base_id + slice_at(least - base_time, period, inverse, offsets)
             last = base_id + slice_at(greatest - base_time, period, inverse, offsets)
             in_one_slice = id_ == last
-            outcome = add_keyed_block(now, own, i, stop, id_, last, base_time, base_id)
+            outcome = add_keyed_block(now, own, i, stop, id_, last)
         if outcome == STUCK:
             break
         clock[MIN_TIME] = min(clock[MIN_TIME], least)
@@ -288,27 +278,14 @@ def add_keyed(
 
 
 def find_block_cells(
-    now: Ints,
-    own: Ints,
-    start: int,
-    stop: int,
-    first: int,
-    last: int,
-    base_time: int,
-    base_id: int,
-    *,
-    cells: Ints,
-    rings: Ints,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
+    now: Ints, own: Ints, start: int, stop: int, first: int, last: int, *, of: Frame, cells: Ints
 ) -> int:
     """Find the cells of a block as if every ring held them, without a branch.
 
     Why: many looks at the table are under way at once. A row that was not held, or that changes what the tree
     holds, turns `outside` negative, and the block is gone through again row by row.
     """
-    block_cells, period = cells[start:stop], clock[PERIOD]
+    block_cells, rings = cells[start:stop], of.rings
     outside = 0
     if first == last:
         for j in range(now.shape[0]):
@@ -319,7 +296,7 @@ def find_block_cells(
     else:
         for j in range(now.shape[0]):
             slot = np.uint64(own[j])
-            id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+            id_ = of.base_id + slice_at(now[j] - of.base_time, of.period, of.inverse, of.offsets)
             outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
             outside |= id_ - rings[slot, CLEAN]
             block_cells[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
@@ -331,57 +308,32 @@ def keep_cell(row: np.uint64, cell: np.uint64, *, cells: Ints) -> None:
     cells[row] = np.int64(cell)
 
 
-@loop("Ir Ir i I f Ir I2 I I I", add_keyed=add_keyed, add_keyed_block=find_block_cells, add_row=keep_cell)
+@loop("Ir Ir i I I2 I I I", add_keyed=add_keyed, add_keyed_block=find_block_cells, add_row=keep_cell)
 def find_cells(
-    slots: Ints,
-    times: Ints,
-    row: int,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
-    rings: Ints,
-    spare: Ints,
-    late: Ints,
-    cells: Ints,
+    slots: Ints, times: Ints, row: int, clock: Ints, rings: Ints, spare: Ints, late: Ints, cells: Ints
 ) -> int:
     """Find the cell of each row from `row` on; return the row it stopped at. Else as `add_keyed`.
 
     cells    int64[n]     written; -1 for a late row
     """
     n_late = late[0]
-    stopped = add_keyed(slots, times, row, clock, inverse, offsets, rings, spare, late, cells=cells)
+    stopped = add_keyed(slots, times, row, clock, rings, spare, late, cells=cells)
     for k in range(n_late + 1, late[0] + 1):
         cells[late[k]] = -1
     return stopped
 
 
 def add_run(
-    now: Ints,
-    start: int,
-    stop: int,
-    least: int,
-    greatest: int,
-    first: int,
-    last: int,
-    base: int,
-    mask: int,
-    base_time: int,
-    base_id: int,
-    *,
-    cells: Ints,
-    runs: Ints,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
+    now: Ints, start: int, stop: int, first: int, last: int, *, of: Frame, cells: Ints, runs: Ints
 ) -> None:
     """Append a block to the runs, or to the last run where it goes on with the same cell."""
-    cell = base + (first & mask)
+    cell = of.base + (first & of.mask)
     if first != last:
         cell = -1
-        block_cells, period = cells[start:stop], clock[PERIOD]
+        block_cells = cells[start:stop]
         for j in range(now.shape[0]):
-            id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
-            block_cells[j] = base + (id_ & mask)
+            id_ = of.base_id + slice_at(now[j] - of.base_time, of.period, of.inverse, of.offsets)
+            block_cells[j] = of.base + (id_ & of.mask)
     n_runs = runs[0, 0]
     if n_runs and runs[n_runs, 1] == start and runs[n_runs, 2] == cell:
         runs[n_runs, 1] = stop
@@ -393,18 +345,9 @@ def add_run(
         runs[n_runs, 2] = cell
 
 
-@loop("Ir i I f Ir I2 I I I I2", add_single=add_single, scan_block=scan_block, add_block=add_run)
+@loop("Ir i I I2 I I I I2", add_single=add_single, scan_block=scan_block, add_block=add_run)
 def find_runs(
-    times: Ints,
-    row: int,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
-    rings: Ints,
-    spare: Ints,
-    late: Ints,
-    cells: Ints,
-    runs: Ints,
+    times: Ints, row: int, clock: Ints, rings: Ints, spare: Ints, late: Ints, cells: Ints, runs: Ints
 ) -> int:
     """Find runs, rows of slot 0 one after the other that go to one cell; return the row it stopped at.
 
@@ -413,7 +356,7 @@ def find_runs(
     """
     n_late = late[0]
     runs[0, 0] = 0
-    stopped = add_single(times, row, clock, inverse, offsets, rings, spare, late, cells=cells, runs=runs)
+    stopped = add_single(times, row, clock, rings, spare, late, cells=cells, runs=runs)
     for k in range(n_late + 1, late[0] + 1):
         cells[late[k]] = -1
     return stopped

@@ -27,9 +27,11 @@ from penstock.kernels.windows.slice_loop import (
     DONE,
     MASK,
     MAX_DISTANCE,
+    OFFSETS,
     PERIOD,
     ROW_BY_ROW,
     STUCK,
+    Frame,
     add_keyed,
     add_single,
     hold_slice,
@@ -96,27 +98,37 @@ def reciprocal_of(period: int, shift: np.uint64) -> np.uint64:
     return number if number * np.uint64(period) == np.uint64(1) << shift else number + np.uint64(1)
 
 
-def scan_and_number(
-    now: Ints,
-    *,
-    even: bool,
-    reciprocal: np.uint64,
-    shift: np.uint64,
-    origin: int,
-    from_id: np.uint64,
-    around: np.uint64,
-    cells: UInts,
-) -> tuple[int, int]:
+class SumFrame(Frame):
+    """The variables that a pass over one slot keeps between blocks; `sum_single` says what they are."""
+
+    values: Floats
+    counts: Ints
+    sums: Floats
+    n_rows: int
+    even: bool
+    shift: np.uint64
+    reciprocal: np.uint64
+    origin: int
+    from_id: np.uint64
+    around: np.uint64
+    at: np.uint64
+    pairs: Floats
+    n_pairs: int
+    n_copies: int
+    cells: UInts
+
+
+def scan_and_number(now: Ints, *, of: SumFrame) -> tuple[int, int]:
     """Find the least and the greatest time, and the cells of the rows on the way."""
     least = greatest = now[0]
-    if even:
+    if of.even:
         # Why: memory is slower than the product, so cells cost nothing even where they are not needed.
         for j in range(now.shape[0]):
             least = min(least, now[j])
             greatest = max(greatest, now[j])
             # Why: both factors are masked to 32 bits, so that the compiler multiplies four at a time.
-            step = (np.uint64(now[j] - origin) & LOW_BITS) * (reciprocal & LOW_BITS) >> shift
-            cells[j] = (from_id + step) & around
+            step = (np.uint64(now[j] - of.origin) & LOW_BITS) * (of.reciprocal & LOW_BITS) >> of.shift
+            of.cells[j] = (of.from_id + step) & of.around
     else:
         for j in range(now.shape[0]):
             least = min(least, now[j])
@@ -124,94 +136,63 @@ def scan_and_number(
     return least, greatest
 
 
-def sum_block(
-    now: Ints,
-    start: int,
-    stop: int,
-    least: int,
-    greatest: int,
-    first: int,
-    last: int,
-    base: int,
-    mask: int,
-    base_time: int,
-    base_id: int,
-    *,
-    values: Floats,
-    period: int,
-    inverse: float,
-    offsets: Ints,
-    n_rows: int,
-    counts: Ints,
-    sums: Floats,
-    pairs: Floats,
-    n_pairs: int,
-    n_copies: int,
-    even: bool,
-    reciprocal: np.uint64,
-    shift: np.uint64,
-    origin: int,
-    from_id: np.uint64,
-    around: np.uint64,
-    at: np.uint64,
-    cells: UInts,
-) -> None:
+def sum_block(now: Ints, start: int, stop: int, first: int, last: int, *, of: SumFrame) -> None:
     """Count and sum the rows of a block of one slot. What `sum_single` keeps between blocks is changed."""
-    added = values[start:stop]
+    added, base, mask, period = of.values[start:stop], of.base, of.mask, of.period
     if first == last:
         total = 0.0
         for j in range(added.shape[0]):
             total += added[j]
-        counts[base + (first & mask)] += stop - start
-        sums[base + (first & mask)] += total
-    elif even and last - first < MAX_SLICE_PASSES and mask >= min(MAX_PAIRS // COPIES, n_rows):
+        of.counts[base + (first & mask)] += stop - start
+        of.sums[base + (first & mask)] += total
+    elif of.even and last - first < MAX_SLICE_PASSES and mask >= min(MAX_PAIRS // COPIES, of.n_rows):
         # Why: reading all rows for each slice is faster than adding row by row to one and the same cell.
         for id_ in range(first, last + 1):
-            begin = base_time + (id_ - base_id) * period
+            begin = of.base_time + (id_ - of.base_id) * period
             end = begin + period
             total, n_inside = 0.0, 0
             for j in range(now.shape[0]):
                 inside = (now[j] >= begin) & (now[j] < end)
                 total += added[j] if inside else 0.0
                 n_inside += inside
-            counts[base + (id_ & mask)] += n_inside
-            sums[base + (id_ & mask)] += total
-    elif even and greatest - least < MAX_OFFSET // 2:
-        paired = mask < min(MAX_PAIRS, n_rows)
-        moved = np.uint64(mask) != around or (paired and n_pairs == 0)
-        if moved or least < origin or greatest - origin >= MAX_OFFSET:
-            flush_pairs(pairs[: 2 * n_pairs * n_copies], n_copies, at, counts, sums)
-            n_pairs = mask + 1 if paired else 0
-            n_copies = COPIES if n_pairs * COPIES <= MAX_PAIRS else 1
-            pairs[: 2 * n_pairs * n_copies] = 0.0
+            of.counts[base + (id_ & mask)] += n_inside
+            of.sums[base + (id_ & mask)] += total
+    elif of.even and of.greatest - of.least < MAX_OFFSET // 2:
+        paired = mask < min(MAX_PAIRS, of.n_rows)
+        moved = np.uint64(mask) != of.around or (paired and of.n_pairs == 0)
+        if moved or of.least < of.origin or of.greatest - of.origin >= MAX_OFFSET:
+            flush_pairs(of.pairs[: 2 * of.n_pairs * of.n_copies], of.n_copies, of.at, of.counts, of.sums)
+            of.n_pairs = mask + 1 if paired else 0
+            of.n_copies = COPIES if of.n_pairs * COPIES <= MAX_PAIRS else 1
+            of.pairs[: 2 * of.n_pairs * of.n_copies] = 0.0
             # Why: rows a little older than these may follow.
-            origin = base_time + max(first - base_id - MAX_OFFSET // 4 // period, 0) * period
-            begun = base_id + slice_at(origin - base_time, period, inverse, offsets)
-            around, at, from_id = np.uint64(mask), np.uint64(base), np.uint64(begun & mask)
+            of.origin = of.base_time + max(first - of.base_id - MAX_OFFSET // 4 // period, 0) * period
+            begun = of.base_id + slice_at(of.origin - of.base_time, period, of.inverse, of.offsets)
+            of.around, of.at, of.from_id = np.uint64(mask), np.uint64(base), np.uint64(begun & mask)
             for j in range(now.shape[0]):
-                step = (np.uint64(now[j] - origin) & LOW_BITS) * (reciprocal & LOW_BITS) >> shift
-                cells[j] = (from_id + step) & around
-        if n_pairs:
-            copy = np.uint64(n_pairs if last - first < CONTENDED_SLICES and n_copies > 1 else 0)
+                step = (np.uint64(now[j] - of.origin) & LOW_BITS) * (of.reciprocal & LOW_BITS) >> of.shift
+                of.cells[j] = (of.from_id + step) & of.around
+        if of.n_pairs:
+            copy = np.uint64(of.n_pairs if last - first < CONTENDED_SLICES and of.n_copies > 1 else 0)
             if stop - start == BLOCK_ROWS:
                 for j in range(0, BLOCK_ROWS, COPIES):
-                    add_pair(pairs, cells[j], added[j])
-                    add_pair(pairs, cells[j + 1] + copy, added[j + 1])
-                    add_pair(pairs, cells[j + 2] + copy + copy, added[j + 2])
-                    add_pair(pairs, cells[j + 3] + copy + copy + copy, added[j + 3])
+                    add_pair(of.pairs, of.cells[j], added[j])
+                    add_pair(of.pairs, of.cells[j + 1] + copy, added[j + 1])
+                    add_pair(of.pairs, of.cells[j + 2] + copy + copy, added[j + 2])
+                    add_pair(of.pairs, of.cells[j + 3] + copy + copy + copy, added[j + 3])
             else:
                 for j in range(now.shape[0]):
-                    add_pair(pairs, cells[j], added[j])
+                    add_pair(of.pairs, of.cells[j], added[j])
         else:
             for j in range(now.shape[0]):
-                counts[at + cells[j]] += 1
-                sums[at + cells[j]] += added[j]
+                of.counts[of.at + of.cells[j]] += 1
+                of.sums[of.at + of.cells[j]] += added[j]
     else:
         for j in range(now.shape[0]):
-            id_ = base_id + slice_at(now[j] - base_time, period, inverse, offsets)
+            id_ = of.base_id + slice_at(now[j] - of.base_time, period, of.inverse, of.offsets)
             cell = np.uint64(base + (id_ & mask))
-            counts[cell] += 1
-            sums[cell] += added[j]
+            of.counts[cell] += 1
+            of.sums[cell] += added[j]
 
 
 @loop()
@@ -225,7 +206,7 @@ def flush_pairs(pairs: Floats, n_copies: int, at: np.uint64, counts: Ints, sums:
 
 
 @loop(
-    "Ir Fr i I f Ir I2 I I I F",
+    "Ir Fr i I I2 I I I F",
     reassociate=True,
     add_single=add_single,
     scan_block=scan_and_number,
@@ -236,8 +217,6 @@ def sum_single(
     values: Floats,
     row: int,
     clock: Ints,
-    inverse: float,
-    offsets: Ints,
     rings: Ints,
     spare: Ints,
     late: Ints,
@@ -247,7 +226,7 @@ def sum_single(
     """Count and sum the rows of slot 0 from `row` on; return the row it stopped at, as `add_single`."""
     n_rows, period = times.shape[0] - row, clock[PERIOD]
     # The case without a search among offsets, and times near each other, is numbered by products.
-    even = offsets.shape[0] == 1 and period <= MAX_OFFSET // 4
+    even = clock.shape[0] == OFFSETS + 1 and period <= MAX_OFFSET // 4
     shift = shift_of(period)
     reciprocal = reciprocal_of(period, shift)
     mask = max(rings[0, MASK], 0)  # no ring is that small: one that begins is noticed
@@ -257,54 +236,44 @@ def sum_single(
     pairs, n_pairs, n_copies = np.empty(2 * MAX_PAIRS), 0, 1
     cells = np.empty(BLOCK_ROWS, np.uint64)
     stopped = add_single(
-        times, row, clock, inverse, offsets, rings, spare, late,
-        values=values, counts=counts, sums=sums, n_rows=n_rows, period=period,
-        even=even, reciprocal=reciprocal, shift=shift, origin=origin, from_id=from_id, around=around, at=at,
-        pairs=pairs, n_pairs=n_pairs, n_copies=n_copies, cells=cells,
+        times, row, clock, rings, spare, late, n_rows=n_rows, even=even, reciprocal=reciprocal, origin=origin,
+        from_id=from_id, around=around, at=at, pairs=pairs, n_pairs=n_pairs, n_copies=n_copies, cells=cells,
     )  # fmt: skip
     flush_pairs(pairs[: 2 * n_pairs * n_copies], n_copies, at, counts, sums)
     return stopped
 
 
+class KeyedSumFrame(Frame):
+    """The variables of `sum_keyed`, as it says."""
+
+    times: Ints
+    values: Floats
+    counts: Ints
+    sums: Floats
+    run: Ints
+    pairs: Floats
+
+
 def sum_keyed_block(
-    now: Ints,
-    own: Ints,
-    start: int,
-    stop: int,
-    first: int,
-    last: int,
-    base_time: int,
-    base_id: int,
-    *,
-    times: Ints,
-    values: Floats,
-    clock: Ints,
-    inverse: float,
-    offsets: Ints,
-    rings: Ints,
-    spare: Ints,
-    counts: Ints,
-    sums: Floats,
-    run: Ints,
-    pairs: Floats,
+    now: Ints, own: Ints, start: int, stop: int, first: int, last: int, *, of: KeyedSumFrame
 ) -> int:
     """Add the rows of a block in one slice to the pairs of their slots."""
     outcome = DONE if first == last else ROW_BY_ROW
-    if outcome == DONE and first != run[0]:
+    if outcome == DONE and first != of.run[0]:
         # Why: worth it only if the slice goes on for some rows per slot; look at one of them.
-        further = min(start + 4 * rings.shape[0], times.shape[0] - 1)
-        ahead = times[further] - base_time
-        goes_on = further == start + 4 * rings.shape[0] and ahead >= 0 and ahead < MAX_DISTANCE
-        if not goes_on or first != base_id + slice_at(ahead, clock[PERIOD], inverse, offsets):
+        further = min(start + 4 * of.rings.shape[0], of.times.shape[0] - 1)
+        ahead = of.times[further] - of.base_time
+        goes_on = further == start + 4 * of.rings.shape[0] and ahead >= 0 and ahead < MAX_DISTANCE
+        if not goes_on or first != of.base_id + slice_at(ahead, of.period, of.inverse, of.offsets):
             outcome = ROW_BY_ROW
-        elif not flush_slots(rings, spare, counts, sums, run[0], pairs):
+        elif not flush_slots(of.rings, of.spare, of.counts, of.sums, of.run[0], of.pairs):
             outcome = STUCK
         else:
-            run[0] = first
+            of.run[0] = first
     if outcome == DONE:
-        added = values[start:stop]
+        added = of.values[start:stop]
         for j in range(now.shape[0]):
-            add_pair(pairs, np.uint64(own[j]), added[j])
+            add_pair(of.pairs, np.uint64(own[j]), added[j])
     return outcome
 
 
@@ -314,20 +283,13 @@ def sum_row(row: np.uint64, cell: np.uint64, *, values: Floats, counts: Ints, su
     sums[cell] += values[row]
 
 
-@loop(
-    "Ir Ir Fr i I f Ir I2 I I I F I F",
-    add_keyed=add_keyed,
-    add_keyed_block=sum_keyed_block,
-    add_row=sum_row,
-)
+@loop("Ir Ir Fr i I I2 I I I F I F", add_keyed=add_keyed, add_keyed_block=sum_keyed_block, add_row=sum_row)
 def sum_keyed(
     slots: Ints,
     times: Ints,
     values: Floats,
     row: int,
     clock: Ints,
-    inverse: float,
-    offsets: Ints,
     rings: Ints,
     spare: Ints,
     late: Ints,
@@ -342,10 +304,7 @@ def sum_keyed(
     pairs  float64[2 m]  (count, sum) per slot of rows that are not in the rings yet, m = len(rings); what is
                          left there at the end found no room
     """
-    stopped = add_keyed(
-        slots, times, row, clock, inverse, offsets, rings, spare, late,
-        values=values, counts=counts, sums=sums, run=run, pairs=pairs,
-    )  # fmt: skip
+    stopped = add_keyed(slots, times, row, clock, rings, spare, late, values=values)
     flush_slots(rings, spare, counts, sums, run[0], pairs)
     return stopped
 

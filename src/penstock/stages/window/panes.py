@@ -59,7 +59,6 @@ class SliceAccumulators:
             self.arena.is_neutral[place] = accumulator.kind is AccumulatorKind.COUNT
         self.rings = Rings(self.arena, slicing.longest)
         self._slicing, self._accumulators, self.run = slicing, tuple(accumulators), run
-        self._offsets = np.array(slicing.offsets, np.int64)
         self._late = np.zeros(1, np.int64)  # where loops note the rows that are late: how many, then which
 
     @property
@@ -134,14 +133,14 @@ class SliceAccumulators:
     def _is_compiled(self, work: int) -> bool:
         return self.run.compiles(work) and self._slicing.period <= slice_loop.MAX_DISTANCE
 
-    def _clock(self, times: Ints, open_from: int) -> tuple[Ints, float]:
+    def _clock(self, times: Ints, open_from: int) -> Ints:
         """Return what the loops need to number slices around the times of these rows."""
         period = self._slicing.period
         reach = max(open_from, int(times[0]) - slice_loop.MAX_DISTANCE // 2)
         periods = reach // period
         base_id = periods * len(self._slicing.offsets)
-        clock = [open_from, reach, periods * period, base_id, period, slice_loop.MAX_ID]
-        return np.array(clock, np.int64), 1.0 / period
+        clock = (open_from, reach, periods * period, base_id, period, slice_loop.MAX_ID)
+        return np.array([*clock, *self._slicing.offsets], np.int64)
 
     def _plan_pass(self, rows: InputRows) -> Pass | None:
         """Return the single pass that does everything for these rows, if there is one.
@@ -202,12 +201,10 @@ class SliceAccumulators:
         clock = self._clock(rows.times[row:], open_from)
 
         def run(start: int) -> int:
-            return run_pass(
-                rows, start, (*clock, self._offsets, self.rings.table, self.arena.spare, self._late)
-            )
+            return run_pass(rows, start, (clock, self.rings.table, self.arena.spare, self._late))
 
         stopped = self._run_with_room(run, row, rows, open_from)
-        return stopped, int(clock[0][slice_loop.MIN_TIME])
+        return stopped, int(clock[slice_loop.MIN_TIME])
 
     def _run_with_room(self, run: Callable[[int], int], row: int, rows: InputRows, open_from: int) -> int:
         """Run a loop from `row` on, making room where it stops; return the row that no room helps."""
@@ -248,7 +245,7 @@ class SliceAccumulators:
         runs = np.empty((n_rows + 1, 3), np.int64) if rows.single_key else None
 
         def run(row: int) -> int:
-            room = (*clock, self._offsets, self.rings.table, self.arena.spare, late)
+            room = (clock, self.rings.table, self.arena.spare, late)
             n_late, placed_runs = int(late[0]), None
             if runs is None:
                 stop = int(self.run(slice_loop.find_cells, rows.slots, rows.times, row, *room, cells))
