@@ -1,4 +1,4 @@
-"""Derives a graph's building blocks: checks its edges, then places one operator after the other.
+"""Derive a graph's building blocks: check its edges, then place one operator after the other.
 
 Operators are placed in the order in which they were written, except that merges wait until nothing else can
 be done. So every branch that can end in a sink has ended by then, and a merge is refused only if an end that

@@ -1,11 +1,10 @@
-"""Builds a plan, with the checks that need the whole graph.
+"""Build a plan, with the checks that need the whole graph.
 
 Sinks, dead letters, early results, input that a sink would remove, and merges that no rule covers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from penstock.caller import find_call_site
@@ -48,7 +47,13 @@ def build_plan(
         if name not in needed:
             needed.add(name)
             wanted += [ref.step for ref in by_name[name].feeds]
-    steps, derived = _derive(tuple(step for step in steps if step.name in needed), composition)
+    steps = tuple(step for step in steps if step.name in needed)
+    sinks = {step.name for step in steps if isinstance(step.op, Sink)}
+    derived = None
+    # The algebra refuses merges that no rule covers. Where nothing merges and nothing follows a sink there is
+    # nothing to refuse, and it is not loaded.
+    if any(len(step.feeds) > 1 or sinks.intersection(ref.step for ref in step.feeds) for step in steps):
+        steps, derived = _derive(steps, composition)
     plan = Plan(graph, steps, collects, derived)
     for step in plan:
         _check_readers(step, plan)
@@ -56,15 +61,8 @@ def build_plan(
     return plan
 
 
-def _derive(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[Step, ...], Derivation | None]:
-    """Return the steps and their derivation, with relays where no rule covers the steps as they are.
-
-    The algebra refuses merges that no rule covers. Where nothing merges and nothing follows a sink there is
-    nothing to refuse, and the algebra is not loaded.
-    """
-    sinks = {step.name for step in steps if isinstance(step.op, Sink)}
-    if all(len(step.feeds) < 2 and not sinks.intersection(ref.step for ref in step.feeds) for step in steps):
-        return steps, None
+def _derive(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[Step, ...], Derivation]:
+    """Return the steps and their derivation, with relays where no rule covers the steps as they are."""
     from penstock.plan.building_blocks import derive_blocks, insert_relays
 
     try:
@@ -150,32 +148,20 @@ def _steps_after_early(name: str, plan: Plan) -> set[str]:
     return below
 
 
-def expressions_of(op: Op) -> Iterator[Expr]:
-    """Yield all expressions of an operator; none for those that take functions only."""
-    match op:
-        case WithColumns():
-            yield from (expr for _, expr in op.how.columns)
-        case FlatMap():
-            if isinstance(op.how, Expressions):
-                yield from (expr for _, expr in op.how.columns)
-        case Filter() | Split():
-            if isinstance(op.how, Expr):
-                yield op.how
-            if isinstance(op, Split):
-                yield from (op.predicates or {}).values()
-        case Windows():
-            yield from (
-                aggregate.value for aggregate in (op.aggregates or {}).values() if aggregate.value is not None
-            )
-        case Source():
-            if isinstance(op.watermark, Expr):
-                yield op.watermark
-
-
 def find_spark_sql(op: Op) -> str | None:
     """Return the first piece of Spark SQL in an operator's expressions, or None."""
-    for expr in expressions_of(op):
-        for node in post_order(expr):
-            if isinstance(node, SparkSql):
-                return str(node)
-    return None
+    expressions: list[object] = []  # none of operators that take functions only
+    match op:
+        case WithColumns() | FlatMap():
+            if isinstance(op.how, Expressions):
+                expressions += [expr for _, expr in op.how.columns]
+        case Filter():
+            expressions.append(op.how)
+        case Split():
+            expressions += [op.how, *(op.predicates or {}).values()]
+        case Windows():
+            expressions += [aggregate.value for aggregate in (op.aggregates or {}).values()]
+        case Source():
+            expressions.append(op.watermark)
+    nodes = (node for expr in expressions if isinstance(expr, Expr) for node in post_order(expr))
+    return next((str(node) for node in nodes if isinstance(node, SparkSql)), None)

@@ -17,7 +17,6 @@ from typing import Literal
 import pyarrow as pa
 
 from penstock.blocks import Derivation, tree
-from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import (
     AUTO,
@@ -39,7 +38,7 @@ from penstock.operators.windows import Windows
 from penstock.plan.picture import describe_routing, is_side_output, make_printable
 from penstock.plan.plan import Input, Plan, Ref, Step, group_fused
 from penstock.timing.slices import Slicing
-from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window
+from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
 WIDTH = 100
 MOST_COLUMNS = 24
@@ -142,7 +141,7 @@ def _runs(step: Step, stage: str) -> str:
 def _gives(plan: Plan, step: Step) -> Iterator[str]:
     """Yield the outputs: columns once where all ports have the same, and who reads each port."""
     ports = {port: stream for port, stream in step.outputs.items() if not is_side_output(port)}
-    alike = len(set(map(_key_of, ports.values()))) == 1
+    alike = len({(*((f.name, f.type) for f in s.schema), s.time) for s in ports.values()}) == 1
     if alike:
         yield from _stream(next(iter(ports.values())))
     for port, stream in ports.items():
@@ -156,10 +155,6 @@ def _gives(plan: Plan, step: Step) -> Iterator[str]:
             yield from _field(
                 port, _readers(plan, step, port) or "nobody reads it: its rows are only counted"
             )
-
-
-def _key_of(stream: Stream) -> tuple[object, ...]:
-    return (*((field.name, field.type) for field in stream.schema), stream.time)
 
 
 def _stream(stream: Stream) -> Iterator[str]:
@@ -232,7 +227,7 @@ def explain_windows(step: Step) -> Explanations:
         return
     why = f"chosen because {op.because}" if op.because else "asked for by name"
     yield "pattern", f"{op.pattern}, {why}; {DECOMPOSED[op.pattern]}"
-    choices = _Windows.of(op, step.up)
+    choices = _Windows(op, step.up)
     yield from choices.slices()
     yield from choices.algorithms()
     yield from choices.folds()
@@ -249,28 +244,18 @@ def _device(op: Windows, up: Stream) -> str:
     return f"cpu: {why}" if why else "a CUDA device where the run has one, else cpu"
 
 
-@dataclass(frozen=True, slots=True)
 class _Windows:
     """The windows of a step, and its aggregates by what is kept of them: numbers, a sketch, or rows."""
 
-    op: Windows
-    up: Stream
-    windows: tuple[tuple[str | None, Window], ...]
-    slicing: Mapping[TimeWindow, Slicing]
-    numbers: Mapping[str, Aggregate]
-    sketched: Mapping[str, Aggregate]
-    of_rows: Mapping[str, Aggregate]
-
-    @classmethod
-    def of(cls, op: Windows, up: Stream) -> _Windows:
-        windows = op.resolve(up).windows
-        slicings = Slicing.groups([window for _, window in windows if isinstance(window, TimeWindow)])
-        slicing = {window: slicing for slicing in slicings for window in slicing.windows}
-        named = op.aggregates or {}
-        numbers = {n: a for n, a in named.items() if why_rows(a, up, totally_ordered=False) is None}
-        sketched = {n: a for n, a in named.items() if uses_sketch(a, [window for _, window in windows])}
-        rows = {n: a for n, a in named.items() if n not in numbers and n not in sketched}
-        return cls(op, up, windows, slicing, numbers, sketched, rows)
+    def __init__(self, op: Windows, up: Stream) -> None:
+        self.op, self.up = op, up
+        self.windows = op.resolve(up).windows
+        slicings = Slicing.groups([window for _, window in self.windows if isinstance(window, TimeWindow)])
+        self.slicing = {window: slicing for slicing in slicings for window in slicing.windows}
+        named, kinds = op.aggregates or {}, [window for _, window in self.windows]
+        self.numbers = {n: a for n, a in named.items() if why_rows(a, up, totally_ordered=False) is None}
+        self.sketched = {n: a for n, a in named.items() if uses_sketch(a, kinds)}
+        self.of_rows = {n: a for n, a in named.items() if n not in self.numbers and n not in self.sketched}
 
     def slices(self) -> Explanations:
         """Return the number of slices a slide and a window have, and who shares them."""

@@ -1,4 +1,4 @@
-"""Feeds a pipe batch by batch and looks at what comes out, to test a streaming program without streams."""
+"""Feed a pipe batch by batch and look at what comes out, to test a streaming program without streams."""
 
 from __future__ import annotations
 
