@@ -314,16 +314,27 @@ def notation(term: Term) -> str:
 
 
 def tree(term: Term) -> str:
-    """Return one line per parallel block and per node, indented by nesting."""
+    """Return one line per parallel block and per node, indented by nesting; nodes are written whole."""
     lines: list[str] = []
     todo: list[tuple[Term, int, str, int]] = [(term, 0, "", 1)]
     while todo:
         block, depth, label, copies = todo.pop()
-        if isinstance(block, Container) and len(block.blocks) == 1:
-            todo.append((block.blocks[0], depth, label, copies * block.copies))
-            continue
-        lines.append(_indent(depth) + label + _title(block) + (f" ^{copies}" if copies > 1 else ""))
-        todo.extend(reversed([(part, depth + 1, side, 1) for part, side in _children(block)]))
+        below: list[tuple[Term, str]] = []
+        title = type(block).__name__
+        if isinstance(block, Container):
+            if len(block.blocks) == 1:
+                todo.append((block.blocks[0], depth, label, copies * block.copies))
+                continue
+            title = f"{len(block.blocks)} side by side"
+        if isinstance(block, A2A):
+            below = [(block.left, "from "), (block.right, "to ")]
+        elif isinstance(block, Container | Pipe):
+            below = [(part, "") for part in block.parts]
+        else:
+            title = notation(block)
+        indent = "  " * min(depth, _DEEPEST) + (f"({depth}) " if depth > _DEEPEST else "")
+        lines.append(indent + label + title + (f" ^{copies}" if copies > 1 else ""))
+        todo.extend(reversed([(part, depth + 1, side, 1) for part, side in below]))
     return "\n".join(lines)
 
 
@@ -357,23 +368,6 @@ def _between(mark: str, terms: Sequence[Term]) -> Iterator[str | Term]:
         if place:
             yield mark
         yield term
-
-
-def _indent(depth: int) -> str:
-    return "  " * depth if depth <= _DEEPEST else "  " * _DEEPEST + f"({depth}) "
-
-
-def _title(block: Term) -> str:
-    if isinstance(block, Container):
-        return f"{len(block.blocks)} side by side"
-    return type(block).__name__ if isinstance(block, A2A | Pipe) else notation(block)
-
-
-def _children(block: Term) -> list[tuple[Term, str]]:
-    """Return the lines below: nodes are written whole, so nothing stands below them."""
-    if isinstance(block, A2A):
-        return [(block.left, "from "), (block.right, "to ")]
-    return [(part, "") for part in block.parts] if isinstance(block, Container | Pipe) else []
 
 
 class Counts(NamedTuple):

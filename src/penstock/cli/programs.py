@@ -143,7 +143,9 @@ def execute(file: Path) -> ModuleType:
         code = loader.source_to_code(file.read_bytes(), str(file))
         exec(code, module.__dict__)  # noqa: S102 (running the user's own file is what was asked for)
     except PenstockError as error:
-        error.at(None, _users_line(error, file))
+        # An error that does not know its place is that of the last line of the user's on the way to it.
+        lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(file)]
+        error.at(None, Where(str(file), lines[-1] or 0) if lines else None)
         raise
     except SystemExit as stopped:
         raise GraphError(
@@ -191,7 +193,7 @@ def choose(graphs: dict[str, ps.PipeGraph], wanted: str | None, file: Path) -> p
 
 def _require_python_file(file: Path) -> None:
     if not file.exists():
-        nearby = nearest_first(file.name, (other.name for other in _siblings(file)))
+        nearby = nearest_first(file.name, (other.name for other in file.parent.glob("*.py")))
         raise GraphError(
             f'there is no file "{file}"',
             detail=f"Python files there: {', '.join(nearby[:5])}" if nearby else None,
@@ -199,16 +201,6 @@ def _require_python_file(file: Path) -> None:
         )
     if file.is_dir() or file.suffix != ".py":
         raise GraphError(f'"{file}" is not a Python file', hint="name a file that ends in .py")
-
-
-def _siblings(file: Path) -> list[Path]:
-    return sorted(file.parent.glob("*.py")) if file.parent.is_dir() else []
-
-
-def _users_line(error: PenstockError, file: Path) -> Where | None:
-    """Return the last line of the user's file on the way to an error that does not know its place."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(file)]
-    return Where(str(file), frames[-1].lineno or 0) if frames else None
 
 
 def _users_traceback(error: Exception, file: Path) -> str:

@@ -155,8 +155,13 @@ class MultiPipe(Pipe):
         """
 
         def make() -> Op:
-            op = TableJoin(table if isinstance(table, Reader) else _reader_of(table), on, how, **options)
-            if not isinstance(table, Reader) and all(name in op.table.schema.names for name in op.columns):
+            if isinstance(table, Reader):
+                return TableJoin(table, on, how, **options)
+            from penstock import read
+
+            reader = read.rows(table) if isinstance(table, (list, tuple)) else read.table(table)
+            op = TableJoin(reader, on, how, **options)
+            if all(name in reader.schema.names for name in op.columns):
                 op.load()  # what is already in memory is checked before anything runs
             return op
 
@@ -362,9 +367,3 @@ def _require_same_columns(left: Stream, right: Stream) -> None:
             f"merged pipes must agree on time: {left.time or 'none'} meets {right.time or 'none'}",
             hint="give both sources time= of one type",
         )
-
-
-def _reader_of(table: object) -> Reader:
-    from penstock import read
-
-    return read.rows(table) if isinstance(table, (list, tuple)) else read.table(table)

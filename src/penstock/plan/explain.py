@@ -78,7 +78,9 @@ def explain_plan(
         }
         return json.dumps(data, indent=2, ensure_ascii=False, default=str) + "\n"
     shared = {group[0].name: [step.name for step in group[1:]] for group in groups}
-    lines = [_headline(plan)]
+    counts = ((len(plan.steps), "step"), (len(plan.sources), "source"), (len(plan.sinks), "sink"))
+    numbers = ", ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts)
+    lines = [f"{make_printable(plan.graph)}: {numbers}"]
     for number, step in enumerate(plan, 1):
         lines += ["", f"{number}. {make_printable(step.name)}"]
         lines += _step(plan, step, _stage(step, fused, shared))
@@ -87,13 +89,6 @@ def explain_plan(
     lines += _section("Engine", engine)
     lines += _section("Not run, because no sink needs it", unused)
     return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
-def _headline(plan: Plan) -> str:
-    counts = ((len(plan.steps), "step"), (len(plan.sources), "source"), (len(plan.sinks), "sink"))
-    return f"{make_printable(plan.graph)}: " + ", ".join(
-        f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in counts
-    )
 
 
 def _section(title: str, lines: Sequence[object]) -> list[str]:

@@ -105,7 +105,14 @@ class _Text:
 def to_svg(plan: Plan) -> str:
     """Return the picture as SVG text."""
     picture = build_picture(plan)
-    texts = [_fit_text(box) for box in picture.boxes]
+    room = WIDEST - 2 * PADDING
+    texts = [
+        _Text(
+            cut(make_printable(box.name), room, NAME_SIZE, bold=True),
+            wrap(make_printable(box.text), room, TEXT_SIZE, lines=2),
+        )
+        for box in picture.boxes
+    ]
     nodes = [_group_size([texts[box] for box in group]) for group in picture.groups]
     node_of = {box: node for node, group in enumerate(picture.groups) for box in group}
     lines = [line for line in picture.lines if not _is_inside(line, node_of)]
@@ -133,12 +140,6 @@ def to_svg(plan: Plan) -> str:
 def _is_inside(line: Line, node_of: dict[int, int]) -> bool:
     """Return whether a line stays inside one fused group (and is no loop of a single box)."""
     return node_of[line.tail] == node_of[line.head] and line.tail < line.head
-
-
-def _fit_text(box: Box) -> _Text:
-    room = WIDEST - 2 * PADDING
-    name = cut(make_printable(box.name), room, NAME_SIZE, bold=True)
-    return _Text(name, wrap(make_printable(box.text), room, TEXT_SIZE, lines=2))
 
 
 def _group_size(texts: list[_Text]) -> Node:

@@ -144,12 +144,15 @@ def difference(
         return f"schemas differ: {_types(left)} / {_types(right)}"
     loose = {left.schema.get_field_index(name) for name in approximate}
     ours, theirs = _group_rows(left, loose), _group_rows(right, loose)
+
+    def same(one: Values, other: Values) -> bool:
+        pairs = enumerate(zip(one, other, strict=True))
+        return all(_same(a, b, rel if i in loose else RELATIVE) for i, (a, b) in pairs)
+
     only_left: list[Values] = []
     only_right: list[Values] = []
     for group in dict.fromkeys([*ours, *theirs]):
-        lefts, rights = _rows_without_partner(
-            ours.get(group, []), theirs.get(group, []), lambda a, b: _same_row(a, b, loose, rel)
-        )
+        lefts, rights = _rows_without_partner(ours.get(group, []), theirs.get(group, []), same)
         only_left += lefts
         only_right += rights
         if lefts and rights:
@@ -164,15 +167,15 @@ def difference(
 def _group_rows(table: pa.Table, loose: set[int]) -> dict[Values, list[Values]]:
     """Return rows in order, by the columns that must be equal; the others may be rounded differently."""
     columns = [to_plain(column.combine_chunks()) for column in table.columns]
-    exact = [i for i, field in enumerate(table.schema) if i not in loose and not _may_hold_floats(field.type)]
+    exact = [
+        i
+        for i, type_ in enumerate(table.schema.types)
+        if i not in loose and not pa.types.is_floating(type_) and not pa.types.is_nested(type_)
+    ]
     groups: dict[Values, list[Values]] = {}
     for row in sorted(zip(*columns, strict=True), key=lambda row: tuple(map(_sortable, row))):
         groups.setdefault(tuple(_sortable(row[i]) for i in exact), []).append(row)
     return groups
-
-
-def _may_hold_floats(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(type_) or pa.types.is_nested(type_))
 
 
 def _rows_without_partner(
@@ -188,11 +191,6 @@ def _rows_without_partner(
         else:
             del waiting[place]
     return alone, waiting[::-1]
-
-
-def _same_row(left: Values, right: Values, loose: set[int], rel: float) -> bool:
-    pairs = enumerate(zip(left, right, strict=True))
-    return all(_same(a, b, rel if i in loose else RELATIVE) for i, (a, b) in pairs)
 
 
 def _sortable(value: object) -> tuple[int, str, object]:

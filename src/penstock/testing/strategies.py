@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ def values(type_: pa.DataType, *, nulls: bool = True) -> st.SearchStrategy[Any]:
     elif pa.types.is_binary(type_):
         strategy = st.binary(max_size=6)
     elif pa.types.is_timestamp(type_):
-        strategy = st.datetimes(timezones=st.just(_utc()) if type_.tz else st.none())
+        strategy = st.datetimes(timezones=st.just(UTC) if type_.tz else st.none())
     elif pa.types.is_date(type_):
         strategy = st.dates()
     elif pa.types.is_list(type_):
@@ -74,9 +75,3 @@ def cuts(draw: st.DrawFn, stream: Sequence[T]) -> list[list[T]]:
     places = sorted(draw(st.lists(st.integers(0, len(stream)), max_size=6)))
     bounds = [0, *places, len(stream)]
     return [list(stream[low:high]) for low, high in pairwise(bounds)]
-
-
-def _utc() -> Any:
-    from datetime import UTC
-
-    return UTC
