@@ -8,7 +8,6 @@ a small run of the in-process engine that saves about 40 ms of 290 ms CPU time (
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -44,22 +43,16 @@ BY_NAME = frozenset(
 
 
 def __getattr__(name: str) -> Any:
-    """Returns the function of that name, as `pyarrow.compute` has it."""
+    """Return the function of that name, as `pyarrow.compute` has it."""
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    function = _call_by_name(name.rstrip("_")) if name in BY_NAME else getattr(_load(), name)
-    globals()[name] = function
-    return function
-
-
-def _call_by_name(name: str) -> Callable[..., Any]:
-    """Returns the function without options; `pyarrow.compute` has `call_function` from the same place."""
-    try:
-        call = import_module("pyarrow._compute").call_function
-    except ImportError:  # a pyarrow that keeps it elsewhere
-        call = _load().call_function
-    return lambda *arguments: call(name, arguments)
-
-
-def _load() -> Any:
-    return import_module("pyarrow.compute")
+    if name in BY_NAME:
+        try:  # where `pyarrow.compute` has it from
+            call = import_module("pyarrow._compute").call_function
+        except ImportError:  # a pyarrow that keeps it elsewhere
+            call = import_module("pyarrow.compute").call_function
+        kernel = name.rstrip("_")
+        globals()[name] = lambda *arguments: call(kernel, arguments)
+    else:
+        globals()[name] = getattr(import_module("pyarrow.compute"), name)
+    return globals()[name]

@@ -347,11 +347,6 @@ def operand_text(child: Node, text: str, precedence: int) -> str:
     return f"({text})" if child.precedence < precedence else text
 
 
-def is_nonempty_text(value: object) -> bool:
-    """Return whether a user gave text where text is needed, and not an empty one."""
-    return isinstance(value, str) and value != ""
-
-
 def is_int32(value: object) -> bool:
     """Return whether a user gave a whole number of no more than 32 bits where one is needed."""
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31

@@ -142,7 +142,9 @@ def literal_fits(literal: nodes.Literal, type: pa.DataType) -> bool:
     if isinstance(value, float) and kind.is_floating(type):
         return bool(kind.is_float64(type)) or not math.isfinite(value) or math.isfinite(float32(value))
     if isinstance(value, int | Decimal) and kind.is_decimal128(type):
-        return _decimal_fits(Decimal(value), type)
+        _, digits, exponent = Decimal(value).as_tuple()
+        if isinstance(exponent, int):
+            return bool(-exponent <= type.scale and len(digits) + exponent <= type.precision - type.scale)
     return False
 
 
@@ -153,13 +155,6 @@ def convert_literal(value: object, type: pa.DataType) -> object:
     if isinstance(value, int | Decimal) and kind.is_decimal128(type):
         return Decimal(value)
     return value
-
-
-def _decimal_fits(value: Decimal, type: pa.DataType) -> bool:
-    _, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int):
-        return False
-    return bool(-exponent <= type.scale and len(digits) + exponent <= type.precision - type.scale)
 
 
 def _meet(left: pa.DataType | None, right: pa.DataType) -> pa.DataType | None:
@@ -175,14 +170,10 @@ def _meet(left: pa.DataType | None, right: pa.DataType) -> pa.DataType | None:
     if kind.is_timestamp(left) and kind.is_timestamp(right) and left.tz and right.tz:
         return pa.timestamp("us", "UTC")
     if kind.is_decimal128(left) and kind.is_decimal128(right):
-        return _meet_decimals(left, right)
+        scale = max(left.scale, right.scale)
+        precision = max(left.precision - left.scale, right.precision - right.scale) + scale
+        return pa.decimal128(precision, scale) if precision <= 38 else None
     return None
-
-
-def _meet_decimals(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    scale = max(left.scale, right.scale)
-    precision = max(left.precision - left.scale, right.precision - right.scale) + scale
-    return pa.decimal128(precision, scale) if precision <= 38 else None
 
 
 def type_of(expr: Node, schema: pa.Schema) -> pa.DataType:
@@ -197,6 +188,8 @@ def resolve(expr: Node, schema: pa.Schema) -> list[Instruction]:
     for node in post_order(expr):
         if isinstance(node, nodes.Column):
             instruction = Instruction(node, (), (), _column_type(node.name, schema))
+        elif isinstance(node, nodes.Literal | nodes.SparkSql):
+            instruction = Instruction(node, (), (), node.type)
         else:
             inputs = [places[id(child)] for child in node.children()]
             signature = node.signature(tuple(program[place] for place in inputs))

@@ -78,28 +78,18 @@ def _from_time(source: pa.DataType, wanted: pa.DataType) -> Function:
         return lambda array: array.view(pa.int64()).view(wanted)
     if kind.is_timestamp(source) and kind.is_date32(wanted):
         return lambda array: from_numbers(numbers_of(array) // DAY, wanted, [array])
-    return _date_text if kind.is_date32(source) else _moment_text
+    return _time_text
 
 
-def _date_text(array: pa.Array) -> ColumnarValue:
-    days = numbers_of(array)
-    printable, failed = _within_four_digits(array, days, days)
-    return ColumnarValue(printable.cast(pa.string()), failed)
-
-
-def _moment_text(array: pa.Array) -> ColumnarValue:
-    counts = numbers_of(array)
-    printable, failed = _within_four_digits(array, counts, counts // DAY)
-    text = printable.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
-    return ColumnarValue(pc.replace_substring(text, " ", "T"), failed)
-
-
-def _within_four_digits(
-    array: pa.Array, counts: np.ndarray, days: np.ndarray
-) -> tuple[pa.Array, pa.BooleanArray | None]:
-    """Returns the array without the years that have not four digits, and where those were."""
-    valid = from_numbers(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
-    return valid.values, valid.failed
+def _time_text(array: pa.Array) -> ColumnarValue:
+    """Prints dates and timestamps; years that have not four digits fail."""
+    counts, is_date = numbers_of(array), kind.is_date32(array.type)
+    days = counts if is_date else counts // DAY
+    printable = from_numbers(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
+    if is_date:
+        return ColumnarValue(printable.values.cast(pa.string()), printable.failed)
+    text = printable.values.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
+    return ColumnarValue(pc.replace_substring(text, " ", "T"), printable.failed)
 
 
 def _parser(wanted: pa.DataType) -> Function:

@@ -6,7 +6,6 @@ Comparison follows from `equal` and `less`, which know the place of NaN.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -15,48 +14,21 @@ from penstock import expr as nodes
 from penstock.expr import compute as pc
 from penstock.expr.arrow.columnar_value import ColumnarValue, any_failed, null_of
 from penstock.expr.program import BOOL, Function, Instruction, Rules, convert_literal
-from penstock.expr.values import from_numpy, from_plain, to_numpy
-
-INTEGERS = frozenset((pa.int8(), pa.int16(), pa.int32(), pa.int64()))
-NUMPY_ROWS = 4096
-"""Up to this many integers are compared by NumPy. Arrow releases the interpreter's lock: where several
-threads work on small batches, getting it back takes longer than the comparison.
-"""
+from penstock.expr.values import from_plain
 
 
 def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
     """Returns whether both are equal; NaN equals NaN."""
-    if (numbers := _small_integers(a, b)) is not None:
-        return from_numpy(numbers[0] == numbers[1])
     same = pc.equal(a, b)
     return pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b))) if kind.is_floating(a.type) else same
 
 
 def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
     """Returns whether a comes before b; everything but NaN comes before NaN."""
-    if (numbers := _small_integers(a, b)) is not None:
-        return from_numpy(numbers[0] < numbers[1])
     before = pc.less(a, b)
     if not kind.is_floating(a.type):
         return before
     return pc.or_(before, pc.and_(pc.invert(pc.is_nan(a)), pc.is_nan(b)))
-
-
-def _small_integers(a: pa.Array | pa.Scalar, b: pa.Array | pa.Scalar) -> tuple[Any, Any] | None:
-    """Returns both for NumPy if they are few integers without nulls; either may be one value for all rows."""
-    if a.type not in INTEGERS:
-        return None
-    sides = []
-    for side in (a, b):
-        if isinstance(side, pa.Scalar):
-            sides.append(side.as_py())
-        elif len(side) > NUMPY_ROWS or side.null_count:
-            return None
-        else:
-            sides.append(to_numpy(side))
-    if sides[0] is None or sides[1] is None or type(sides[0]) is type(sides[1]) is int:
-        return None
-    return sides[0], sides[1]
 
 
 def _is_in(node: nodes.IsIn, out: Instruction) -> Function:

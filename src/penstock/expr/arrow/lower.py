@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 import pyarrow as pa
-import pyarrow.types as kind
 
 from penstock import expr as nodes
 from penstock.expr.arrow import conversion, logic, numbers, text_and_time
@@ -26,8 +25,6 @@ Unless the node handles failures itself, the function takes arrays and returns a
 with the failures that are its own; it must return null for null, and must not raise for any values. Nodes
 that handle failures take and return ColumnarValues.
 """
-SHARED_ROWS = 1024
-"""The length of the array that a literal shares among small batches: making one per batch takes longer."""
 
 
 class Columns(Protocol):
@@ -77,25 +74,11 @@ def _compile(
     if isinstance(node, nodes.Literal):
         value = from_plain([node.value], instruction.type)[0]
         if per_row:
-            return _RepeatedLiteral(value)
+            return lambda batch, _: ColumnarValue(pa.repeat(value, batch.num_rows))
         scalar = ColumnarValue(value)
         return lambda batch, _: scalar
     function, handling = RULES[type(node)](node, instruction), node.input_handling
     return lambda _, inputs: _apply(function, handling, inputs)
-
-
-class _RepeatedLiteral:
-    """One value for each row. Small batches share an array of it, unless its values may be long."""
-
-    def __init__(self, value: pa.Scalar) -> None:
-        self._value = value
-        self._shared = pa.repeat(value, SHARED_ROWS if kind.is_primitive(value.type) else 0)
-
-    def __call__(self, batch: Columns, _: list[ColumnarValue]) -> ColumnarValue:
-        n_rows, shared = batch.num_rows, self._shared
-        if n_rows <= len(shared):
-            return ColumnarValue(shared.slice(0, n_rows))
-        return ColumnarValue(pa.repeat(self._value, n_rows))
 
 
 def _apply(function: Function, handling: InputHandling, inputs: list[ColumnarValue]) -> ColumnarValue:

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import RowFailure, SchemaError, nearest_first
-from penstock.expr.node import Expr, is_int32, is_nonempty_text, method_text
+from penstock.expr.node import Expr, is_int32, method_text
 from penstock.expr.nodes.forms import MethodCall, quote
 from penstock.expr.program import INT64, STRING, Instruction, Requirement, Signature, is_numeric
 from penstock.expr.types import parse_type
@@ -199,7 +199,7 @@ class JsonValue(MethodCall):
     requirement = Requirement(kind.is_string, "text", "use .field(name) for a struct")
 
     def __post_init__(self) -> None:
-        if not is_nonempty_text(self.path) or not _PATH.fullmatch(self.path):
+        if not isinstance(self.path, str) or not _PATH.fullmatch(self.path):
             raise SchemaError(
                 f"{self.path!r} is not a path into JSON", hint='use one such as "user.id" or "items[0].price"'
             )

@@ -14,8 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import RowFailure, SchemaError
-from penstock.expr.node import Expr, Node, is_nonempty_text, method_text, operand_text
-from penstock.expr.program import Instruction, Signature
+from penstock.expr.node import Expr, Node, method_text, operand_text
 from penstock.expr.types import parse_type
 from penstock.expr.values import (
     days_of,
@@ -28,6 +27,14 @@ from penstock.expr.values import (
 )
 from penstock.frozen import dataclass
 
+_BY_TYPE: tuple[tuple[type, pa.DataType], ...] = (
+    (type(None), pa.null()),
+    (bool, pa.bool_()),
+    (int, pa.int64()),
+    (float, pa.float64()),
+    (str, pa.string()),
+    (bytes, pa.binary()),
+)
 _LITERALS = "a literal is None, bool, int, float, str, bytes, Decimal, datetime or date"
 
 
@@ -50,10 +57,6 @@ class Literal(Expr):
     type: pa.DataType
     free: bool
 
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Return the literal's own type."""
-        return Signature((), self.type)
-
     def text(self, parts: tuple[str, ...]) -> str:
         """Return the source text: `1`, `"view"`, or `lit(1, "int8")` where the type was declared."""
         value = self.value
@@ -70,14 +73,10 @@ class Literal(Expr):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SparkSql(Expr):
-    """Spark SQL text with the type that it gives."""
+    """Spark SQL text with the type that it gives, which only Spark could check."""
 
     sql: str
     type: pa.DataType
-
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Return the declared type, which only Spark could check."""
-        return Signature((), self.type)
 
     def text(self, parts: tuple[str, ...]) -> str:
         """Return the source text, such as `spark_expr("soundex(name)", "string")`."""
@@ -161,7 +160,7 @@ def col(name: str) -> Expr:
     >>> col("price") * 2
     col("price") * 2
     """
-    if not is_nonempty_text(name):
+    if not isinstance(name, str) or not name:
         raise SchemaError(f"{name!r} cannot name a column", hint='name it by a string: col("price")')
     return Column(name)
 
@@ -174,32 +173,14 @@ def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
     """
     if isinstance(value, Expr):
         raise SchemaError(f"{value} is already an expression", hint=f"use it as it is: {value}")
-    if type is None:
-        return _untyped_literal(unwrap_scalar(value) if isinstance(value, np.generic) else value)
-    wanted = parse_type(type)
-    try:
-        return Literal(from_python(value, wanted), wanted, free=False)
-    except RowFailure as failure:
-        raise SchemaError(failure.reason, hint="give a value of the type, or leave the type out") from None
-
-
-def spark_expr(sql: str, type: object) -> Expr:
-    """Return an expression in Spark SQL with its declared type, which runs on Spark only.
-
-    >>> spark_expr("soundex(name)", "string")
-    spark_expr("soundex(name)", "string")
-    """
-    if not is_nonempty_text(sql) or not sql.strip():
-        raise SchemaError(f"spark_expr({sql!r}) is no SQL", hint='spark_expr("soundex(name)", "string")')
-    return SparkSql(sql, parse_type(type))
-
-
-def to_expr(value: object) -> Expr:
-    """Return the expression itself, or the literal of a Python value."""
-    return value if isinstance(value, Expr) else lit(value)
-
-
-def _untyped_literal(value: object) -> Literal:
+    if type is not None:
+        wanted = parse_type(type)
+        try:
+            return Literal(from_python(value, wanted), wanted, free=False)
+        except RowFailure as failure:
+            hint = "give a value of the type, or leave the type out"
+            raise SchemaError(failure.reason, hint=hint) from None
+    value = unwrap_scalar(value) if isinstance(value, np.generic) else value
     if isinstance(value, int) and not isinstance(value, bool):
         low, high = integer_range(pa.int64())
         if not low <= value <= high:
@@ -210,20 +191,29 @@ def _untyped_literal(value: object) -> Literal:
         return Literal(days_of(value), pa.date32(), free=True)
     if isinstance(value, Decimal):
         return Literal(value, _decimal_type(value), free=True)
-    for python_type, type in _BY_TYPE:
+    for python_type, own_type in _BY_TYPE:
         if isinstance(value, python_type):
-            return Literal(value, type, free=True)
-    raise SchemaError(f"{value!r:.80} cannot be a literal", detail=_LITERALS, hint=_hint_for(value))
+            return Literal(value, own_type, free=True)
+    hint = "compute it in a row function instead"
+    if isinstance(value, list | tuple | set | frozenset):
+        hint = "to compare with several values use .is_in([...])"
+    raise SchemaError(f"{value!r:.80} cannot be a literal", detail=_LITERALS, hint=hint)
 
 
-_BY_TYPE: tuple[tuple[type, pa.DataType], ...] = (
-    (type(None), pa.null()),
-    (bool, pa.bool_()),
-    (int, pa.int64()),
-    (float, pa.float64()),
-    (str, pa.string()),
-    (bytes, pa.binary()),
-)
+def spark_expr(sql: str, type: object) -> Expr:
+    """Return an expression in Spark SQL with its declared type, which runs on Spark only.
+
+    >>> spark_expr("soundex(name)", "string")
+    spark_expr("soundex(name)", "string")
+    """
+    if not isinstance(sql, str) or not sql.strip():
+        raise SchemaError(f"spark_expr({sql!r}) is no SQL", hint='spark_expr("soundex(name)", "string")')
+    return SparkSql(sql, parse_type(type))
+
+
+def to_expr(value: object) -> Expr:
+    """Return the expression itself, or the literal of a Python value."""
+    return value if isinstance(value, Expr) else lit(value)
 
 
 def _decimal_type(value: Decimal) -> pa.DataType:
@@ -232,12 +222,6 @@ def _decimal_type(value: Decimal) -> pa.DataType:
         raise SchemaError(f"{value} does not fit in a decimal of 38 digits", hint="use a float")
     scale = max(-exponent, 0)
     return pa.decimal128(max(len(digits) + max(exponent, 0), scale, 1), scale)
-
-
-def _hint_for(value: object) -> str:
-    if isinstance(value, list | tuple | set | frozenset):
-        return "to compare with several values use .is_in([...])"
-    return "compute it in a row function instead"
 
 
 def _show_argument(value: object) -> str:

@@ -16,7 +16,9 @@ The other nodes say themselves what comes of nulls and failures:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -40,15 +42,37 @@ _ONE_TYPE_HINT = "cast one of them, so that all have one type"
 _LOGIC_HINT = '& | ~ bind more tightly than == < >; write (col("a") > 1) & (col("b") > 2)'
 
 
+def _hint(types: list[pa.DataType]) -> str:
+    if any(kind.is_timestamp(t) for t in types):
+        if any(kind.is_string(t) for t in types):
+            return 'compare with datetime(2024, 5, 1), or make a time of text with .cast("timestamp")'
+        if any(kind.is_date32(t) for t in types):
+            return 'compare with datetime(2024, 5, 1), or cast: .cast("timestamp"), .cast("date")'
+        if all(kind.is_timestamp(t) for t in types):
+            return 'give both a zone: .cast("timestamp[us, UTC]")'
+    if any(kind.is_boolean(t) for t in types):
+        return "compare with True or False, or use the condition by itself"
+    return 'cast one of them, for example .cast("int64") or .cast("string")'
+
+
+def _compare(node: Expr, operands: tuple[Instruction, ...]) -> Signature:
+    """Convert all operands to their common type, which has an order; the result is a boolean."""
+    _ORDER.check(node, operands)
+    return Signature((common_type(node, operands, _hint),) * len(operands), BOOL)
+
+
+def _choose(node: Expr, operands: tuple[Instruction, ...]) -> Signature:
+    """Convert all operands to their common type, which is that of the result."""
+    met = common_type(node, operands, _ONE_TYPE_HINT)
+    return Signature((met,) * len(operands), met)
+
+
 class Comparison(BinaryOperator):
     """Two operands of one kind and an operator between them."""
 
     precedence = 1
     groups = ""
-
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Convert both operands to their common type; the result is a boolean."""
-        return _compare(self, operands)
+    signature = _compare
 
 
 class Equal(Comparison):
@@ -87,6 +111,16 @@ class GreaterEqual(Comparison):
     operator = ">="
 
 
+COMPARISONS: dict[type[Comparison], Callable[[Any, Any], Any]] = {
+    Equal: operator.eq,
+    NotEqual: operator.ne,
+    Less: operator.lt,
+    LessEqual: operator.le,
+    Greater: operator.gt,
+    GreaterEqual: operator.ge,
+}
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Between(MethodCall):
     """Whether low <= value <= high; null if any of the three is null."""
@@ -94,10 +128,7 @@ class Between(MethodCall):
     low: Expr
     high: Expr
     method = "between"
-
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Convert all three to their common type; the result is a boolean."""
-        return _compare(self, operands)
+    signature = _compare
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -142,24 +173,6 @@ def _is_in_value(value: Expr) -> Literal:
             "is_in cannot look for None", hint='write col("a").is_in([...]) | col("a").is_null()'
         )
     return value
-
-
-def _compare(node: Expr, operands: tuple[Instruction, ...]) -> Signature:
-    _ORDER.check(node, operands)
-    return Signature((common_type(node, operands, _hint),) * len(operands), BOOL)
-
-
-def _hint(types: list[pa.DataType]) -> str:
-    if any(kind.is_timestamp(t) for t in types):
-        if any(kind.is_string(t) for t in types):
-            return 'compare with datetime(2024, 5, 1), or make a time of text with .cast("timestamp")'
-        if any(kind.is_date32(t) for t in types):
-            return 'compare with datetime(2024, 5, 1), or cast: .cast("timestamp"), .cast("date")'
-        if all(kind.is_timestamp(t) for t in types):
-            return 'give both a zone: .cast("timestamp[us, UTC]")'
-    if any(kind.is_boolean(t) for t in types):
-        return "compare with True or False, or use the condition by itself"
-    return 'cast one of them, for example .cast("int64") or .cast("string")'
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -264,11 +277,7 @@ class FillNull(MethodCall):
     other: Expr
     method = "fill_null"
     input_handling = InputHandling.FAILURES
-
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Convert both to their common type."""
-        met = common_type(self, operands, _ONE_TYPE_HINT)
-        return Signature((met, met), met)
+    signature = _choose
 
 
 class Coalesce(FunctionCall):
@@ -276,11 +285,7 @@ class Coalesce(FunctionCall):
 
     function = "coalesce"
     input_handling = InputHandling.FAILURES
-
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Convert all to their common type."""
-        met: pa.DataType = common_type(self, operands, _ONE_TYPE_HINT)
-        return Signature((met,) * len(operands), met)
+    signature = _choose
 
 
 def coalesce(*expressions: object) -> Expr:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.errors import SchemaError, TimeError
-from penstock.expr.node import Expr, is_int32, is_nonempty_text, method_text, operand_text
+from penstock.expr.node import Expr, is_int32, method_text, operand_text
 from penstock.expr.nodes.forms import FunctionCall, MethodCall, quote, to_expr
 from penstock.expr.program import BOOL, INT64, STRING, Instruction, Requirement, Signature
 from penstock.frozen import dataclass
@@ -129,7 +129,7 @@ class Strip(StringFunction):
     method = "strip"
 
     def __post_init__(self) -> None:
-        if not is_nonempty_text(self.characters):
+        if not isinstance(self.characters, str) or not self.characters:
             raise SchemaError(f"strip needs characters, not {self.characters!r}", hint='.str.strip(" \\t")')
 
     def arguments(self, *texts: str) -> str:

@@ -7,22 +7,11 @@ nulls and failures themselves.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable
-from typing import Any
 
 from penstock import expr as nodes
+from penstock.expr.nodes.logic import COMPARISONS
 from penstock.expr.program import Function, Instruction, Rules, convert_literal
 from penstock.frozen import dataclass
-
-_OPERATORS: dict[type[nodes.Comparison], Callable[[Any, Any], bool]] = {
-    nodes.Equal: operator.eq,
-    nodes.NotEqual: operator.ne,
-    nodes.Less: operator.lt,
-    nodes.LessEqual: operator.le,
-    nodes.Greater: operator.gt,
-    nodes.GreaterEqual: operator.ge,
-}
 
 
 def sort_key(value: object) -> tuple[bool, object]:
@@ -32,7 +21,7 @@ def sort_key(value: object) -> tuple[bool, object]:
 
 
 def _compare(node: nodes.Comparison, out: Instruction) -> Function:
-    holds = _OPERATORS[type(node)]
+    holds = COMPARISONS[type(node)]
     return lambda a, b: holds(sort_key(a), sort_key(b))
 
 
@@ -78,7 +67,7 @@ def _case(node: nodes.Case, out: Instruction) -> Function:
 
 
 RULES: Rules = {
-    **dict.fromkeys(_OPERATORS, _compare),
+    **dict.fromkeys(COMPARISONS, _compare),
     nodes.Between: lambda node, out: lambda a, low, high: sort_key(low) <= sort_key(a) <= sort_key(high),
     nodes.IsIn: _is_in,
     nodes.And: lambda node, out: lambda a, b: _decide(a, b, by=False),

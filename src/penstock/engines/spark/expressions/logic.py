@@ -5,10 +5,6 @@ Its order is ours: NaN equals itself and is greatest, -0.0 equals 0.0.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
-from typing import Any
-
 import pyarrow.types as kind
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -22,20 +18,12 @@ from penstock.engines.spark.expressions.columns import (
     literal,
     null_where_failed,
 )
+from penstock.expr.nodes.logic import COMPARISONS
 from penstock.expr.program import Instruction, Rules, convert_literal
-
-_OPERATORS: dict[type[nodes.Comparison], Callable[[Any, Any], Any]] = {
-    nodes.Equal: operator.eq,
-    nodes.NotEqual: operator.ne,
-    nodes.Less: operator.lt,
-    nodes.LessEqual: operator.le,
-    nodes.Greater: operator.gt,
-    nodes.GreaterEqual: operator.ge,
-}
 
 
 def _comparison(node: nodes.Comparison, out: Instruction, inputs: Inputs) -> Column:
-    compared: Column = _OPERATORS[type(node)](inputs[0].value, inputs[1].value)
+    compared: Column = COMPARISONS[type(node)](inputs[0].value, inputs[1].value)
     return compared
 
 
@@ -98,7 +86,7 @@ def _first_not_null(inputs: Inputs) -> SparkValue:
 
 
 RULES: Rules = {
-    **dict.fromkeys(_OPERATORS, _comparison),
+    **dict.fromkeys(COMPARISONS, _comparison),
     nodes.Between: _between,
     nodes.IsIn: _is_in,
     nodes.And: lambda node, out, inputs: _fail_undecided(inputs[0].value & inputs[1].value, inputs),

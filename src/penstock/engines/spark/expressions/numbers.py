@@ -7,6 +7,8 @@ right for negative numbers and guarded. A literal divisor that is not zero needs
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable
 
 import pyarrow.types as kind
 from pyspark.sql import Column
@@ -27,27 +29,22 @@ from penstock.expr.values import integer_range
 _WHOLE = 2.0**52  # a float this large has no fraction
 
 
-def _add(node: nodes.Add, out: Instruction, inputs: Inputs) -> SparkValue | Column:
-    a, b = inputs
-    if kind.is_floating(out.type):
-        return a.value + b.value
-    return fail_where_null(F.try_add(a.value, b.value), a, b)
+_CHECKED: dict[type[nodes.Node], tuple[Callable[..., Column], Callable[..., Column]]] = {
+    nodes.Add: (operator.add, F.try_add),
+    nodes.Subtract: (operator.sub, F.try_subtract),
+    nodes.Multiply: (operator.mul, F.try_multiply),
+}
+"""For floats and for integers."""
 
 
-def _subtract(node: nodes.Subtract, out: Instruction, inputs: Inputs) -> SparkValue | Column:
-    a, b = inputs
+def _compute_checked(node: nodes.Node, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+    for_floats, for_integers = _CHECKED[type(node)]
+    a, b = (value.value for value in inputs)
     if kind.is_floating(out.type):
-        return a.value - b.value
+        return for_floats(a, b)
     if kind.is_timestamp(out.operands[0]):
-        return fail_where_null(F.try_subtract(F.unix_micros(a.value), F.unix_micros(b.value)), a, b)
-    return fail_where_null(F.try_subtract(a.value, b.value), a, b)
-
-
-def _multiply(node: nodes.Multiply, out: Instruction, inputs: Inputs) -> SparkValue | Column:
-    a, b = inputs
-    if kind.is_floating(out.type):
-        return a.value * b.value
-    return fail_where_null(F.try_multiply(a.value, b.value), a, b)
+        a, b = F.unix_micros(a), F.unix_micros(b)
+    return fail_where_null(for_integers(a, b), *inputs)
 
 
 def _divide(node: nodes.Divide, out: Instruction, inputs: Inputs) -> SparkValue | Column:
@@ -161,9 +158,7 @@ def _float_quotient(a: Column, b: Column) -> Column:
 
 
 RULES: Rules = {
-    nodes.Add: _add,
-    nodes.Subtract: _subtract,
-    nodes.Multiply: _multiply,
+    **dict.fromkeys(_CHECKED, _compute_checked),
     nodes.Divide: _divide,
     nodes.FloorDivide: _floor_divide,
     nodes.Modulo: _modulo,
