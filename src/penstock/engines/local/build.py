@@ -30,7 +30,6 @@ from penstock.engines.local.task_groups import (
 from penstock.engines.local.tasks.chain import (
     ChainedStep,
     CollectedRows,
-    RoundStageStep,
     SinkStep,
     StageStep,
     StatelessStep,
@@ -40,7 +39,7 @@ from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.errors import PenstockError
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
-from penstock.operators.op import Routing
+from penstock.operators.op import OUT, Routing
 from penstock.operators.patterns import PANED
 from penstock.operators.process import Process
 from penstock.operators.windows import Windows
@@ -95,7 +94,9 @@ class ExecutionGraph:
         accounts = {step.name: Accounts() for step in self.plan}
         for task in self.tasks:
             for chained in task.chain:
-                accounts[chained.step.name].add(chained.total_accounts())
+                accounts[chained.step.name].add(chained.accounts)
+                if chained.count_row_path is not None:
+                    chained.count_row_path(accounts[chained.step.name])
             if isinstance(task.steps[0].op, Process):
                 unread = sum(channel.unread for channel in task.channels if not channel.feedback)
                 accounts[task.steps[0].name].rows_in += unread
@@ -156,9 +157,17 @@ class TaskBuilder:
         """Adds the tasks of a group, one per replica."""
         head, graph, progress, in_rounds = group.head, self.graph, self.progress, self.in_rounds
         op = None if group.role is Role.FORWARD else head.op
+        listener = progress if progress.has_listener and op is not None else None
         replicas = Replicas(group, [])
         for replica in range(group.width):
-            chain, number = self._chain(group, replica), len(graph.tasks)
+            chain: list[ChainedStep] = []
+            number = len(graph.tasks)
+            for step in group.steps:
+                chain.append(self._chained_step(step, group, replica))
+                chain[-1].listener = listener
+                if len(chain) > 1:  # rows pass from one to the next by a direct call
+                    before = next(chained for chained in chain if chained.step.name == step.feeds[0].step)
+                    before.add_target(step.feeds[0].port, chain[-1].feed)
             if isinstance(op, Source):
                 task: Task = SourceTask(
                     number,
@@ -183,21 +192,10 @@ class TaskBuilder:
         graph.replicas.append(replicas)
         return replicas
 
-    def _chain(self, group: TaskGroup, replica: int) -> list[ChainedStep]:
-        """Returns the chained steps of a task; rows pass from one to the next by a direct call."""
-        if group.role is Role.FORWARD:
-            return [ChainedStep(group.head, Accounts())]
-        chain: dict[str, ChainedStep] = {}
-        for step in group.steps:
-            chained = chain[step.name] = self._chained_step(step, group, replica)
-            chained.listener = self.progress if self.progress.has_listener else None
-            if len(chain) > 1:
-                ref = step.feeds[0]
-                chain[ref.step].add_target(ref.port, chained.feed)
-        return list(chain.values())
-
     def _chained_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         accounts = Accounts()
+        if group.role is Role.FORWARD or isinstance(step.op, Process):
+            return ChainedStep(step, accounts)
         if isinstance(step.op, Source):
             reader = SourceReader(self._plan, step, self._clock, accounts)
             self.graph.readers[step.name] = reader
@@ -209,8 +207,6 @@ class TaskBuilder:
             self.graph.writers[step.name] = writer
             self._observe(writer)
             return SinkStep(step, writer)
-        if isinstance(step.op, Process):
-            return ChainedStep(step, accounts)
         if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
             return self._decomposed_step(step, group, replica)
         site, ordered = self._site(step, accounts), step.name in self._ordered
@@ -222,13 +218,20 @@ class TaskBuilder:
 
     def _decomposed_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         """Returns one half of decomposed windows: parallel or preaggregating, or the merge behind it."""
-        pattern = self._pattern(step, group)
+        from penstock.stages.patterns.partials import PartialAggregateStage
+        from penstock.stages.window.stage import WindowStage
+
+        pattern, schema, delay = self._pattern(step, group), None, 0
         if group.role is Role.PARALLEL or step.name in group.preaggregates:
             stage = pattern.replicas[replica]
-            return self._stage_step(step, stage, _accounts(stage), 0)
-        stage = pattern.final_stages[replica]
-        schema = None if pattern.between is None else _partials_schema(pattern, step)
-        return self._stage_step(step, stage, _accounts(stage), output_delay(step), schema)
+        else:
+            stage, first, delay = pattern.final_stages[replica], pattern.replicas[0], output_delay(step)
+            schema = step.outputs[OUT].schema
+            if isinstance(first, PartialAggregateStage):
+                schema = first.format.schema
+        # A stage that only restores order counts nothing.
+        accounts = stage.site.accounts if isinstance(stage, WindowStage) else Accounts()
+        return self._stage_step(step, stage, accounts, delay, schema)
 
     def _pattern(self, step: Step, group: TaskGroup) -> Pattern:
         if step.name not in self.graph.patterns:
@@ -256,34 +259,19 @@ class TaskBuilder:
         has_sessions = isinstance(step.op, Windows) and any(
             isinstance(spec, SessionSpec) for _, spec in step.op.specs()
         )
-        if self.in_rounds or has_sessions:
-            chained = RoundStageStep(step, stage, accounts, delay, schema or step.up.schema)
-            if self.progress.checkpoint is not None:
-                from penstock.stages.patterns.partials import PartialAggregateStage
+        waits = self.in_rounds or has_sessions
+        if not waits and isinstance(stage, StatelessStage):
+            return StatelessStep(step, accounts, stage)
+        chained = StageStep(step, accounts, stage, delay, (schema or step.up.schema) if waits else None)
+        if waits and self.progress.checkpoint is not None:
+            from penstock.stages.patterns.partials import PartialAggregateStage
 
-                if isinstance(stage, PartialAggregateStage):
-                    chained.flush = stage.flush
-            return chained
-        if isinstance(stage, StatelessStage):
-            return StatelessStep(step, stage, accounts)
-        return StageStep(step, stage, accounts, delay)
+            if isinstance(stage, PartialAggregateStage):
+                chained.flush = stage.flush
+        return chained
 
     def _site(self, step: Step, accounts: Accounts) -> StageContext:
         read_ports = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
         listens = self.progress.has_listener
         reasons = self.progress.reasons.setdefault(step.name, []) if listens else None
         return StageContext(step.name, step.where, accounts, self._clock, read_ports, reasons)
-
-
-def _accounts(stage: Stage) -> Accounts:
-    """Returns the accounts that a stage counts in; a stage that only restores order has none."""
-    site = getattr(stage, "site", None)
-    accounts: Accounts = Accounts() if site is None else site.accounts
-    return accounts
-
-
-def _partials_schema(pattern: Pattern, step: Step) -> pa.Schema:
-    """Returns the columns of the partial results between the two halves of a pattern."""
-    layout = getattr(pattern.replicas[0], "format", None)
-    schema: pa.Schema = step.outputs["out"].schema if layout is None else layout.schema
-    return schema

@@ -242,7 +242,7 @@ class Channel:
         return self.dropped + n_single + n_batched
 
 
-class Output(ABC):
+class Output:
     """One edge of the plan, seen from one task that writes it.
 
     port        the output port of the step
@@ -268,9 +268,18 @@ class Output(ABC):
             if self._n_buffered >= self._batch_size:
                 self._send_full(self._batch_size)
 
-    @abstractmethod
     def route(self, batch: Batch) -> None:
-        """Puts the rows of a batch into the channels of the replicas that they are for."""
+        """Puts the rows of a batch into the channels of the replicas that they are for: here, all."""
+        for channel in self.channels:
+            channel.push(batch)
+
+    def begin_rows(self, schema: pa.Schema) -> bool:
+        """Returns whether rows can be sent singly to the only channel.
+
+        They cannot if they are buffered, nor if the frontier is withheld.
+        """
+        self.channels[0].schema = schema
+        return len(self.channels) == 1 and self._batch_size is None and self._has_watermark
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """Ends a round in all channels."""
@@ -308,19 +317,6 @@ class Output(ABC):
         self.route(whole)
 
 
-class ForwardOutput(Output):
-    """Sends everything to the only channel."""
-
-    def route(self, batch: Batch) -> None:
-        """Implements `Output.route`."""
-        self.channels[0].push(batch)
-
-    def begin_rows(self, schema: pa.Schema) -> bool:
-        """Returns whether rows can be sent singly: not if buffered, nor if the frontier is withheld."""
-        self.channels[0].schema = schema
-        return self._batch_size is None and self._has_watermark
-
-
 class PartitionedOutput(Output):
     """Sends each replica its partition: by key, by window or by slice, as the partitioner says."""
 
@@ -334,15 +330,6 @@ class PartitionedOutput(Output):
         """Implements `Output.route`."""
         for replica, partition in self._partitioner(batch):
             self.channels[replica].push(partition)
-
-
-class BroadcastOutput(Output):
-    """Sends every batch to every replica."""
-
-    def route(self, batch: Batch) -> None:
-        """Implements `Output.route`."""
-        for channel in self.channels:
-            channel.push(batch)
 
 
 class RoundRobinOutput(Output):
@@ -393,6 +380,8 @@ class RoundRobinOutput(Output):
 class EvenSplitOutput(Output):
     """Splits the rows of a round into equal shares, one per replica; merged in order they are as before."""
 
+    is_rescaling = False  # a new number of replicas counts at once
+
     def __init__(
         self, port: str, channels: Sequence[Channel], schema: pa.Schema, *, n_active: int | None = None
     ) -> None:
@@ -401,13 +390,8 @@ class EvenSplitOutput(Output):
         self._round: list[Batch] = []
         self.n_active = n_active or len(channels)
 
-    @property
-    def is_rescaling(self) -> bool:
-        """Always False: a new number of replicas counts from the end of the current round."""
-        return False
-
     def rescale(self, n_active: int) -> None:
-        """Requests a number of active replicas; any thread may call it."""
+        """Requests a number of active replicas, from the end of the round on; any thread may call it."""
         assert 1 <= n_active <= len(self.channels), f"there are {len(self.channels)} replicas"
         self.n_active = n_active
 

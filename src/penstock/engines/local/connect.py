@@ -23,10 +23,8 @@ from typing import TYPE_CHECKING
 
 from penstock.engines.local.build import ExecutionGraph, Replicas, TaskBuilder, is_forward
 from penstock.engines.local.channels import (
-    BroadcastOutput,
     Channel,
     EvenSplitOutput,
-    ForwardOutput,
     Output,
     PartitionedOutput,
     RoundRobinOutput,
@@ -125,7 +123,15 @@ class ChannelBuilder:
             self._assign_round_groups(partitioners)
             producer = partitioners
             forward = is_forward(producer, consumer)
-        sequenced = self._is_sequenced(producer, consumer)
+        # A single task sends batches round-robin, so that their order can be restored.
+        sequenced = (
+            not self._in_rounds
+            and len(producer.tasks) == 1 < len(consumer.tasks)
+            and consumer.group.role is Role.WHOLE
+            and len(head.data_feeds) == 1
+            and not is_broadcast(head)
+            and not is_keyed(head)
+        )
         for replica, task in enumerate(producer.tasks):
             readers: Sequence[Task] = [consumer.tasks[replica]] if forward else consumer.tasks
             channels = [self._channel(task, reader, port, feedback=feedback) for reader in readers]
@@ -155,10 +161,8 @@ class ChannelBuilder:
         group, step = consumer.group, self._plan[ref.step]
         head, schema = group.head, step.outputs[ref.port].schema
         batch_size = None if self._in_rounds else step.op.batch_size
-        if len(channels) == 1:
-            return ForwardOutput(ref.port, channels, batch_size)
-        if is_broadcast(head):
-            return BroadcastOutput(ref.port, channels, batch_size)
+        if len(channels) == 1 or is_broadcast(head):
+            return Output(ref.port, channels, batch_size)
         if group.role is Role.PARALLEL:
             partitioner: Partitioner = copy.deepcopy(self._graph.patterns[head.name].partitioner)
             return PartitionedOutput(ref.port, channels, partitioner, batch_size)
@@ -179,14 +183,6 @@ class ChannelBuilder:
         return RoundRobinOutput(
             ref.port, channels, batch_size, sequenced=sequenced, n_active=head.degree.least
         )
-
-    def _is_sequenced(self, producer: Replicas, consumer: Replicas) -> bool:
-        """Returns whether a single task sends batches round-robin, so that their order can be restored."""
-        group = consumer.group
-        if self._in_rounds or len(producer.tasks) > 1 or len(consumer.tasks) == 1:
-            return False
-        is_only_input = group.role is Role.WHOLE and len(group.head.data_feeds) == 1
-        return is_only_input and not is_broadcast(group.head) and not is_keyed(group.head)
 
     def _channel(self, writer: Task, reader: Task, port: Input, *, feedback: bool = False) -> Channel:
         # Why: a bound on a feedback channel could block the cycle for ever.

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels import ForwardOutput
+from penstock.engines.local.channels import Output
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
 from penstock.stages.stage import PlainRow
 
@@ -36,23 +36,9 @@ many a step is slow at first only.
 class DirectCall:
     """The only edge out of a task, for single rows (a `RowOutput`)."""
 
-    __slots__ = (
-        "_channel",
-        "_context",
-        "_cost_ns",
-        "_end_empty_round",
-        "_frontier",
-        "_input",
-        "_next_pause",
-        "_next_sample",
-        "_output",
-        "_pause",
-        "_process",
-        "_was_slow",
-    )
     every_round = True
 
-    def __init__(self, output: ForwardOutput) -> None:
+    def __init__(self, output: Output) -> None:
         self._output, (self._channel,) = output, output.channels
         self._input: RowInput | None = None  # of the reader, while it is borrowed
         self._process: Callable[[Any, int], bool] | None = None

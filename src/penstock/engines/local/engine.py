@@ -84,7 +84,38 @@ class LocalEngine:
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """Returns one line per task group, then what scales on threads and what does not."""
-        return explain(plan)
+        ordered = totally_ordered_steps(plan)
+        groups = split_into_groups(plan, ordered=ordered)
+        n_tasks = sum(group.width for group in groups)
+        lines = [f"{n_tasks} co-routines on a pool of threads, by default one thread per core"]
+        preaggregated = {
+            name for group in preaggregate_groups(groups, ordered) for name in group.preaggregates
+        }
+        for group in groups:
+            line = _explain_group(
+                group, _PIPELINED if _is_pipelined(group, groups) else _explain_routing(group)
+            )
+            lines.append(
+                line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE)
+            )
+        if ordered:
+            lines.append(
+                f"rows of one time are in order by the reader's numbers: {', '.join(sorted(ordered))}"
+            )
+        gil_bound = [step.name for step in plan if holds_gil(step)]
+        scaling = [step.name for step in plan if _does_work(step) and step.name not in gil_bound]
+        if scaling:
+            lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(scaling)}")
+        if gil_bound:
+            lines.append(f"plain Python, one thread at a time (the GIL): {', '.join(gil_bound)}")
+        lines += explain_workers(plan)
+        waiting = [step.name for step in plan.sources if not step.op.reader.bounded]  # type: ignore[attr-defined]  # a Source
+        if waiting:
+            lines.append(f"with a thread of their own, because their readers wait: {', '.join(waiting)}")
+        dedicated = [step.name for step in plan if step.op.dedicated]
+        if dedicated:
+            lines.append(f"with a thread of their own, as written: {', '.join(dedicated)}")
+        return lines
 
 
 def _refuse_process_operators(plan: Plan) -> None:
@@ -100,34 +131,6 @@ def _refuse_process_operators(plan: Plan) -> None:
 
 _PIPELINED = "each fed by the replica before it: no shuffle"
 _PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before the exchange"
-
-
-def explain(plan: Plan) -> list[str]:
-    """Returns one line per task group, then what scales on threads and what does not."""
-    ordered = totally_ordered_steps(plan)
-    groups = split_into_groups(plan, ordered=ordered)
-    n_tasks = sum(group.width for group in groups)
-    lines = [f"{n_tasks} co-routines on a pool of threads, by default one thread per core"]
-    preaggregated = {name for group in preaggregate_groups(groups, ordered) for name in group.preaggregates}
-    for group in groups:
-        line = _explain_group(group, _PIPELINED if _is_pipelined(group, groups) else _explain_routing(group))
-        lines.append(line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE))
-    if ordered:
-        lines.append(f"rows of one time are in order by the reader's numbers: {', '.join(sorted(ordered))}")
-    gil_bound = [step.name for step in plan if holds_gil(step)]
-    scaling = [step.name for step in plan if _does_work(step) and step.name not in gil_bound]
-    if scaling:
-        lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(scaling)}")
-    if gil_bound:
-        lines.append(f"plain Python, one thread at a time (the GIL): {', '.join(gil_bound)}")
-    lines += explain_workers(plan)
-    waiting = [step.name for step in plan.sources if not step.op.reader.bounded]  # type: ignore[attr-defined]  # a Source
-    if waiting:
-        lines.append(f"with a thread of their own, because their readers wait: {', '.join(waiting)}")
-    dedicated = [step.name for step in plan if step.op.dedicated]
-    if dedicated:
-        lines.append(f"with a thread of their own, as written: {', '.join(dedicated)}")
-    return lines
 
 
 def holds_gil(step: Step) -> bool:

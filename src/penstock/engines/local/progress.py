@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.events import ignore_event
+from penstock.events import BatchDone, RowsErrored, RowsLate, WatermarkMoved, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
 from penstock.timing.windows import AFTER_ALL
@@ -211,8 +211,6 @@ class Progress:
 
         Invariant: rounds of one group are reported in order, so a complete one waits for those before it.
         """
-        from penstock.events import BatchDone
-
         incomplete = set()
         for key in sorted(self._rounds):
             round_ = self._rounds[key]
@@ -235,15 +233,11 @@ class Progress:
     def report_watermark(self, step: str, before: float, after: float) -> None:
         """Reports the watermark of a source, to a listener, if a round has moved it."""
         if after > before:
-            from penstock.events import WatermarkMoved
-
             watermark = None if after == AFTER_ALL else int(after)
             self.emit(WatermarkMoved(self._clock.now(), step, watermark))
 
     def report_counts(self, step: Step, accounts: Accounts, late: int, errors: int, number: int) -> None:
         """Reports late and failed rows of a step beyond the numbers that were reported before."""
-        from penstock.events import RowsErrored, RowsLate
-
         if accounts.late > late:
             self.emit(RowsLate(self._clock.now(), step.name, accounts.late - late))
         if accounts.errors > errors:

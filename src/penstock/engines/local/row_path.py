@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.accounts import Accounts
 from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.frontiers import Frontier, merge_frontiers
-from penstock.engines.local.channels import ForwardOutput, Origin, row_order
+from penstock.engines.local.channels import Origin, row_order
 from penstock.engines.local.direct_call import DirectCall
 from penstock.engines.local.metrics.statistics import WRITE_BLOCKED
 from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows, count_written
@@ -45,20 +45,6 @@ class RowPipeline:
     dropped      the number of rows that were filtered, by step
     failed       the number of rows on which a function failed, by step
     """
-
-    __slots__ = (
-        "_context",
-        "_indexed_steps",
-        "_row_steps",
-        "_task",
-        "chain",
-        "dropped",
-        "every_round",
-        "failed",
-        "n_in",
-        "output",
-        "put_row",
-    )
 
     def __init__(
         self,
@@ -224,7 +210,7 @@ def _build_output(
         return rest[0]
     if not rest and len(outputs) == 1:
         (output,) = outputs
-        if isinstance(output, ForwardOutput) and targets == (output.send,) and output.begin_rows(schema):
+        if targets == (output.send,) and output.begin_rows(schema):
             reader = output.channels[0].reader
             reader.row_input = build_row_input(reader)
             return DirectCall(output)

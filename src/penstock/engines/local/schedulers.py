@@ -12,7 +12,7 @@ switch over more rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from random import Random as RandomNumbers
 from typing import Protocol, TypeVar
@@ -72,12 +72,7 @@ class LeastRecentlyRun:
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implements `Scheduler.choose`."""
-        return min(ready, key=_last_ran)
-
-
-def _last_ran(task: Ready) -> int:
-    last = task.statistics.last_ran
-    return -1 if last is None else last
+        return min(ready, key=lambda task: _last_ran(task.statistics))
 
 
 class MaxQueueLength:
@@ -92,16 +87,12 @@ class MaxQueueLength:
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implements `Scheduler.choose`."""
-        lengths = [_queue_length(task) for task in ready]
+        waiting = [task.statistics for task in ready]
+        lengths = [counted.waiting_rows if counted.inputs else inf for counted in waiting]
         longest = max(lengths)
         return self._random.choice(
             [task for task, length in zip(ready, lengths, strict=True) if length == longest]
         )
-
-
-def _queue_length(task: Ready) -> float:
-    statistics = task.statistics
-    return statistics.waiting_rows if statistics.inputs else inf
 
 
 class MaxRunningTime:
@@ -115,30 +106,21 @@ class MaxRunningTime:
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implements `Scheduler.choose`."""
-        return max(ready, key=_rank)
-
-
-def _rank(task: Ready) -> tuple[float, int]:
-    statistics = task.statistics
-    last = statistics.last_ran
-    return can_run_for(statistics), 1 if last is None else -last
+        return max(ready, key=lambda task: (can_run_for(task.statistics), -_last_ran(task.statistics)))
 
 
 def can_run_for(statistics: TaskStatistics) -> float:
     """Returns the nanoseconds until the first port is empty or the first subscriber is full."""
     if not statistics.recent_ns:
         return inf
-    return min(_remaining_quanta(statistics), default=inf) * statistics.recent_ns
-
-
-def _remaining_quanta(statistics: TaskStatistics) -> Iterator[float]:
-    """Yields, per port with a rate, how many times the rows of the last quanta it has, or has room for."""
-    for port in statistics.inputs:
-        if port.recent_rows:
-            yield port.waiting_rows / port.recent_rows
-    for out in statistics.outputs:
-        if out.recent_rows and out.subscribers:
-            yield min(port.space for port in out.subscribers) / out.recent_rows
+    # Per port with a rate: how many times the rows of the last quanta it has, or has room for.
+    n_quanta = [port.waiting_rows / port.recent_rows for port in statistics.inputs if port.recent_rows]
+    n_quanta += [
+        min(port.space for port in out.subscribers) / out.recent_rows
+        for out in statistics.outputs
+        if out.recent_rows and out.subscribers
+    ]
+    return min(n_quanta, default=inf) * statistics.recent_ns
 
 
 class MinLatency:
@@ -150,14 +132,18 @@ class MinLatency:
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implements `Scheduler.choose`."""
-        return min(ready, key=_stamp)
+        return min(ready, key=lambda task: _front_stamp(task.statistics))
 
 
-def _stamp(task: Ready) -> float:
-    statistics = task.statistics
-    if statistics.inputs:
-        oldest = statistics.oldest
-        return inf if oldest is None else oldest
+def _front_stamp(statistics: TaskStatistics) -> float:
+    if not statistics.inputs:
+        return _last_ran(statistics)
+    oldest = statistics.oldest
+    return inf if oldest is None else oldest
+
+
+def _last_ran(statistics: TaskStatistics) -> int:
+    """Returns when a task ran last; before all others if it never did."""
     last = statistics.last_ran
     return -1 if last is None else last
 

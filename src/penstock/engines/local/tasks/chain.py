@@ -9,7 +9,6 @@ engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -38,6 +37,7 @@ class ChainedStep:
     By itself it passes rows on: it stands for a source and for an operator with its own loop, whose tasks
     emit the rows, and for the step whose rows a task of its own partitions or collects.
 
+    stage           what it does; None if that is done elsewhere
     is_stateless    whether the end of a round means nothing here, unless somebody must hear of it
     listener        where late and failed rows are reported; None if nobody listens
     count_row_path  adds the rows that came singly (`row_path.py`) to accounts
@@ -45,8 +45,8 @@ class ChainedStep:
 
     is_stateless = True
 
-    def __init__(self, step: Step, accounts: Accounts) -> None:
-        self.step, self.accounts = step, accounts
+    def __init__(self, step: Step, accounts: Accounts, stage: Stage | None = None) -> None:
+        self.step, self.accounts, self.stage = step, accounts, stage
         self.targets: dict[str, tuple[Target, ...]] = {}
         self.outputs: list[Output] = []
         self.listener: Progress | None = None
@@ -59,15 +59,7 @@ class ChainedStep:
 
     def row_step(self) -> RowStep | None:
         """Returns the work on a single row, if the step takes rows singly (`row_path.py`)."""
-        return None
-
-    def total_accounts(self) -> Accounts:
-        """Returns what became of the rows, including those that came singly."""
-        if self.count_row_path is None:
-            return self.accounts
-        total = replace(self.accounts)
-        self.count_row_path(total)
-        return total
+        return self.stage.row_step() if isinstance(self.stage, RowStage) else None
 
     def feed(self, batch: Batch) -> None:
         """Takes rows in."""
@@ -105,13 +97,7 @@ class ChainedStep:
 class StatelessStep(ChainedStep):
     """A stage without state, fed as rows come; frontiers do not concern it."""
 
-    def __init__(self, step: Step, stage: StatelessStage, accounts: Accounts) -> None:
-        super().__init__(step, accounts)
-        self.stage = stage
-
-    def row_step(self) -> RowStep | None:
-        """Implements `ChainedStep.row_step`."""
-        return self.stage.row_step() if isinstance(self.stage, RowStage) else None
+    stage: StatelessStage
 
     def feed(self, batch: Batch) -> None:
         """Processes the rows as `StatelessStage.on_batch` does, in one loop less."""
@@ -129,62 +115,49 @@ class StatelessStep(ChainedStep):
 
 
 class StageStep(ChainedStep):
-    """A stage, fed as rows come.
+    """A stage, fed as rows come, or with all rows of a round at its end.
 
     output_delay  how far results come behind the input's watermark
+    round_schema  the columns of the rows that wait for the end of their round; None if they do not wait
+    flush         emits what the stage would otherwise have to save; None where it saves what it has
     """
 
     is_stateless = False
-
-    def __init__(self, step: Step, stage: Stage, accounts: Accounts, output_delay: int) -> None:
-        super().__init__(step, accounts)
-        self.stage, self._output_delay = stage, output_delay
-        self.frontier = Frontier()
-
-    def row_step(self) -> RowStep | None:
-        """Implements `ChainedStep.row_step`."""
-        return self.stage.row_step() if isinstance(self.stage, RowStage) else None
-
-    def feed(self, batch: Batch) -> None:
-        """Processes the rows, judged by the watermark before the round."""
-        self.emit(self.stage.on_batch(batch, self.frontier.watermark))
-
-    def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Emits what the watermark has passed; frontiers never go back."""
-        before = self.frontier.watermark
-        reached = before if frontier.idle else max(before, frontier.watermark)
-        self.frontier = Frontier(reached, frontier.idle, frontier.over)
-        self.emit(self.stage.drain() if frontier.over else self.stage.on_watermark(reached))
-        return Frontier(reached - self._output_delay, frontier.idle, frontier.over)
-
-
-class RoundStageStep(StageStep):
-    """A stage, fed with all rows of a round at its end.
-
-    flush  emits what the stage would otherwise have to save; None where it saves what it has
-    """
+    stage: Stage
 
     def __init__(
-        self, step: Step, stage: Stage, accounts: Accounts, output_delay: int, schema: pa.Schema
+        self, step: Step, accounts: Accounts, stage: Stage, output_delay: int, round_schema: pa.Schema | None
     ) -> None:
-        super().__init__(step, stage, accounts, output_delay)
-        self._schema = schema
+        super().__init__(step, accounts, stage)
+        self._output_delay, self._round_schema = output_delay, round_schema
+        self.frontier = Frontier()
         self._waiting: list[Batch] = []
         self.flush: Callable[[], Outputs] | None = None
 
     def feed(self, batch: Batch) -> None:
-        """Keeps the rows until the end of the round."""
-        self._waiting.append(batch)
+        """Processes the rows, judged by the watermark before the round, or keeps them until its end."""
+        if self._round_schema is None:
+            self.emit(self.stage.on_batch(batch, self.frontier.watermark))
+        else:
+            self._waiting.append(batch)
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Processes all rows as one batch, then the watermark."""
-        batches, self._waiting = self._waiting, []
+        """Processes the rows that wait as one batch, and emits what the watermark has passed.
+
+        Frontiers never go back.
+        """
+        before = self.frontier.watermark
+        batches = self._waiting
         if batches:
-            super().feed(batches[0] if len(batches) == 1 else merge_batches(batches, self._schema))
-        frontier = super().advance(number, frontier)
+            self._waiting = []
+            whole = batches[0] if len(batches) == 1 else merge_batches(batches, self._round_schema)
+            self.emit(self.stage.on_batch(whole, before))
+        reached = before if frontier.idle else max(before, frontier.watermark)
+        self.frontier = Frontier(reached, frontier.idle, frontier.over)
+        self.emit(self.stage.drain() if frontier.over else self.stage.on_watermark(reached))
         if self.flush is not None and not frontier.over:
             self.emit(self.flush())
-        return frontier
+        return Frontier(reached - self._output_delay, frontier.idle, frontier.over)
 
 
 class SinkStep(ChainedStep):
