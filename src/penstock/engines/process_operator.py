@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from types import coroutine
 from typing import Any
 
 import pyarrow as pa
@@ -87,21 +88,10 @@ class InputQueue:
 
 
 class OutputQueue:
-    """One output port: rows are checked against its schema as they are pushed.
+    """One output port: rows are checked against its schema as they are pushed."""
 
-    on_not_awaited  called with the name of the port when a push was not awaited, and so did not happen
-    """
-
-    def __init__(
-        self,
-        name: str,
-        schema: pa.Schema,
-        push: Callable[[Mapping[str, object]], None],
-        has_room: Callable[[], bool],
-        on_not_awaited: Callable[[str], None],
-    ) -> None:
-        self._name, self._schema, self._push, self._has_room = name, schema, push, has_room
-        self._on_not_awaited = on_not_awaited
+    def __init__(self, name: str, schema: pa.Schema, routine: ProcessRoutine) -> None:
+        self.name, self._schema, self.routine = name, schema, routine
 
     def push(self, row: object) -> _Push:
         """Return an awaitable that sends a row, or a RecordBatch of rows, once there is room."""
@@ -109,20 +99,16 @@ class OutputQueue:
 
     def send(self, row: object) -> Generator[None, Any, None]:
         """Send a row as soon as there is room."""
-        while not self._has_room():
+        while not self.routine.has_room():
             yield
         for values in self._to_rows(row):
-            self._push(values)
-
-    def report_not_awaited(self) -> None:
-        """Report that a push was not awaited."""
-        self._on_not_awaited(self._name)
+            self.routine.push(self.name, values)
 
     def _to_rows(self, row: object) -> Iterable[Mapping[str, object]]:
         if isinstance(row, pa.RecordBatch):
             if row.schema.names != self._schema.names or row.schema.types != self._schema.types:
                 raise FunctionError(
-                    f'a batch pushed to port "{self._name}" has other columns than the port',
+                    f'a batch pushed to port "{self.name}" has other columns than the port',
                     detail=f"it has {_columns(row.schema)}; the port has {_columns(self._schema)}",
                 )
             return batch_to_rows(row)
@@ -130,7 +116,7 @@ class OutputQueue:
             return [plain_row(row, self._schema)]
         except RowFailure as failure:
             raise FunctionError(
-                f'what was pushed to port "{self._name}" is not a row of it',
+                f'what was pushed to port "{self.name}" is not a row of it',
                 detail=failure.reason,
                 hint=f"push a dict with the columns {', '.join(self._schema.names)}",
             ) from failure
@@ -150,7 +136,7 @@ class _Push:
 
     def __del__(self) -> None:
         if not self._was_awaited:
-            self._output.report_not_awaited()
+            self._output.routine.record_not_awaited(self._output.name)
 
 
 class OperatorContext:
@@ -167,10 +153,9 @@ class OperatorContext:
     ) -> None:
         self.inputs, self.outputs, self._stopping = inputs, outputs, stopping
         self.closing = False
-        self.wanted: Mapping[str, int] | None = (
-            None  # rows per port that are waited for; None when it does not wait for rows
-        )
-        self.hopeless = False  # whether those rows can never come
+        # Rows per port that are waited for, None when it does not wait; and whether they can never come.
+        self.wanted: Mapping[str, int] | None = None
+        self.hopeless = False
         self._over_reported = False
         self._n_idle_waits = 0
 
@@ -217,7 +202,7 @@ class OperatorContext:
                 self._over_reported = True
                 return False
             self.wanted, self.hopeless = wanted, lacks(short)
-            await _Suspend()
+            await _suspend()
             self.wanted, self.hopeless = None, False
 
     def _count_wait(self, wanted: Mapping[str, int]) -> None:
@@ -231,11 +216,10 @@ class OperatorContext:
             )
 
 
-class _Suspend:
-    """Returns control to the engine, once."""
-
-    def __await__(self) -> Generator[None, Any, None]:
-        yield
+@coroutine
+def _suspend() -> Generator[None, Any, None]:
+    """Return control to the engine, once."""
+    yield
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -261,7 +245,7 @@ class ProcessRoutine:
         has_room: Callable[[], bool] = lambda: True,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._step, self.accounts, self._has_room = step, accounts, has_room
+        self._step, self.accounts, self.has_room = step, accounts, has_room
         self._operator = own_copy(op.operator)
         self._schemas = {port_input.port: port_input.stream.schema for port_input in step.inputs}
         self.ports = {
@@ -269,7 +253,7 @@ class ProcessRoutine:
             for port_input in step.inputs
             if not port_input.control
         }
-        outputs = {port: self._build_output(port) for port in step.outputs}
+        outputs = {port: OutputQueue(port, stream.schema, self) for port, stream in step.outputs.items()}
         self.context = OperatorContext(self.ports, outputs, stopping)
         self._not_awaited: FunctionError | None = None
         self._running: Coroutine[Any, Any, None] | None = self._begin()
@@ -360,18 +344,14 @@ class ProcessRoutine:
         if row.time is not None:
             self._latest_taken = row.time if self._latest_taken is None else max(self._latest_taken, row.time)
 
-    def _build_output(self, name: str) -> OutputQueue:
-        def push(values: Mapping[str, object]) -> None:
-            self.context.reset_waits()
-            row = TimedRow(values, self._time(name), (self._n_pushed,))
-            self._n_pushed += 1
-            self._pushed.setdefault(name, []).append(row)
+    def push(self, port: str, values: Mapping[str, object]) -> None:
+        """Take a row that the operator has pushed to a port."""
+        self.context.reset_waits()
+        self._pushed.setdefault(port, []).append(TimedRow(values, self._time(port), (self._n_pushed,)))
+        self._n_pushed += 1
 
-        return OutputQueue(
-            name, self._step.outputs[name].schema, push, self._has_room, self._record_not_awaited
-        )
-
-    def _record_not_awaited(self, port: str) -> None:
+    def record_not_awaited(self, port: str) -> None:
+        """Record that a push was not awaited, and so did not happen."""
         self._not_awaited = FunctionError(
             f'a row was pushed to port "{port}", and nobody awaited it, so it was not sent',
             hint=f'write: await ctx.outputs["{port}"].push(row)',

@@ -34,6 +34,44 @@ if TYPE_CHECKING:
     from penstock.engines.local.tasks.source import SourceTask
 
 
+class RowContext:
+    """What is known of the row at hand besides its values and the number of its round.
+
+    origin  the source it comes from
+    shift   how far its place among the rows of the source is beyond the number of its round
+    time    its event time
+    """
+
+    __slots__ = ("origin", "shift", "time")
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin, self.shift, self.time = origin, 0, 0
+
+    def order(self, number: int) -> tuple[int, ...]:
+        """Returns the place of the row of a round among those of equal time."""
+        return row_order(self.origin, number + self.shift)
+
+
+class RowOutput(Protocol):
+    """Where rows go from the last step of a pipeline: a sink, the next task, or steps that take batches."""
+
+    @property
+    def every_round(self) -> bool:
+        """Returns whether it must hear of rounds that bring it no row."""
+
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
+        """Begins a sequence of rounds, the first of this number, with the task at the frontier."""
+
+    def advance_frontier(self, frontier: Frontier) -> None:
+        """Moves the frontier, which the round of the next row reaches."""
+
+    def put_row(self, values: PlainRow | None, number: int) -> bool:
+        """Takes the row of a round, or None, and ends the round; returns whether there may be no room."""
+
+    def end(self, number: int) -> int:
+        """Ends the sequence before this round; returns the nanoseconds spent on behalf of other tasks."""
+
+
 class RowPipeline:
     """Chained steps that take single rows, and where rows go from there.
 
@@ -47,11 +85,7 @@ class RowPipeline:
     """
 
     def __init__(
-        self,
-        task: Task,
-        chain: Sequence[ChainedStep],
-        row_steps: Sequence[RowStep],
-        output: RowOutput,
+        self, task: Task, chain: Sequence[ChainedStep], row_steps: Sequence[RowStep], output: RowOutput
     ) -> None:
         self.chain, self._row_steps, self.output = tuple(chain), tuple(row_steps), output
         self._indexed_steps = tuple(enumerate(step.process for step in row_steps))
@@ -159,102 +193,6 @@ class BatchOutput:
         return 0
 
 
-def build_source_pipeline(task: Task) -> RowPipeline:
-    """Returns the pipeline behind the source at the head of a task."""
-    source, *rest = task.chain
-    chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
-    pipeline = RowPipeline(task, chain, row_steps, _build_output(task, source, chain, rest))
-    source.count_row_path = pipeline.count_source
-    return pipeline
-
-
-def build_row_input(task: Task) -> RowInput | None:
-    """Returns the row path of a task, if it reads one channel of data and its first step takes rows."""
-    if not isinstance(task, InputTask) or len(task.channels) != 1 or not task.data:
-        return None
-    first = task.chain[0]
-    if len(task.chain) == 1 and isinstance(first, SinkStep):
-        return RowInput(task, RowPipeline(task, (), (), first))
-    chain, row_steps = _leading_row_steps((first.feed,), task.chain)
-    if not chain:
-        return None
-    return RowInput(task, RowPipeline(task, chain, row_steps, _build_output(task, first, chain, task.chain)))
-
-
-def _leading_row_steps(
-    targets: object, chain: Sequence[ChainedStep]
-) -> tuple[list[ChainedStep], list[RowStep]]:
-    """Returns the first steps, as long as all rows go to the next one and it takes single rows."""
-    leading, row_steps = [], []
-    for chained in chain:
-        row_step = chained.row_step()
-        if row_step is None or targets != (chained.feed,):
-            break
-        leading.append(chained)
-        row_steps.append(row_step)
-        targets = chained.targets.get(OUT, ())
-    return leading, row_steps
-
-
-def _build_output(
-    task: Task, first: ChainedStep, chain: Sequence[ChainedStep], steps: Sequence[ChainedStep]
-) -> RowOutput:
-    """Returns where rows go from the last step: directly to the only sink or channel, else as batches.
-
-    chain  those of `steps` that take single rows; without any, the rows come from `first`
-    """
-    last, rest = chain[-1] if chain else first, steps[len(chain) :]
-    targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
-    outputs = [output for chained in task.chain for output in chained.outputs]
-    if not outputs and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
-        return rest[0]
-    if not rest and len(outputs) == 1:
-        (output,) = outputs
-        if targets == (output.send,) and output.begin_rows(schema):
-            reader = output.channels[0].reader
-            reader.row_input = build_row_input(reader)
-            return DirectCall(output)
-    return BatchOutput(last, task)
-
-
-class RowContext:
-    """What is known of the row at hand besides its values and the number of its round.
-
-    origin  the source it comes from
-    shift   how far its place among the rows of the source is beyond the number of its round
-    time    its event time
-    """
-
-    __slots__ = ("origin", "shift", "time")
-
-    def __init__(self, origin: Origin) -> None:
-        self.origin, self.shift, self.time = origin, 0, 0
-
-    def order(self, number: int) -> tuple[int, ...]:
-        """Returns the place of the row of a round among those of equal time."""
-        return row_order(self.origin, number + self.shift)
-
-
-class RowOutput(Protocol):
-    """Where rows go from the last step of a pipeline: a sink, the next task, or steps that take batches."""
-
-    @property
-    def every_round(self) -> bool:
-        """Returns whether it must hear of rounds that bring it no row."""
-
-    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Begins a sequence of rounds, the first of this number, with the task at the frontier."""
-
-    def advance_frontier(self, frontier: Frontier) -> None:
-        """Moves the frontier, which the round of the next row reaches."""
-
-    def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Takes the row of a round, or None, and ends the round; returns whether there may be no room."""
-
-    def end(self, number: int) -> int:
-        """Ends the sequence before this round; returns the nanoseconds spent on behalf of other tasks."""
-
-
 class RowInput:
     """Takes rounds of single rows for a task.
 
@@ -337,11 +275,12 @@ class RowSource:
         task, reader, context, number = self._task, self._reader, self._context, self._task.round
         rows, timed, frontier, process = reader.open(), reader.timed, reader.frontier, self._pipeline.process
         clock, deadline, progress = task.now, task.deadline, self._progress
-        limit, observed = progress.limit(self._group), progress.is_observed
+        group, observed = self._group, progress.is_observed
+        limit = progress.limit(group)
         context.shift = reader.n_rows - number
         self._pipeline.begin(context, number, frontier)
         try:
-            while self._begin(number) if observed else number < limit and not progress.stopping:
+            while progress.begin(group, number) if observed else number < limit and not progress.stopping:
                 try:
                     row = next(rows, None)
                 except Exception as cause:
@@ -368,12 +307,9 @@ class RowSource:
             n_rounds, task.round = number - task.round, number
             task.statistics.exclude_borrowed(clock(), self._pipeline.output.end(number))
             reader.count_row_batches(n_rounds)
-            progress.record_rounds(self._group, number)
+            progress.record_rounds(group, number)
         batch = reader.accept(row)
         return task.carry(batch, is_last=batch is None)
-
-    def _begin(self, number: int) -> bool:
-        return self._progress.begin(self._group, number)
 
     def _report_read(self, number: int, before: Frontier, frontier: Frontier) -> None:
         """Reports that the row of a round was read, as `SourceTask.carry` does for a batch."""
@@ -383,3 +319,61 @@ class RowSource:
             pass_crash_point(READ)
         progress.record_read(self._group, number, name, 1)
         progress.report_watermark(name, before.watermark, frontier.watermark)
+
+
+def build_source_pipeline(task: Task) -> RowPipeline:
+    """Returns the pipeline behind the source at the head of a task."""
+    source, *rest = task.chain
+    chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
+    pipeline = RowPipeline(task, chain, row_steps, _build_output(task, source, chain, rest))
+    source.count_row_path = pipeline.count_source
+    return pipeline
+
+
+def build_row_input(task: Task) -> RowInput | None:
+    """Returns the row path of a task, if it reads one channel of data and its first step takes rows."""
+    if not isinstance(task, InputTask) or len(task.channels) != 1 or not task.data:
+        return None
+    first = task.chain[0]
+    if len(task.chain) == 1 and isinstance(first, SinkStep):
+        return RowInput(task, RowPipeline(task, (), (), first))
+    chain, row_steps = _leading_row_steps((first.feed,), task.chain)
+    if not chain:
+        return None
+    return RowInput(task, RowPipeline(task, chain, row_steps, _build_output(task, first, chain, task.chain)))
+
+
+def _leading_row_steps(
+    targets: object, chain: Sequence[ChainedStep]
+) -> tuple[list[ChainedStep], list[RowStep]]:
+    """Returns the first steps, as long as all rows go to the next one and it takes single rows."""
+    leading, row_steps = [], []
+    for chained in chain:
+        row_step = chained.row_step()
+        if row_step is None or targets != (chained.feed,):
+            break
+        leading.append(chained)
+        row_steps.append(row_step)
+        targets = chained.targets.get(OUT, ())
+    return leading, row_steps
+
+
+def _build_output(
+    task: Task, first: ChainedStep, chain: Sequence[ChainedStep], steps: Sequence[ChainedStep]
+) -> RowOutput:
+    """Returns where rows go from the last step: directly to the only sink or channel, else as batches.
+
+    chain  those of `steps` that take single rows; without any, the rows come from `first`
+    """
+    last, rest = chain[-1] if chain else first, steps[len(chain) :]
+    targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
+    outputs = [output for chained in task.chain for output in chained.outputs]
+    if not outputs and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
+        return rest[0]
+    if not rest and len(outputs) == 1:
+        (output,) = outputs
+        if targets == (output.send,) and output.begin_rows(schema):
+            reader = output.channels[0].reader
+            reader.row_input = build_row_input(reader)
+            return DirectCall(output)
+    return BatchOutput(last, task)
