@@ -233,7 +233,7 @@ def device_refusal(op: Windows, up: Stream, *, totally_ordered: bool = True) -> 
 
 def why_not_cuda(op: Windows, up: Stream, *, totally_ordered: bool) -> str | None:
     """Return why a step cannot run on a device; None when it can."""
-    unsliced = [str(spec) for _, spec in op.specs() if not isinstance(spec, SlidingSpec)]
+    unsliced = [str(spec) for _, spec in op.specs if not isinstance(spec, SlidingSpec)]
     if unsliced:
         return f"{unsliced[0]} is not made of slices of time"
     if op.function is not None:

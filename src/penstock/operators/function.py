@@ -32,7 +32,7 @@ from penstock.errors import (
     describe_cause,
     nearest_first,
 )
-from penstock.expr import Expr, type_of
+from penstock.expr import Expr, lit, type_of
 from penstock.expr.types import parse_schema
 from penstock.expr.values import to_python
 from penstock.frozen import dataclass
@@ -147,8 +147,6 @@ def as_function(
 
 def as_expressions(columns: Iterable[tuple[str, object]], verb: str) -> Expressions:
     """Return checked expressions from names and values; plain values become literals."""
-    from penstock.expr import lit
-
     named = tuple(columns)
     if not named:
         raise FunctionError(f"{verb} names no column", hint=f'give some: .{verb}(total=col("a") * 2)')

@@ -187,6 +187,8 @@ class Op:
     """What the step is called when the user gives no name."""
     chainable: ClassVar[bool] = True
     """Whether the operator may be fused with the one before it."""
+    fixed_routing: ClassVar[Routing | None] = None
+    """The distribution that every operator of the class demands."""
 
     def __post_init__(self) -> None:
         degree(self.parallelism)
@@ -216,8 +218,8 @@ class Op:
     @property
     def own_routing(self) -> Routing | None:
         """Return the distribution that the operator itself demands; None leaves it to the pipe."""
-        if self.stateful:
-            return Routing.KEY_BY
+        if self.fixed_routing is not None or self.stateful:
+            return self.fixed_routing or Routing.KEY_BY
         return Routing(self.routing) if self.routing is not None else None
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:

@@ -183,6 +183,7 @@ class StreamJoin(Op):
     kind: ClassVar[str] = JOIN
     verb: ClassVar[str] = "join"
     chainable: ClassVar[bool] = False
+    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX  # to a row or a column of the worker grid
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -223,11 +224,6 @@ class StreamJoin(Op):
     def ports(self) -> tuple[str, ...]:
         """Return two inputs."""
         return (LEFT, RIGHT)
-
-    @property
-    def own_routing(self) -> Routing | None:
-        """Return each row goes to a row or a column of the worker grid."""
-        return Routing.COMPLEX
 
     def resolve(self, left: Stream, right: Stream) -> ResolvedJoin:
         """Return the join in microseconds."""

@@ -30,21 +30,17 @@ WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "wind
 
 @dataclass(frozen=True, slots=True)
 class ResolvedWindows:
-    """Windows in microseconds: labelled when there are several on one stream."""
+    """Windows in microseconds: labelled when there are several on one stream.
+
+    has_labels  whether results say which window they are of
+    has_counts  whether results carry the index of a count window
+    """
 
     windows: tuple[tuple[str | None, Window], ...]
     lateness: int
     early: int | None
-
-    @property
-    def has_labels(self) -> bool:
-        """Return whether results say which window they are of."""
-        return self.windows[0][0] is not None
-
-    @property
-    def has_counts(self) -> bool:
-        """Return whether results carry the index of a count window."""
-        return any(isinstance(window, CountWindow) for _, window in self.windows)
+    has_labels: bool
+    has_counts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +73,7 @@ class Windows(Op):
     device      "auto", "cpu", "cuda" or a Cuda with limits: where time windows keep their slices
     because     why the pattern was chosen; None where it was asked for by name
     function    the function to apply, checked
+    specs       the windows with their labels; one alone has none
     """
 
     windows: WindowSpec | Mapping[str, WindowSpec]
@@ -89,14 +86,19 @@ class Windows(Op):
     device: str | Cuda = AUTO
     because: str | None = None
     function: RowFunction | None = field(init=False, repr=False)
+    specs: tuple[tuple[str | None, WindowSpec], ...] = field(init=False, repr=False)
 
     verb: ClassVar[str] = "window"
     pattern: ClassVar[str] = "keyed"
+    fixed_routing: ClassVar[Routing | None] = Routing.KEY_BY
     chainable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        if not self.windows or not all(isinstance(spec, WindowSpec) for _, spec in self.specs()):
+        windows = self.windows
+        specs = tuple(windows.items()) if isinstance(windows, Mapping) else ((None, windows),)
+        object.__setattr__(self, "specs", specs)
+        if not self.windows or not all(isinstance(spec, WindowSpec) for _, spec in specs):
             raise TimeError(
                 f"{self.windows!r} is not a window", hint='use ps.tumbling("10 s"), ps.sliding(...), ...'
             )
@@ -126,28 +128,18 @@ class Windows(Op):
             require_call(function.call, *(("rows", "window") if takes_window(function.call) else ("rows",)))
         object.__setattr__(self, "function", function)
 
-    def specs(self) -> tuple[tuple[str | None, WindowSpec], ...]:
-        """Return the windows with their labels; one alone has none."""
-        if isinstance(self.windows, Mapping):
-            return tuple(self.windows.items())
-        return ((None, self.windows),)
-
-    @property
-    def own_routing(self) -> Routing | None:
-        """Return the distribution by key, or, where a pattern spreads one key, one of its own."""
-        return Routing.KEY_BY if self.pattern == "keyed" else Routing.COMPLEX
-
     def resolve(self, up: Stream) -> ResolvedWindows:
         """Return the windows in microseconds, once the time column is known."""
         time = up.require_time("a window")
-        windows = tuple((label, spec.resolve(time)) for label, spec in self.specs())
+        windows = tuple((label, spec.resolve(time)) for label, spec in self.specs)
         early = None if self.early is None else micros(self.early, subject="early")
         lateness = check_length(time.length(self.lateness, "lateness"), "lateness")
         if lateness < 0:
             raise TimeError(f"lateness {spell(lateness)} is negative", hint='use lateness="1 s"')
         if early is not None and early <= 0:
             raise TimeError(f"early {spell(early)} is not longer than zero", hint='use early="200 ms"')
-        return ResolvedWindows(windows, lateness, early)
+        has_counts = any(isinstance(window, CountWindow) for _, window in windows)
+        return ResolvedWindows(windows, lateness, early, windows[0][0] is not None, has_counts)
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Key, window bounds, results; and the rows that came too late."""
@@ -186,7 +178,7 @@ class Windows(Op):
 
     def describe(self) -> str:
         """Return the windows and their aggregates or function."""
-        specs = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in self.specs())
+        specs = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in self.specs)
         result = self.function or ", ".join(f"{n}={a}" for n, a in (self.aggregates or {}).items())
         late = str(self.lateness)  # a bare int is in the time column's unit, which is not known here
         if not isinstance(self.lateness, int):
@@ -232,6 +224,7 @@ class ParallelWindows(Windows):
 
     kind: ClassVar[str] = "PW"
     pattern: ClassVar[str] = "parallel"
+    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +233,7 @@ class PanedWindows(Windows):
 
     kind: ClassVar[str] = "PAW"
     pattern: ClassVar[str] = "paned"
+    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +242,7 @@ class MapReduceWindows(Windows):
 
     kind: ClassVar[str] = "MRW"
     pattern: ClassVar[str] = "map_reduce"
+    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX
 
 
 PATTERNS: dict[str, type[Windows]] = {

@@ -137,7 +137,7 @@ def short_text(op: Op) -> str:
         case Split():
             text = f"by {op.how}" if op.predicates is None else f"{len(op.names)} branches"
         case Windows():
-            text = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in op.specs())
+            text = ", ".join(f"{label}: {spec}" if label else str(spec) for label, spec in op.specs)
         case Select():
             text = ", ".join(n if str(e) == f'col("{n}")' else f"{n}={e}" for n, e in op.how.columns)
         case TableJoin():

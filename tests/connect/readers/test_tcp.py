@@ -159,7 +159,7 @@ def test_what_it_says_of_itself() -> None:
     listening = ps.read.tcp("::1", 9000, schema=SCHEMA, format="csv", listen=True, token=TOKEN)
     assert listening.describe() == "tcp [::1]:9000 (csv, listening)"
     assert not listening.bounded
-    assert TOKEN not in repr(listening.__dict__)
+    assert TOKEN not in repr(listening)
 
 
 def test_nobody_to_connect_to_is_said() -> None:

@@ -344,12 +344,25 @@ def _files(text: str) -> list[Path]:
     try:
         if path.is_file():
             return [path]
-        if path.is_dir():
-            return _files_of_folder(path)
+        is_folder = path.is_dir()
     except OSError as problem:
         raise ConnectorError(
             f'"{text:.80}" cannot be looked at: {problem.strerror}', hint="check its name and its permissions"
         ) from problem
+    if is_folder:
+        try:
+            entries = [entry for entry in path.iterdir() if not _is_hidden(entry)]
+        except OSError as problem:
+            raise ConnectorError(
+                f'"{path}" cannot be listed: {problem.strerror}', hint="check its permissions"
+            ) from problem
+        for entry in entries:
+            if entry.is_dir():  # skipping it would lose rows silently
+                raise ConnectorError(
+                    f'"{path}" holds the folder "{entry.name}", and a folder is read without its subfolders',
+                    hint=f'say which files are meant: "{path}/*" or "{path}/**"',
+                )
+        return entries
     if glob.has_magic(text):
         matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns
         files = [match for match in matches if match.is_file() and not _is_hidden(match)]
@@ -359,22 +372,6 @@ def _files(text: str) -> list[Path]:
             f'no file matches "{text}"', hint="a glob takes files, not folders: events/*.parquet"
         )
     raise ConnectorError(f'"{text}" does not exist', hint=_list_neighbours(path))
-
-
-def _files_of_folder(folder: Path) -> list[Path]:
-    try:
-        entries = [entry for entry in folder.iterdir() if not _is_hidden(entry)]
-    except OSError as problem:
-        raise ConnectorError(
-            f'"{folder}" cannot be listed: {problem.strerror}', hint="check its permissions"
-        ) from problem
-    for entry in entries:
-        if entry.is_dir():  # skipping it would lose rows silently
-            raise ConnectorError(
-                f'"{folder}" holds the folder "{entry.name}", and a folder is read without its subfolders',
-                hint=f'say which files are meant: "{folder}/*" or "{folder}/**"',
-            )
-    return entries
 
 
 def _is_hidden(path: Path) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -145,27 +146,21 @@ def _read_token_line(connection: socket.socket) -> bytes:
     return text
 
 
+@dataclass(frozen=True, slots=True)
 class TcpReader:
     """Rows from one outgoing connection, or from incoming ones, one after the other."""
 
-    delivery = Delivery.AT_MOST_ONCE
-    keeps_raw = True
+    address: Address
+    schema: pa.Schema
+    format: LineFormat
+    batch: int
+    wait_s: float
+    senders: int | None
+    listen: bool
+    bounded: bool
 
-    def __init__(
-        self,
-        address: Address,
-        schema: pa.Schema,
-        line_format: LineFormat,
-        *,
-        batch: int,
-        wait_s: float,
-        senders: int | None,
-        listen: bool,
-        bounded: bool,
-    ) -> None:
-        self._address, self.schema, self._format = address, schema, line_format
-        self._batch, self._wait_s, self._senders, self._listen = batch, wait_s, senders, listen
-        self.bounded = bounded
+    delivery: ClassVar[Delivery] = Delivery.AT_MOST_ONCE
+    keeps_raw: ClassVar[bool] = True
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yields rows as they arrive, until the last sender has closed its connection."""
@@ -173,8 +168,8 @@ class TcpReader:
         for lines in self._connections():
             while lines is not None and not lines.ended:
                 empty = True
-                rows = number_rows(lines.read(self._wait_s), self._format.parse, start)
-                for batch in batch_by_rows(rows, self.schema, self._batch):
+                rows = number_rows(lines.read(self.wait_s), self.format.parse, start)
+                for batch in batch_by_rows(rows, self.schema, self.batch):
                     empty = False
                     start += batch.rows.num_rows + len(batch.bad)
                     yield batch
@@ -185,17 +180,17 @@ class TcpReader:
 
     def describe(self) -> str:
         """Returns such as `tcp 127.0.0.1:9000 (jsonl, listening)`."""
-        return f"tcp {self._address} ({self._format.name}{', listening' if self._listen else ''})"
+        return f"tcp {self.address} ({self.format.name}{', listening' if self.listen else ''})"
 
     def _connections(self) -> Iterator[SocketLines | None]:
         """Yields each connection, and None for each second without one."""
-        if not self._listen:
-            yield from self._lines_of(self._address.connect(), b"")
+        if not self.listen:
+            yield from self._lines_of(self.address.connect(), b"")
             return
         n_ended = 0
-        with closing(self._address.listen()) as listener:
-            while self._senders is None or n_ended < self._senders:
-                sender = accept_sender(listener, self._address)
+        with closing(self.address.listen()) as listener:
+            while self.senders is None or n_ended < self.senders:
+                sender = accept_sender(listener, self.address)
                 if sender is None:
                     yield None
                     continue
@@ -204,7 +199,7 @@ class TcpReader:
 
     def _lines_of(self, connection: socket.socket, first_text: bytes) -> Iterator[SocketLines]:
         with closing(connection):
-            yield SocketLines(connection, self._format.end_of_rows, str(self._address), first_text)
+            yield SocketLines(connection, self.format.end_of_rows, str(self.address), first_text)
 
 
 def tcp(

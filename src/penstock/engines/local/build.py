@@ -257,7 +257,7 @@ class TaskBuilder:
         # Why: with sessions one row of a round may extend a session so that it takes another, so they go
         # together.
         has_sessions = isinstance(step.op, Windows) and any(
-            isinstance(spec, SessionSpec) for _, spec in step.op.specs()
+            isinstance(spec, SessionSpec) for _, spec in step.op.specs
         )
         waits = self.in_rounds or has_sessions
         if not waits and isinstance(stage, StatelessStage):

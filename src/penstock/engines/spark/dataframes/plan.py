@@ -152,7 +152,7 @@ def _reads_all(op: Windows) -> bool:
     folds = [aggregate for aggregate in aggregates if isinstance(aggregate, Fold)]
     if any(fold.columns is None or not fold.commutative for fold in folds):
         return True
-    counted = any(isinstance(spec, CountWindow) for _, spec in op.specs())
+    counted = any(isinstance(spec, CountWindow) for _, spec in op.specs)
     return counted or any(aggregate.ordered for aggregate in aggregates)
 
 
