@@ -91,11 +91,10 @@ class ParallelStage(WindowStage):
             batch, inputs = batch.take(places), inputs.at(places)
         if batch.num_rows == 0:
             return
-        slots = self._assign_slots(batch)
-        rows = self._input_rows(batch, inputs, slots)
+        rows = self._input_rows(batch, inputs)
         for group in self._groups:
             group.store.add(rows, self._watermark)
-        self._free(unique_slots([slots]))
+        self._free(unique_slots([rows.slots]))
 
     def _emit(self, closed: list[ClosedWindows], *, final: bool) -> Emitted:
         return super()._emit([self._own_windows(part, final=final) for part in closed], final=final)
@@ -174,7 +173,7 @@ class ParallelStage(WindowStage):
         if self._least_watermark > NEVER:
             # A partition that was saved before others may still hold windows that have closed since.
             for group in self._groups:
-                group.close(self._least_watermark, ended=False)
+                group.store.close(self._least_watermark)
         self._free(unique_slots([slots]))
 
     def _join(self, pieces: Sequence[BucketState], buckets: Ints) -> StateBatches:

@@ -156,7 +156,7 @@ class PartialAggregateStage(WindowStage):
 
     def flush(self) -> Emitted:
         """Give away everything, as partials."""
-        fired = [group.fire_early() for group in self._groups]
+        fired = [group.renumber(group.store.fire_early()) for group in self._groups]
         yield from self._emit(fired, final=False)
         self._release(fired)
 
@@ -170,14 +170,13 @@ class PartialAggregateStage(WindowStage):
         assert not saved, "a stage that makes partials saves nothing"
         self._begin()
 
-    def _advance(self, watermark: int) -> Emitted:
+    def _advance(self, watermark: float) -> Emitted:
         yield from super()._advance(watermark)
         self._partials_watermark = self._watermark
 
     def _fire_early(self) -> Emitted:
         """Flush when it is time to fire early: the final stages must know all partials."""
-        if self._is_early_due():
-            yield from self.flush()
+        return self.flush()
 
     def _emit(self, closed: list[ClosedWindows], *, final: bool) -> Emitted:
         for part in closed:
@@ -212,7 +211,7 @@ class FinalAggregateStage(WindowStage):
         assert not self._waiting, "a snapshot is made when every replica has the watermark"
         return super().snapshot()
 
-    def _advance(self, watermark: int) -> Emitted:
+    def _advance(self, watermark: float) -> Emitted:
         """Advance to the watermark, stopping wherever partials wait for it."""
         stops = {int(stop) for partials in self._waiting for stop in np.unique(watermarks_of(partials))}
         for stop in sorted(stop for stop in stops if stop < watermark):

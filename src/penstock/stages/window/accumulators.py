@@ -6,7 +6,7 @@ two cells become one is its rule's affair (`kernels/windows/accumulate.py`). An 
 cannot hold (text, decimals, whole rows) has no plan, and its windows keep rows.
 
     sum(x), mean(x), count(x)  ->  ROWS, INT_SUM of x, COUNT of x  ->  columns of results
-                plan_accumulators                        AggregatePlan.results
+                plan_accumulators                        AggregatePlan
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AccumulatorKind", "WindowAccumulator"]
 
-Finish = Callable[..., pa.Array]
+AggregatePlan = Callable[[ClosedWindows], pa.Array]
+"""Returns the results of all windows as a column, from their cells or sketches."""
 _RULES = {
     AccumulatorKind.ROWS: rules.COUNT,
     AccumulatorKind.COUNT: rules.COUNT,
@@ -155,7 +156,12 @@ class AccumulatorLayout:
 
     def add(self, kind: AccumulatorKind, value: Expr | None = None, form: Form | None = None) -> int:
         """Return the place of an accumulator, which is added if it is new."""
-        column = None if value is None else self._column(value, form or self._form(value))
+        column = None
+        if value is not None:
+            if form is None:  # only nulls are looked for: the form that most accumulators of the value read
+                type_ = self.type(value)
+                form = Form.WHOLE if is_whole(type_) else Form.FLOAT if is_numeric(type_) else Form.PRESENT
+            column = self._column(value, form)
         accumulator = WindowAccumulator(kind, column)
         if accumulator not in self.accumulators:
             self.accumulators.append(accumulator)
@@ -176,11 +182,6 @@ class AccumulatorLayout:
             self.sketches.append(sketch)
         return self.sketches.index(sketch)
 
-    def _form(self, value: Expr) -> Form:
-        """Return the form that most accumulators of the value read, for those that only look for nulls."""
-        type_ = self.type(value)
-        return Form.WHOLE if is_whole(type_) else Form.FLOAT if is_numeric(type_) else Form.PRESENT
-
     def _column(self, value: Expr, form: Form) -> int:
         for place, (known, same) in enumerate(self.values):
             if same is form and isinstance(known, Expr) and known.same_as(value):
@@ -197,146 +198,101 @@ class SumOverflow(Exception):
         self.place, self.reason = place, reason
 
 
-@dataclass(frozen=True, slots=True)
-class AggregatePlan:
-    """An aggregate as accumulators, by their places in the layout, and the way back to a column."""
-
-    places: tuple[int, ...]
-    finish: Finish
-
-    def results(self, closed: ClosedWindows) -> pa.Array:
-        """Return the results of all windows, from the cells of all accumulators."""
-        return self.finish(*(closed.cells[place] for place in self.places))
-
-
-@dataclass(frozen=True, slots=True)
-class SketchPlan:
-    """An aggregate as a sketch, by its place in the layout, and what is read from each window's."""
-
-    place: int
-    type: pa.DataType
-    read: Callable[[Any], object]
-
-    def results(self, closed: ClosedWindows) -> pa.Array:
-        """Return the results of all windows, from their sketches."""
-        return pa.array([self.read(summary) for summary in closed.sketches[self.place]], self.type)
-
-
-def plan_accumulators(
-    aggregate: spec.Aggregate, layout: AccumulatorLayout
-) -> AggregatePlan | SketchPlan | None:
+def plan_accumulators(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> AggregatePlan | None:
     """Plan an aggregate as accumulators or as a sketch; None when rows must be kept for it."""
     if uses_sketch(aggregate, layout.windows):
         return _plan_sketch(aggregate, layout)
     if why_rows(aggregate, layout.up, totally_ordered=layout.totally_ordered) is not None:
         return None
-    return _PLANNERS[type(aggregate).__name__](aggregate, layout)
+    planner = _PLANNERS[type(aggregate).__name__]
+    places, build = planner(aggregate, layout)
+    return lambda closed: build(*(closed.cells[place] for place in places))
 
 
-def _plan_sketch(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> SketchPlan:
+def _plan_sketch(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> AggregatePlan:
+    """Plan an aggregate as a sketch, and as what is read from each window's."""
     from penstock.stages.sketches import HllSketch, KllSketch
 
     value, type_ = aggregate.value, aggregate.type(layout.up)
     assert value is not None, "sketches are of values"
     if isinstance(aggregate, spec.Quantile):
         q, place = aggregate.q, layout.add_sketch(KllSketch, value, Form.FLOAT)
-        return SketchPlan(place, type_, lambda summary: summary.quantile(q))
-    return SketchPlan(layout.add_sketch(HllSketch, value, Form.COUPON), type_, HllSketch.estimate)
+        return lambda closed: pa.array([sketch.quantile(q) for sketch in closed.sketches[place]], type_)
+    place = layout.add_sketch(HllSketch, value, Form.COUPON)
+    return lambda closed: pa.array([sketch.estimate() for sketch in closed.sketches[place]], type_)
 
 
-def _plan_count(aggregate: spec.Count, layout: AccumulatorLayout) -> AggregatePlan:
+Planned = tuple[tuple[int, ...], Callable[..., pa.Array]]
+"""(places, build): the accumulators of an aggregate, by their places in the layout, and what builds the
+column of results from their cells."""
+
+
+def _plan_count(aggregate: spec.Count, layout: AccumulatorLayout) -> Planned:
     value = aggregate.value
     place = layout.add(AccumulatorKind.ROWS) if value is None else layout.add(AccumulatorKind.COUNT, value)
-    return AggregatePlan((place,), lambda counts: from_numpy(counts[:, 0]))
+    return (place,), lambda counts: from_numpy(counts[:, 0])
 
 
-def _plan_sum(aggregate: spec.Sum, layout: AccumulatorLayout) -> AggregatePlan:
-    return _plan_total(aggregate.value, layout, _float_sum, _exact_sum)
-
-
-def _plan_mean(aggregate: spec.Mean, layout: AccumulatorLayout) -> AggregatePlan:
-    return _plan_total(aggregate.value, layout, _float_mean, _exact_mean)
-
-
-def _plan_total(
-    value: Expr | None, layout: AccumulatorLayout, of_floats: Finish, of_integers: Finish
-) -> AggregatePlan:
+def _plan_total(aggregate: spec.Sum | spec.Mean, layout: AccumulatorLayout) -> Planned:
+    """Plan a sum or a mean; sums of integers are exact, kept as upper * 2^32 + lower."""
+    value, is_mean = aggregate.value, isinstance(aggregate, spec.Mean)
     assert value is not None, "sums are of values"
+    is_float = kind.is_floating(layout.type(value))
+
+    def build(counts: Cells, sums: Cells) -> pa.Array:
+        missing, totals, type_ = counts[:, 0] == 0, sums[:, 0], pa.float64()
+        if not is_float:
+            upper, lower = totals + (sums[:, 1] >> 32), sums[:, 1] & 0xFFFFFFFF  # the carry is propagated
+            if is_mean:
+                totals = upper.astype(np.float64) * 2.0**32 + lower.astype(np.float64)
+            else:
+                totals, type_ = _join_halves(upper, lower), pa.int64()
+        return build_column(totals / np.maximum(counts[:, 0], 1) if is_mean else totals, type_, missing)
+
     # Why the sum before the count: slices add a sum that comes right after the rows in one pass.
-    if kind.is_floating(layout.type(value)):
-        total, finish = layout.add(AccumulatorKind.FLOAT_SUM, value), of_floats
-    else:
-        total, finish = layout.add(AccumulatorKind.INT_SUM, value), of_integers
-    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), total), finish)
+    total = layout.add(AccumulatorKind.FLOAT_SUM if is_float else AccumulatorKind.INT_SUM, value)
+    return (layout.add(AccumulatorKind.COUNT, value), total), build
 
 
-def _float_sum(counts: Cells, sums: Cells) -> pa.Array:
-    return build_column(sums[:, 0], pa.float64(), counts[:, 0] == 0)
-
-
-def _exact_sum(counts: Cells, sums: Cells) -> pa.Array:
-    upper, lower = _halves(sums)
+def _join_halves(upper: Cells, lower: Cells) -> Cells:
+    """Return exact sums as int64, which they must fit."""
     beyond = (upper < -(2**31)) | (upper >= 2**31)
     if beyond.any():
         place = int(np.argmax(beyond))
         exact = (int(upper[place]) << 32) + int(lower[place])
         raise SumOverflow(place, f"the exact sum is {exact}, outside int64")
-    return build_column((upper << 32) | lower, pa.int64(), counts[:, 0] == 0)
+    return np.asarray((upper << 32) | lower)
 
 
-def _halves(sums: Cells) -> tuple[Cells, Cells]:
-    """Return exact sums as upper * 2^32 + lower with the carry propagated: 0 <= lower < 2^32."""
-    return sums[:, 0] + (sums[:, 1] >> 32), sums[:, 1] & 0xFFFFFFFF
-
-
-def _float_mean(counts: Cells, sums: Cells) -> pa.Array:
-    return _divide(sums[:, 0], counts[:, 0])
-
-
-def _exact_mean(counts: Cells, sums: Cells) -> pa.Array:
-    upper, lower = _halves(sums)
-    return _divide(upper.astype(np.float64) * 2.0**32 + lower.astype(np.float64), counts[:, 0])
-
-
-def _divide(totals: Cells, counts: Cells) -> pa.Array:
-    return build_column(totals / np.maximum(counts, 1), pa.float64(), counts == 0)
-
-
-def _plan_variance(aggregate: spec.Var | spec.Std, layout: AccumulatorLayout) -> AggregatePlan:
+def _plan_variance(aggregate: spec.Var | spec.Std, layout: AccumulatorLayout) -> Planned:
     is_root, fewer = isinstance(aggregate, spec.Std), 0 if aggregate.population else 1
 
-    def column(moments: Cells) -> pa.Array:
+    def build(moments: Cells) -> pa.Array:
         n = moments[:, 0] - fewer
         # Why abs: squares beyond the floats are an infinity, which an infinite mean makes negative.
         variance = np.abs(moments[:, 2]) / np.maximum(n, 1)
         return build_column(np.sqrt(variance) if is_root else variance, pa.float64(), n < 1)
 
-    return AggregatePlan((layout.add(AccumulatorKind.MOMENTS, aggregate.value, Form.FLOAT),), column)
+    return (layout.add(AccumulatorKind.MOMENTS, aggregate.value, Form.FLOAT),), build
 
 
-_EXTREMES = {
-    "Min": AccumulatorKind.MIN,
-    "Max": AccumulatorKind.MAX,
-    "MinCount": AccumulatorKind.MIN_COUNT,
-    "MaxCount": AccumulatorKind.MAX_COUNT,
-}
-
-
-def _plan_extreme(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> AggregatePlan:
-    value, extreme = aggregate.value, _EXTREMES[type(aggregate).__name__]
-    assert value is not None, "extremes are of values"
-    is_min = extreme in (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT)
-    has_count = extreme in (AccumulatorKind.MIN_COUNT, AccumulatorKind.MAX_COUNT)
+def _plan_choice(aggregate: spec.Aggregate, layout: AccumulatorLayout) -> Planned:
+    """Plan an aggregate that is one of the values: the least, the greatest, the first or the last."""
+    value, choice = aggregate.value, _CHOICES[type(aggregate).__name__]
+    assert value is not None, "one of the values is chosen"
+    is_end = choice in (AccumulatorKind.FIRST, AccumulatorKind.LAST)
+    is_min = choice in (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT)
+    has_count = choice in (AccumulatorKind.MIN_COUNT, AccumulatorKind.MAX_COUNT)
     type_ = layout.type(value)
-    form = Form.WHOLE if is_whole(type_) else Form.ORDERED
+    form = Form.WHOLE if is_whole(type_) else Form.BITS if is_end else Form.ORDERED
 
-    def column(counts: Cells, cells: Cells) -> pa.Array:
-        missing = counts[:, 0] == 0
-        numbers = ~cells[:, 0] if is_min else cells[:, 0]
-        values = build_column(decode_numbers(np.ascontiguousarray(numbers), form), type_, missing)
+    def build(counts: Cells, cells: Cells) -> pa.Array:
+        missing, numbers = counts[:, 0] == 0, cells[:, 2 if is_end else 0]
+        numbers = np.ascontiguousarray(~numbers if is_min else numbers)
+        values = build_column(decode_numbers(numbers, form), type_, missing)
         return build_value_counts(values, cells[:, 1], missing) if has_count else values
 
-    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(extreme, value, form)), column)
+    return (layout.add(AccumulatorKind.COUNT, value), layout.add(choice, value, form)), build
 
 
 def build_value_counts(values: pa.Array, n_equal: Cells, missing: npt.NDArray[np.bool_]) -> pa.Array:
@@ -348,42 +304,32 @@ def build_value_counts(values: pa.Array, n_equal: Cells, missing: npt.NDArray[np
     )
 
 
-def _plan_first_last(aggregate: spec.First | spec.Last, layout: AccumulatorLayout) -> AggregatePlan:
-    end = AccumulatorKind.FIRST if isinstance(aggregate, spec.First) else AccumulatorKind.LAST
-    value = aggregate.value
-    assert value is not None, "first and last are of values"
-    type_ = layout.type(value)
-    form = Form.WHOLE if is_whole(type_) else Form.BITS
-
-    def column(counts: Cells, cells: Cells) -> pa.Array:
-        return build_column(decode_numbers(np.ascontiguousarray(cells[:, 2]), form), type_, counts[:, 0] == 0)
-
-    return AggregatePlan((layout.add(AccumulatorKind.COUNT, value), layout.add(end, value, form)), column)
-
-
-def _plan_time_max(aggregate: spec.EventTimeMax, layout: AccumulatorLayout) -> AggregatePlan:
+def _plan_time_max(aggregate: spec.EventTimeMax, layout: AccumulatorLayout) -> Planned:
     time = layout.up.require_time("event_time_max")
     place = layout.add(AccumulatorKind.MAX_TIME)
-    return AggregatePlan((place,), lambda latest: build_time_column(latest[:, 0], time))
+    return (place,), lambda latest: build_time_column(latest[:, 0], time)
 
 
-def _plan_fold(aggregate: spec.Fold, layout: AccumulatorLayout) -> AggregatePlan:
+def _plan_fold(aggregate: spec.Fold, layout: AccumulatorLayout) -> Planned:
     fold = next(fold for fold in layout.folds if fold.fold is aggregate)
-    return AggregatePlan((layout.add_fold(fold),), fold.column)
+    return (layout.add_fold(fold),), fold.column
 
 
-_PLANNERS: dict[str, Callable[[Any, AccumulatorLayout], AggregatePlan]] = {
+_CHOICES = {
+    "Min": AccumulatorKind.MIN,
+    "Max": AccumulatorKind.MAX,
+    "MinCount": AccumulatorKind.MIN_COUNT,
+    "MaxCount": AccumulatorKind.MAX_COUNT,
+    "First": AccumulatorKind.FIRST,
+    "Last": AccumulatorKind.LAST,
+}
+_PLANNERS: dict[str, Callable[[Any, AccumulatorLayout], Planned]] = {
     "Count": _plan_count,
-    "Sum": _plan_sum,
-    "Mean": _plan_mean,
+    "Sum": _plan_total,
+    "Mean": _plan_total,
     "Var": _plan_variance,
     "Std": _plan_variance,
-    "Min": _plan_extreme,
-    "Max": _plan_extreme,
-    "MinCount": _plan_extreme,
-    "MaxCount": _plan_extreme,
-    "First": _plan_first_last,
-    "Last": _plan_first_last,
+    **dict.fromkeys(_CHOICES, _plan_choice),
     "EventTimeMax": _plan_time_max,
     "Fold": _plan_fold,
 }

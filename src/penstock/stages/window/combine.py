@@ -121,16 +121,17 @@ class Combiner:
         method = method or choose_method(self.longest, ready, self._is_light)
         if method == "tree":
             self._refresh(rings, ready)
-        combined: list[Cells] = []
-        for accumulator in range(self._n_accumulators):
+        counts, every = self._combine(0, method, rings, ready), ready
+        filled = counts[:, 0] > 0
+        if not filled.all():
+            ready, counts = ready.only(filled), counts[filled]
+        combined = [counts]
+        for accumulator in range(1, self._n_accumulators):
             if self._arena.rules[accumulator] in RULES:
-                cells = self._combine(accumulator, method, rings, ready)
+                combined.append(self._combine(accumulator, method, rings, ready))
             else:
-                with self._finding_the_window(accumulator, rings, ready):
-                    cells = self._combine(accumulator, method, rings, ready)
-            if accumulator == 0 and not (filled := cells[:, 0] > 0).all():
-                ready, cells = ready.only(filled), cells[filled]
-            combined.append(cells)
+                with self._finding_the_window(accumulator, rings, every):
+                    combined.append(self._combine(accumulator, method, rings, ready))
         return ready, combined
 
     def _refresh(self, rings: Ints, ready: ReadyWindows) -> None:

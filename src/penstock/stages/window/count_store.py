@@ -313,7 +313,6 @@ class CountPanes:
         runs = accumulate.single_run(len(cells)), cells
         self._run(accumulate.keep_max, *runs, rows.times, -1, self._slices.arena.cells[-2])
         self._run(accumulate.keep_max, *runs, rows.times, 0, self._slices.arena.cells[-1])
-        self._slices.note_nulls(rows.values)
         try:
             self._slices.update(rows, cells)
         except CombineFailure as failure:

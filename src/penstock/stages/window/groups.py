@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,15 +83,8 @@ class WindowGroup:
     store: WindowStore
     counted: bool = False
 
-    def close(self, watermark: int, *, ended: bool) -> ClosedWindows:
-        """Close windows, with the step's kinds; `touched` then names also the slots of closed windows."""
-        return self._renumber(self.store.close(watermark, ended=ended))
-
-    def fire_early(self) -> ClosedWindows:
-        """Return the open windows that changed since they last fired early, with the step's kinds."""
-        return self._renumber(self.store.fire_early())
-
-    def _renumber(self, closed: ClosedWindows) -> ClosedWindows:
+    def renumber(self, closed: ClosedWindows) -> ClosedWindows:
+        """Return windows of the store with the step's kinds; `touched` then names also their own slots."""
         touched = [closed.slots] if not len(closed.touched) else [closed.slots, closed.touched]
         return replace(closed, kinds=self.kinds[closed.kinds], touched=unique_slots(touched))
 
@@ -259,15 +252,10 @@ class PendingRows:
             rows = np.stack([tags[new], n_answers[new], np.zeros(int(new.sum()), np.int64)], axis=1)
             self._rows = np.concatenate([self._rows, rows])
 
-    def settle(self, closed: Sequence[ClosedWindows]) -> None:
-        """Count the rows whose outcome is known now."""
-        for part in closed:
-            if part.settled is not None:
-                tags, outcomes = part.settled
-                known = tags >= 0
-                self._answer(tags[known], outcomes[known].astype(np.int64))
-
-    def _answer(self, tags: Ints, outcomes: Ints) -> None:
+    def settle(self, tags: Ints, outcomes: Decisions) -> None:
+        """Count the rows whose outcome is known now; the tag -1 is of a row that had passed."""
+        known = tags >= 0
+        tags, outcomes = tags[known], outcomes[known]
         if not self.needs_ids:
             self._count(outcomes)
             return
@@ -275,12 +263,12 @@ class PendingRows:
         places = order[np.searchsorted(self._rows[order, 0], tags)]
         # Why `.at`: one tag may come back from several kinds at once.
         np.subtract.at(self._rows[:, 1], places, 1)
-        np.maximum.at(self._rows[:, 2], places, outcomes)
+        np.maximum.at(self._rows[:, 2], places, outcomes.astype(np.int64))
         done = self._rows[:, 1] == 0
         self._count(self._rows[done, 2])
         self._rows = self._rows[~done]
 
-    def _count(self, outcomes: Ints) -> None:
+    def _count(self, outcomes: npt.NDArray[Any]) -> None:
         self._accounts.passed += int((outcomes == Outcome.PASSED).sum())
         self._accounts.unfinished += int((outcomes == Outcome.UNFINISHED).sum())
         self._accounts.no_window += int((outcomes == Outcome.NO_WINDOW).sum())
@@ -295,11 +283,6 @@ class PendingRows:
         rows = np.stack([saved.column(name).to_numpy() for name in _COLUMNS], axis=1)
         self._rows = np.concatenate([self._rows, rows])
         self._next = max(self._next, int(rows[:, 0].max(initial=-1)) // BUCKETS + 1)
-
-
-def batches_with_prefix(saved: StateBatches, prefix: str) -> StateBatches:
-    """Return the batches whose names begin with a prefix, under the rest of their names."""
-    return {name.removeprefix(prefix): batch for name, batch in saved.items() if name.startswith(prefix)}
 
 
 def window_groups(

@@ -106,7 +106,6 @@ class SliceAccumulators:
         self._late[0] = 0
         if not rows.single_key and len(self.rings.table) <= 1 and not rows.slots.any():
             rows = replace(rows, single_key=True)  # one group for all: its loops are the faster ones
-        self.note_nulls(rows.values)
         run_pass = self._plan_pass(rows) if self._is_compiled(n_rows) else None
         self.rings.reserve(1)
         row, least = 0, slice_loop.MAX_ID
@@ -123,12 +122,6 @@ class SliceAccumulators:
                     self._place_by_sorting(chunk.at(slice(placed, None)), open_from)
             row = stop
         return least
-
-    def note_nulls(self, values: Sequence[Values]) -> None:
-        """Note which columns had nulls: where none has come yet there is nothing to clear or to combine."""
-        for place, accumulator in enumerate(self._accumulators):
-            if self.arena.is_neutral[place] and accumulator.column is not None:
-                self.arena.is_neutral[place] = values[accumulator.column].valid is None
 
     def _is_compiled(self, work: int) -> bool:
         return self.run.compiles(work) and self._slicing.period <= slice_loop.MAX_DISTANCE
@@ -277,8 +270,12 @@ class SliceAccumulators:
             return
         update = AccumulatorUpdate(self.run, cells, rows, runs)
         try:
-            for accumulator, state in zip(self._accumulators, self.arena.cells, strict=False):
-                update.apply(accumulator, state)
+            for place, accumulator in enumerate(self._accumulators):
+                column = accumulator.column
+                if accumulator.kind is AccumulatorKind.COUNT and column is not None:
+                    # While no null has come there is nothing to clear or to combine.
+                    self.arena.is_neutral[place] &= rows.values[column].valid is None
+                update.apply(accumulator, self.arena.cells[place])
         except CombineFailure as failure:
             failure.locate(rows.slots, rows.times)
             raise

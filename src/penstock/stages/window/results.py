@@ -6,8 +6,7 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -26,7 +25,7 @@ from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import NOT_LIFTED, Objects, build_column, build_time_column
 from penstock.stages.stage import StageContext
-from penstock.stages.window.accumulators import AggregatePlan, SketchPlan, SumOverflow
+from penstock.stages.window.accumulators import AggregatePlan, SumOverflow
 from penstock.stages.window.folds import WindowRef
 from penstock.stages.window.inputs import InputEvaluator
 from penstock.stages.window.store import ClosedWindows, window_index
@@ -40,7 +39,7 @@ class ResultBuilder:
         op: Windows,
         up: Stream,
         *,
-        plans: dict[str, AggregatePlan | SketchPlan],
+        plans: dict[str, AggregatePlan],
         inputs: InputEvaluator,
         keys: KeySlots,
         site: StageContext,
@@ -58,14 +57,14 @@ class ResultBuilder:
         closed = [part for part in closed if len(part.slots)]
         if not closed:
             return None
-        with self._naming_the_step():
+        aggregates = self._op.aggregates or {}
+        try:
             if self._apply is not None:
                 return self._build_applied(closed, self._apply, final=final)
-            aggregates = self._op.aggregates or {}
-            columns = [
-                _concat([self._column(name, aggregate, part) for part in closed])
-                for name, aggregate in aggregates.items()
-            ]
+            columns = []
+            for name, aggregate in aggregates.items():
+                parts = [self._column(name, aggregate, part) for part in closed]
+                columns.append(parts[0] if len(parts) == 1 else pa.concat_arrays(parts))
             windows = ClosedWindows.concat([replace(part, cells=()) for part in closed])
             order = result_order(windows)
             if order is not None:
@@ -73,6 +72,9 @@ class ResultBuilder:
                 columns = [pc.take(column, places) for column in columns]
                 windows = windows.bounds_at(order)
             return Batch(self._rows(windows, columns, final=final), windows.times)
+        except (FunctionError, TimeError) as error:  # of users' functions, and of times out of range
+            error.at(self._site.step, self._site.where)
+            raise
 
     def describe(self, ref: WindowRef) -> str:
         """Describe a window for an error message: which kind, its bounds, its key."""
@@ -126,7 +128,7 @@ class ResultBuilder:
     def _column(self, name: str, aggregate: Aggregate, closed: ClosedWindows) -> pa.Array:
         try:
             if name in self._plans:
-                return self._plans[name].results(closed)
+                return self._plans[name](closed)
             if isinstance(aggregate, Fold):
                 return self._fold_rows(name, aggregate, closed)
             assert closed.members is not None, "aggregates without a plan have rows"
@@ -192,15 +194,6 @@ class ResultBuilder:
         columns = self._keys.columns_of(np.array([slot], np.int64))
         return tuple(_to_user_value(to_plain(column)[0], column.type) for column in columns)
 
-    @contextmanager
-    def _naming_the_step(self) -> Iterator[None]:
-        """Fill the step into errors of users' functions, and of times that their column cannot hold."""
-        try:
-            yield
-        except (FunctionError, TimeError) as error:
-            error.at(self._site.step, self._site.where)
-            raise
-
 
 def result_order(windows: ClosedWindows) -> Ints | None:
     """Return the order of results, by (end, start, kind, index, slot); None if they stand in it already."""
@@ -224,10 +217,6 @@ def _plain_members(closed: ClosedWindows, up: Stream) -> list[list[dict[str, obj
     places = closed.members.places.tolist()
     bounds = pairwise(closed.members.offsets.tolist())
     return [[rows[place] for place in places[start:end]] for start, end in bounds]
-
-
-def _concat(parts: Sequence[pa.Array]) -> pa.Array:
-    return parts[0] if len(parts) == 1 else pa.concat_arrays(list(parts))
 
 
 def _to_user_value(value: object, type_: pa.DataType) -> object:

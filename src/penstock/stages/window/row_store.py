@@ -8,7 +8,7 @@ exist. (Sketches are computed from rows in count windows only; other windows kee
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -89,9 +89,11 @@ class RowStore:
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Close every window with end + lateness <= watermark, and drop the rows that no other needs."""
         after, upto = self._closed_to - self._lateness, watermark - self._lateness
+        opens = (
+            first_open(window, self._closed_to, self._lateness) + window.size for window in self._windows
+        )
+        closed = self._windows_of(self._rows.find(below=upto) if min(opens) <= upto else None, after, upto)
         self._closed_to = max(self._closed_to, watermark)
-        closes = any(_first_end(window, after) <= upto for window in self._windows)
-        closed = self._windows_of(self._rows.find(below=upto) if closes else None, after, upto)
         open_from = min(first_open(window, self._closed_to, self._lateness) for window in self._windows)
         dropped = self._rows.pull(below=open_from)
         return closed if dropped is None else replace(closed, touched=np.unique(dropped.slots))
@@ -114,7 +116,13 @@ class RowStore:
             return ClosedWindows(none, none, none, none, none, members=no_members(self._schema))
         order = sort_indices([rows.slots, rows.times, *rows.order], rows.rows)
         slots, times = rows.slots[order], rows.times[order]
-        kinds, starts, lo, hi = windows_between(self._windows, slots, times, after, upto)
+        parts = []
+        for kind, window in enumerate(self._windows):
+            first = np.maximum(times - window.size, after - window.size) // window.every + 1
+            last = np.minimum(times // window.every, (upto - window.size) // window.every)
+            numbers, lo, hi = list_windows(slots, first, last)
+            parts.append((np.full(len(lo), kind, np.int64), numbers * window.every, lo, hi))
+        kinds, starts, lo, hi = (np.concatenate(column) for column in zip(*parts, strict=True))
         if only_fresh:
             assert rows.tags is not None, "kept rows say whether they are fresh"
             n_fresh = np.append(0, np.cumsum(rows.tags[order] == FRESH))
@@ -135,28 +143,6 @@ class RowStore:
         if rows is not None:
             self._closed_to = max(self._closed_to, int(ints_of(saved["rows"], "closed_to").max()))
             self._rows.add(rows)
-
-
-def windows_between(
-    windows: Sequence[TimeWindow], slots: Ints, times: Ints, after: int, upto: int
-) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return (kind, start, first row, one past last row) of windows with rows and after < end <= upto.
-
-    Rows come by (slot, time), so a window's rows stand together.
-    """
-    parts = []
-    for kind, window in enumerate(windows):
-        first = np.maximum(times - window.size, after - window.size) // window.every + 1
-        last = np.minimum(times // window.every, (upto - window.size) // window.every)
-        numbers, lo, hi = list_windows(slots, first, last)
-        parts.append((np.full(len(lo), kind, np.int64), numbers * window.every, lo, hi))
-    kinds, starts, lo, hi = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return kinds, starts, lo, hi
-
-
-def _first_end(window: TimeWindow, after: int) -> int:
-    """Return the least end of a window that is greater than `after`."""
-    return ((after - window.size) // window.every + 1) * window.every + window.size
 
 
 _WIDE = Context(prec=200)  # exact for any number of rows that fits in memory
@@ -215,29 +201,36 @@ def window_segments(members: WindowRows, column: str) -> Segments:
 
 def aggregate_rows(aggregate: spec.Aggregate, segments: Segments, type_: pa.DataType) -> pa.Array:
     """Return the result of each window, as an array of the aggregate's type."""
-    return AGGREGATORS[type(aggregate)](aggregate, segments, type_)
+    match aggregate:
+        case spec.Count():
+            return pa.array(segments.counts, type_)
+        case spec.Collect():
+            bounds = pa.array(segments.bounds, pa.int32())
+            return pa.ListArray.from_arrays(bounds, segments.values).cast(type_)
+        case spec.First():
+            return segments.at(segments.bounds[:-1])
+        case spec.Last():
+            return segments.at(segments.bounds[1:] - 1)
+        case spec.Min() | spec.Max() | spec.MinCount() | spec.MaxCount():
+            return _extreme(aggregate, segments)
+        case spec.Sum():
+            return _sum_decimals(segments, type_)
+        case spec.Mean():  # of decimals: exact, and rounded once
+            totals = [sum(map(Fraction, values.to_pylist()), Fraction(0)) for values in segments.split()]
+            counts = segments.counts.tolist()
+            means = [float(t / n) if n else None for t, n in zip(totals, counts, strict=True)]
+            return pa.array(means, type_)
+    new = [None] * len(segments.counts)
+    if isinstance(aggregate, spec.Quantile):
+        numbers = encode_column(segments.values, Form.FLOAT).data
+        quantiles = KllSketch.update(new, segments.windows, numbers)
+        return pa.array([sketch.quantile(aggregate.q) for sketch in quantiles], type_)
+    assert isinstance(aggregate, spec.ApproxDistinct), f"{aggregate} is not computed from rows"
+    distinct = HllSketch.update(new, segments.windows, hash_coupons(segments.values))
+    return pa.array([sketch.estimate() for sketch in distinct], type_)
 
 
-Aggregator = Callable[[Any, Segments, pa.DataType], pa.Array]
-
-
-def _count(_: spec.Count, segments: Segments, type_: pa.DataType) -> pa.Array:
-    return pa.array(segments.counts, type_)
-
-
-def _collect(_: spec.Collect, segments: Segments, type_: pa.DataType) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array(segments.bounds, pa.int32()), segments.values).cast(type_)
-
-
-def _first(_: spec.First, segments: Segments, type_: pa.DataType) -> pa.Array:
-    return segments.at(segments.bounds[:-1])
-
-
-def _last(_: spec.Last, segments: Segments, type_: pa.DataType) -> pa.Array:
-    return segments.at(segments.bounds[1:] - 1)
-
-
-def _extreme(aggregate: spec.Aggregate, segments: Segments, type_: pa.DataType) -> pa.Array:
+def _extreme(aggregate: spec.Aggregate, segments: Segments) -> pa.Array:
     """Return the least or greatest value of each window, by rank, and for MinCount and MaxCount how many."""
     is_min = isinstance(aggregate, spec.Min | spec.MinCount)
     ranks = rank_values(segments.values)
@@ -251,7 +244,7 @@ def _extreme(aggregate: spec.Aggregate, segments: Segments, type_: pa.DataType) 
     return build_value_counts(values, segments.reduce(np.add, equal), segments.empty)
 
 
-def _sum(_: spec.Sum, segments: Segments, type_: pa.DataType) -> pa.Array:
+def _sum_decimals(segments: Segments, type_: pa.DataType) -> pa.Array:
     """Sum decimals exactly, or not at all."""
     totals: list[object] = []
     for place, values in enumerate(segments.split()):
@@ -262,38 +255,3 @@ def _sum(_: spec.Sum, segments: Segments, type_: pa.DataType) -> pa.Array:
             raise SumOverflow(place, f"the exact sum is {total}, which has more than {_DIGITS} digits")
         totals.append(total if len(values) else None)
     return from_plain(totals, type_)
-
-
-def _mean(_: spec.Mean, segments: Segments, type_: pa.DataType) -> pa.Array:
-    """Return the exact mean of decimals, rounded once."""
-    totals = [sum(map(Fraction, values.to_pylist()), Fraction(0)) for values in segments.split()]
-    means = [float(t / n) if n else None for t, n in zip(totals, segments.counts.tolist(), strict=True)]
-    return pa.array(means, type_)
-
-
-def _approx_distinct(_: spec.ApproxDistinct, segments: Segments, type_: pa.DataType) -> pa.Array:
-    new = [None] * len(segments.counts)
-    sketches = HllSketch.update(new, segments.windows, hash_coupons(segments.values))
-    return pa.array([sketch.estimate() for sketch in sketches], type_)
-
-
-def _quantile(aggregate: spec.Quantile, segments: Segments, type_: pa.DataType) -> pa.Array:
-    new, values = [None] * len(segments.counts), encode_column(segments.values, Form.FLOAT).data
-    sketches = KllSketch.update(new, segments.windows, values)
-    return pa.array([sketch.quantile(aggregate.q) for sketch in sketches], type_)
-
-
-AGGREGATORS: dict[type[spec.Aggregate], Aggregator] = {
-    spec.Count: _count,
-    spec.Collect: _collect,
-    spec.First: _first,
-    spec.Last: _last,
-    spec.Min: _extreme,
-    spec.Max: _extreme,
-    spec.MinCount: _extreme,
-    spec.MaxCount: _extreme,
-    spec.Sum: _sum,
-    spec.Mean: _mean,
-    spec.ApproxDistinct: _approx_distinct,
-    spec.Quantile: _quantile,
-}

@@ -49,7 +49,6 @@ from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumula
 from penstock.stages.window.folds import CombineFailure, describe_failure
 from penstock.stages.window.groups import (
     Admission,
-    batches_with_prefix,
     choose_placement,
     time_store_factory,
     window_groups,
@@ -72,6 +71,7 @@ class WindowStage(BucketedStage):
     time_store       the class of its stores of time windows; None: as the device demands
     totally_ordered  batches have one order column, in which no two rows of one time are equal; first and
                      last then need no kept rows
+    early            how often open windows fire early, in microseconds of the clock; None if they do not
     fired_at         when open windows last fired early, by the clock. Saved state does not say so, as it is
                      the same for all keys: whoever restores a stage sets it
     """
@@ -99,7 +99,7 @@ class WindowStage(BucketedStage):
         self._fingerprint = window_fingerprint(op, up, totally_ordered=totally_ordered, form=self.form)
         rules = [fold.rule for fold in self._folds]
         self._placement = choose_placement(op, up, site, totally_ordered=totally_ordered, folds=rules)
-        self.fired_at = site.clock.now()
+        self.early, self.fired_at = self._resolved.early, site.clock.now()
         self._zeros = np.zeros(0, np.int64)
         self._begin()
 
@@ -133,11 +133,6 @@ class WindowStage(BucketedStage):
         return self._keys.nbytes + self._buffer.nbytes + sum(group.store.nbytes for group in self._groups)
 
     @property
-    def early(self) -> int | None:
-        """Return how often open windows fire early, in microseconds of the clock; None if they do not."""
-        return self._resolved.early
-
-    @property
     def fingerprint(self) -> Mapping[str, str]:
         """Return the operator, the key, the windows, the aggregates and the input."""
         return self._fingerprint
@@ -160,7 +155,7 @@ class WindowStage(BucketedStage):
 
     def on_batch(self, batch: Batch, watermark: float) -> Emitted:
         """Add rows; the watermark decides which are late. Emit results, failed rows and late rows."""
-        yield from self._advance(self._clamp(watermark))
+        yield from self._advance(watermark)
         self.site.accounts.rows_in += batch.num_rows
         if batch.num_rows == 0:
             return
@@ -181,8 +176,11 @@ class WindowStage(BucketedStage):
 
     def on_watermark(self, watermark: float) -> Emitted:
         """Close every window that the watermark has passed; then fire open ones early, if it is time."""
-        yield from self._advance(self._clamp(watermark))
-        yield from self._fire_early()
+        yield from self._advance(watermark)
+        now = self.site.clock.now() if self.early is not None else 0
+        if self.early is not None and now - self.fired_at >= self.early:
+            self.fired_at = now
+            yield from self._fire_early()
 
     def drain(self) -> Emitted:
         """Close all windows, because the stream has ended."""
@@ -197,11 +195,9 @@ class WindowStage(BucketedStage):
             late = self._add(batch, self._inputs.evaluate(batch))
             assert late is None or not late.any(), "rows that may be late are not buffered"
 
-    def _clamp(self, watermark: float) -> int:
-        return int(max(self._least_watermark, min(ENDED, watermark)))
-
-    def _advance(self, watermark: int) -> Emitted:
+    def _advance(self, watermark: float) -> Emitted:
         """Close the windows that a watermark has passed; one that goes back changes nothing."""
+        watermark = int(max(self._least_watermark, min(ENDED, watermark)))
         if watermark <= self._watermark:
             return
         closes = watermark >= self._next_end
@@ -215,9 +211,9 @@ class WindowStage(BucketedStage):
 
     def _add(self, batch: Batch, inputs: AggregateInputs) -> Mask | None:
         """Add rows to the windows of their keys; return which are late, or None if none can be."""
-        slots = self._assign_slots(batch)
+        rows = self._input_rows(batch, inputs)
+        slots = rows.slots
         self._changed_buckets.note(slots)
-        rows = self._input_rows(batch, inputs, slots)
         try:
             rejected = self._admission.admit(rows, self._watermark, self._keys.buckets_of)
         except CombineFailure as failure:
@@ -229,17 +225,16 @@ class WindowStage(BucketedStage):
             self._free(unique_slots([slots[unplaced]]))
         return late
 
-    def _assign_slots(self, batch: Batch) -> Ints:
-        """Return the slots of the rows' keys; without a key the same zeros every time."""
+    def _input_rows(self, batch: Batch, inputs: AggregateInputs) -> InputRows:
+        """Return the rows with the slots of their keys; without a key the same zeros every time."""
         n_rows = batch.num_rows
         if self._up.key:
-            return self._keys.assign_batch(batch, self._up.key)
-        self._keys.assign([], min(n_rows, 1))
-        if len(self._zeros) < n_rows:
-            self._zeros = np.zeros(n_rows, np.int64)
-        return self._zeros[:n_rows]
-
-    def _input_rows(self, batch: Batch, inputs: AggregateInputs, slots: Ints) -> InputRows:
+            slots = self._keys.assign_batch(batch, self._up.key)
+        else:
+            self._keys.assign([], min(n_rows, 1))
+            if len(self._zeros) < n_rows:
+                self._zeros = np.zeros(n_rows, np.int64)
+            slots = self._zeros[:n_rows]
         return InputRows(
             slots,
             batch.times,
@@ -252,30 +247,24 @@ class WindowStage(BucketedStage):
 
     def _close(self, *, ended: bool) -> Emitted:
         try:
-            closed = [group.close(self._watermark, ended=ended) for group in self._groups]
+            closed = [g.renumber(g.store.close(self._watermark, ended=ended)) for g in self._groups]
         except CombineFailure as failure:
             raise self._describe_failure(failure) from failure.cause
-        self._admission.pending.settle(closed)
+        for part in closed:
+            if part.settled is not None:
+                self._admission.pending.settle(*part.settled)
         yield from self._emit(closed, final=True)
         self._release(closed)
 
     def _fire_early(self) -> Emitted:
-        """Emit the results of open windows so far, if the clock says that it is time again."""
-        if self._is_early_due():
-            self.flush_pending()
-            try:
-                fired = [group.fire_early() for group in self._groups]
-            except CombineFailure as failure:
-                raise self._describe_failure(failure) from failure.cause
-            self._note_fired(fired)
-            yield from self._emit(fired, final=False)
-
-    def _is_early_due(self) -> bool:
-        """Return whether open windows are to fire now; if so, the next time counts from now."""
-        if self.early is None or (now := self.site.clock.now()) - self.fired_at < self.early:
-            return False
-        self.fired_at = now
-        return True
+        """Emit the results of open windows so far."""
+        self.flush_pending()
+        try:
+            fired = [group.renumber(group.store.fire_early()) for group in self._groups]
+        except CombineFailure as failure:
+            raise self._describe_failure(failure) from failure.cause
+        self._note_fired(fired)
+        yield from self._emit(fired, final=False)
 
     def _note_fired(self, fired: list[ClosedWindows]) -> None:
         """Note that windows fired early, which is part of the state of their keys."""
@@ -324,7 +313,9 @@ class WindowStage(BucketedStage):
 
     def _load_groups(self, batches: Mapping[str, pa.RecordBatch], slots: Ints) -> None:
         for number, group in enumerate(self._groups):
-            group.store.load(batches_with_prefix(batches, f"{number}/"), slots)
+            prefix = f"{number}/"
+            own = {name.removeprefix(prefix): b for name, b in batches.items() if name.startswith(prefix)}
+            group.store.load(own, slots)
 
 
 class RowBuffer:

@@ -128,13 +128,8 @@ class TimeStore:
             return self._gather([])
         slots, rings = self._rings.active()
         after, upto = self._closed_to - self.lateness, watermark - self.lateness
-        combined = [
-            self._combine(kind, slots, rings, ready)
-            for kind in range(self.n_kinds)
-            for ready in self._list_ready(kind, rings, after, upto)
-        ]
+        closed = self._windows_between(slots, rings, after, upto)
         self._closed_to = max(self._closed_to, watermark)
-        closed = self._gather(combined)
         needed_from = self.slicing.id_of(self.slicing.open_from(self._closed_to, self.lateness))
         emptied = self._rings.forget(slots, rings, needed_from, self._slices.run)
         self.early_firings.forget_before(needed_from)
@@ -150,31 +145,29 @@ class TimeStore:
         fresh = n_rows > 0
         held = np.flatnonzero(fresh)
         fresh[held] = self.early_firings.fire(slots[ring[held]], ids[held], n_rows[held])
-        combined = [
-            self._combine(kind, slots, rings, _select_fresh(ready, rings, fresh), "sweep")
-            for kind in range(self.n_kinds)
-            for ready in self._list_ready(kind, rings, self._closed_to - self.lateness, ENDED)
-        ]
-        return self._gather(combined)
+        return self._windows_between(slots, rings, self._closed_to - self.lateness, ENDED, fresh)
 
-    def _list_ready(self, kind: int, rings: Ints, after: int, upto: int) -> list[ReadyWindows]:
-        window = self.slicing.windows[kind]
-        return list_ready(self._slices.run, self.slicing, window, rings, after, upto, self._max_windows)
-
-    def _combine(
-        self, kind: int, slots: Ints, rings: Ints, ready: ReadyWindows, method: CombineMethod | None = None
+    def _windows_between(
+        self, slots: Ints, rings: Ints, after: int, upto: int, fresh: Mask | None = None
     ) -> ClosedWindows:
-        """Combine the ready windows that have rows."""
-        try:
-            ready, cells = self._combiner.combine(rings, ready, method or self._method)
-        except CombineFailure as failure:
-            if failure.place is not None:
-                start, window = int(ready.starts[failure.place]), self.slicing.windows[kind]
-                slot = int(slots[np.searchsorted(ready.ends, failure.place, side="right")])
-                failure.window_ref = WindowRef(slot, window, start, start + window.size)
-            raise
-        owners = np.repeat(slots, ready.counts)
-        return self._closed_windows(kind, owners, ready.starts, cells)
+        """Return the windows with rows and after < end <= upto; with `fresh`, those with a fresh slice."""
+        closed, run = [], self._slices.run
+        for kind, window in enumerate(self.slicing.windows):
+            for listed in list_ready(run, self.slicing, window, rings, after, upto, self._max_windows):
+                ready, method = listed, self._method
+                if fresh is not None:
+                    ready, method = _select_fresh(ready, rings, fresh), "sweep"
+                try:
+                    filled, cells = self._combiner.combine(rings, ready, method)
+                except CombineFailure as failure:
+                    if failure.place is not None:
+                        start = int(ready.starts[failure.place])
+                        slot = int(slots[np.searchsorted(ready.ends, failure.place, side="right")])
+                        failure.window_ref = WindowRef(slot, window, start, start + window.size)
+                    raise
+                owners = np.repeat(slots, filled.counts)
+                closed.append(self._closed_windows(kind, owners, filled.starts, cells))
+        return self._gather(closed)
 
     def _closed_windows(self, kind: int, slots: Ints, starts: Ints, cells: Sequence[Cells]) -> ClosedWindows:
         ends = starts + self.slicing.windows[kind].size
