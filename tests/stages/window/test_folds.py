@@ -242,13 +242,11 @@ def test_a_combine_that_fails_on_an_early_result_is_named_too() -> None:
 def test_a_combine_that_fails_behind_windows_without_rows_is_named_by_its_own_window() -> None:
     #  rows at 1 and 9; windows [2, 6) and [4, 8) have none; [8, 12) combines 60 and 60
     op = KeyedWindows(windows=sliding(4, 2), aggregates={"f": STRICT})
-    driven = Driven(case(op, [[("a", 1, 60), ("a", 9, 60), ("a", 11, 60)]], delay=0))
-    driven.watermark.observe(-20)
+    rows = [("a", 1, 60), ("a", 9, 60), ("a", 11, 60)]
     with pytest.raises(
         FunctionError, match="function strict failed on window sliding 4 us every 2 us from 8 to 12"
     ):
-        driven.push(driven.case.batches[0])
-        driven.end()
+        by_stage(case(op, [rows]))
 
 
 @pytest.mark.parametrize("given", [(1.0,), (1.0, 2.0, 3.0), "no", (1.0, "x"), 1.0])
