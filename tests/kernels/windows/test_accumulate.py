@@ -146,5 +146,5 @@ def test_ordered_integers_have_the_order_of_their_floats_and_give_them_back(
 def test_a_sum_of_a_million_tenths_is_within_a_thousandth_of_a_billionth() -> None:
     n = 1_000_000
     state = rules.FLOAT_SUM.neutral_cells(1)
-    registers.sum_floats.compiled(registers.single_run(n), np.zeros(n, np.int64), np.full(n, 0.1), state)
+    registers.sum_floats.compiled(*registers.row_by_row(np.zeros(n, np.int64)), np.full(n, 0.1), state)
     assert abs(state[0, 0] - n / 10) <= 1e-9 * n / 10

@@ -34,8 +34,8 @@ def walked(given_: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 @given(stretches)
 def test_stretches_are_one_cluster_while_no_gap_is_too_long(given_: list[tuple[int, int, int]]) -> None:
     slots, first, length = (np.array(column, np.int64) for column in zip(*given_, strict=True))
-    found = find_clusters(slots, first, first + length, APART)
-    assert list(zip(found.slots, found.first, found.past, strict=True)) == walked(given_)
-    assert (found.slots[found.of] == slots).all()
-    assert (found.first[found.of] <= first).all()
-    assert (found.past[found.of] >= first + length).all()
+    *found, of = find_clusters(slots, first, first + length, APART)
+    assert list(zip(*found, strict=True)) == walked(given_)
+    assert (found[0][of] == slots).all()
+    assert (found[1][of] <= first).all()
+    assert (found[2][of] >= first + length).all()

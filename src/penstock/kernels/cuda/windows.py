@@ -165,23 +165,23 @@ class ResultCopy:
         return WindowCells(self.kinds[windows], self.which[slots], self.starts[windows], cells)
 
 
-class PendingResults:
+class PendingResults(NamedTuple):
     """Results on their way back from the device."""
 
-    def __init__(self, rules: Sequence[Rule], copies: list[ResultCopy]) -> None:
-        self._rules, self._copies = rules, copies
+    rules: Sequence[Rule]
+    copies: list[ResultCopy]
 
     def results(self) -> WindowCells:
         """Return all the windows; while the first are read, the device may still be at the last."""
         empty = np.empty(0, np.int64)
-        parts = [copy.read() for copy in self._copies]
+        parts = [copy.read() for copy in self.copies]
         kinds, slots, starts = (
             np.concatenate([empty, *(getattr(part, name) for part in parts)])
             for name in ("kinds", "slots", "starts")
         )
         cells = tuple(
             np.concatenate([rule.neutral_cells(0), *(part.cells[i] for part in parts)])
-            for i, rule in enumerate(self._rules)
+            for i, rule in enumerate(self.rules)
         )
         return WindowCells(kinds, slots, starts, cells)
 

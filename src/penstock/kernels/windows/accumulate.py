@@ -339,9 +339,9 @@ def add_parts(cells: Ints, parts: Cells, state: Cells, at: Ints) -> None:
         merge(state, cells[i], parts, i)
 
 
-def single_run(n: int) -> Ints:
-    """Run for `n` rows that have each a cell of its own."""
-    return np.array([[0, n, -1]], np.int64)
+def row_by_row(cells: Ints) -> tuple[Ints, Ints]:
+    """Return (runs, cells) of rows that have each a cell of its own: one run over all."""
+    return np.array([[0, len(cells), -1]], np.int64), cells
 
 
 @loop("Ir I")

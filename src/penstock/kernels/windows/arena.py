@@ -141,18 +141,11 @@ class Arena:
         start = self._top
         self._top += n * step
         if self._top > self.n_cells:
-            self._grow(max(self._top, 2 * self.n_cells, 64))
+            more = max(self._top, 2 * self.n_cells, 64) - self.n_cells
+            for arrays in (self.cells, self.nodes or []):
+                for place, old in enumerate(arrays):
+                    arrays[place] = np.concatenate([old, self.rules[place].neutral_cells(more)])
         return start + step * np.arange(n, dtype=np.int64)
-
-    def _grow(self, n_cells: int) -> None:
-        more = n_cells - self.n_cells
-        self.cells = [
-            np.concatenate([old, rule.neutral_cells(more)])
-            for rule, old in zip(self.rules, self.cells, strict=True)
-        ]
-        if self.nodes is not None:
-            pairs = zip(self.rules, self.nodes, strict=True)
-            self.nodes = [np.concatenate([old, rule.neutral_cells(more)]) for rule, old in pairs]
 
 
 def _step(size: int) -> int:

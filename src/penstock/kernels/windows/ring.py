@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.frozen import dataclass
 from penstock.kernels.windows.arena import Arena
 from penstock.kernels.windows.slice_loop import (
     BASE,
@@ -72,8 +71,7 @@ class Rings:
         touched = slots[order][starts]
         lo = np.minimum.reduceat(ids[order], starts)
         past = np.maximum.reduceat(ids[order], starts) + 1
-        is_dense = self._fits_densely(touched, lo, past, np.diff(starts, append=len(slots)))
-        self._cover(touched[is_dense], lo[is_dense], past[is_dense])
+        is_dense = self.cover_if_dense(touched, lo, past, np.diff(starts, append=len(slots)))
         cells = self.table[slots, BASE] + (ids & self.table[slots, MASK])
         if not is_dense.all():
             is_sparse = np.zeros(len(self.table), np.bool_)
@@ -94,10 +92,22 @@ class Rings:
         touched = np.flatnonzero(n_rows)
         self.cover_if_dense(touched, lo[touched], past[touched], n_rows[touched])
 
-    def cover_if_dense(self, slots: Ints, lo: Ints, past: Ints, n_rows: Ints) -> None:
-        """Let the rings of `slots` (each once) hold [lo, past), where one ring will do for `n_rows` rows."""
-        is_dense = self._fits_densely(slots, lo, past, n_rows)
-        self._cover(slots[is_dense], lo[is_dense], past[is_dense])
+    def cover_if_dense(self, slots: Ints, lo: Ints, past: Ints, n_rows: Ints) -> Mask:
+        """Let the rings of `slots` (each once) hold [lo, past) as well, where one ring will do; return where.
+
+        It will do if it has the room, or is short, or has rows in every few slices.
+        """
+        rows = self.table[slots]
+        has_ring = rows[:, MASK] >= 0
+        first = np.where(has_ring, np.minimum(rows[:, FIRST], lo), lo)
+        end = np.where(has_ring, np.maximum(rows[:, END], past), past)
+        filled = rows[:, END] - rows[:, FIRST] + 4 * n_rows
+        is_near = end - first <= np.maximum(np.maximum(rows[:, MASK] + 1, self._dense), filled)
+        is_dense = np.asarray(is_near & (rows[:, HAS_EXTRA] == 0), np.bool_)
+        rows = rows[is_dense]
+        self._extend(rows, lo[is_dense], past[is_dense])
+        self.table[slots[is_dense]] = rows
+        return is_dense
 
     def active(self) -> tuple[Ints, Ints]:
         """Return all rings that hold slices, as (slot of each, rows as in the table), by slot."""
@@ -133,7 +143,13 @@ class Rings:
         if is_empty.any():
             self._arena.give(rows[is_empty, BASE], rows[is_empty, MASK] + 1)
             rows[is_empty] = NO_RING
-        self._shrink(rows, n_held)
+        # Why: what a ring held before counts, so that one that fills and empties with every batch keeps room.
+        capacity = rows[:, MASK] + 1
+        loose = np.flatnonzero((capacity > MIN_RING_CELLS) & (4 * n_held < capacity))
+        if len(loose):
+            smaller = rows[loose]
+            self._resize(smaller, round_up_to_power_of_two(np.maximum(2 * n_held[loose], MIN_RING_CELLS)))
+            rows[loose] = smaller
         emptied = self._put_back(slots, rows, is_empty)
         if self._arena.is_mostly_free:
             self._repack()
@@ -165,22 +181,6 @@ class Rings:
         self._extra_slots = np.concatenate([self._extra_slots[stay], owners[is_extra]])
         self._extra = np.concatenate([self._extra[stay], rings[is_extra]])
 
-    def _fits_densely(self, slots: Ints, lo: Ints, past: Ints, n_rows: Ints) -> Mask:
-        """Return where one ring will do: it has the room, or is short, or has rows in every few slices."""
-        rows = self.table[slots]
-        has_ring = rows[:, MASK] >= 0
-        first = np.where(has_ring, np.minimum(rows[:, FIRST], lo), lo)
-        end = np.where(has_ring, np.maximum(rows[:, END], past), past)
-        filled = rows[:, END] - rows[:, FIRST] + 4 * n_rows
-        is_near = end - first <= np.maximum(np.maximum(rows[:, MASK] + 1, self._dense), filled)
-        return np.asarray(is_near & (rows[:, HAS_EXTRA] == 0), np.bool_)
-
-    def _cover(self, slots: Ints, lo: Ints, past: Ints) -> None:
-        """Let the rings of `slots` (each once) hold [lo, past) as well."""
-        rows = self.table[slots]
-        self._extend(rows, lo, past)
-        self.table[slots] = rows
-
     def _place_sparse(self, slots: Ints, ids: Ints) -> Ints:
         """Return cells for slices far apart: near ones of a slot share a ring, others get their own."""
         order = np.lexsort((ids, slots))
@@ -190,20 +190,20 @@ class Rings:
         touched = new_owners[run_starts(new_owners)]
         ring_owners, rings = self.of_slots(touched)
         n_rings = len(rings)
-        clusters = find_clusters(
+        cluster_slots, first, past, cluster = find_clusters(
             np.concatenate([ring_owners, new_owners]),
             np.concatenate([rings[:, FIRST], new_ids]),
             np.concatenate([rings[:, END], new_ids + 1]),
             self._max_gap,
         )
-        rings = self._merge(rings, clusters.of[:n_rings], clusters.first, clusters.past)
-        home = clusters.of[n_rings:]
+        rings = self._merge(rings, cluster[:n_rings], first, past)
+        home = cluster[n_rings:]
         starts = run_starts(home)
         extended = rings[home[starts]]
         last = np.append(starts[1:], len(home)) - 1
         self._extend(extended, new_ids[starts], new_ids[last] + 1)
         rings[home[starts]] = extended
-        self._replace(touched, clusters.slots, rings)
+        self._replace(touched, cluster_slots, rings)
         ring = rings[home[np.cumsum(is_new) - 1]]
         cells = np.empty(len(ids), np.int64)
         cells[order] = ring[:, BASE] + (numbers & ring[:, MASK])
@@ -261,19 +261,6 @@ class Rings:
             self._arena.give(old[:, BASE], old[:, MASK] + 1)
         return merged
 
-    def _shrink(self, rows: Ints, n_held: Ints) -> None:
-        """Halve the capacity of rings that were less than a quarter full, as often as that is so.
-
-        Why: what a ring held before counts, so that one that fills up and empties with every batch keeps its
-        room.
-        """
-        capacity = rows[:, MASK] + 1
-        loose = np.flatnonzero((capacity > MIN_RING_CELLS) & (4 * n_held < capacity))
-        if len(loose):
-            smaller = rows[loose]
-            self._resize(smaller, round_up_to_power_of_two(np.maximum(2 * n_held[loose], MIN_RING_CELLS)))
-            rows[loose] = smaller
-
     def _repack(self) -> None:
         """Move all rings together in a new arena, and end the table behind the last slot with a ring."""
         slots, rows = self.active()
@@ -287,28 +274,14 @@ class Rings:
         self.table = self.table[: int(slots.max(initial=-1)) + 1].copy()
 
 
-@dataclass(frozen=True, slots=True)
-class Clusters:
-    """Clusters by (slot, first): those of one slot have gaps between them that are longer than asked.
-
-    slots  int64[c]
-    first  int64[c]
-    past   int64[c]
-    of     int64[n]  the cluster of each range that was given
-    """
-
-    slots: Ints
-    first: Ints
-    past: Ints
-    of: Ints
-
-
-def find_clusters(slots: Ints, first: Ints, past: Ints, max_gap: int) -> Clusters:
+def find_clusters(slots: Ints, first: Ints, past: Ints, max_gap: int) -> tuple[Ints, Ints, Ints, Ints]:
     """Group the ranges [first, past) of each slot that have gaps of at most `max_gap` between them.
 
+    Returns slots, first and past of the clusters, by (slot, first), and the cluster of each range.
+
     >>> clusters = find_clusters(np.array([0, 1, 0]), np.array([0, 5, 9]), np.array([3, 6, 11]), 6)
-    >>> clusters.slots.tolist(), clusters.first.tolist(), clusters.past.tolist(), clusters.of.tolist()
-    ([0, 1], [0, 5], [11, 6], [0, 1, 0])
+    >>> [column.tolist() for column in clusters]
+    [[0, 1], [0, 5], [11, 6], [0, 1, 0]]
     """
     order = np.lexsort((first, slots))
     owners, starts = slots[order], first[order]
@@ -317,7 +290,7 @@ def find_clusters(slots: Ints, first: Ints, past: Ints, max_gap: int) -> Cluster
     of = np.empty(len(slots), np.int64)
     of[order] = np.cumsum(is_first) - 1
     heads = np.flatnonzero(is_first)
-    return Clusters(owners[heads], starts[heads], reach[np.append(heads[1:], len(slots)) - 1], of)
+    return owners[heads], starts[heads], reach[np.append(heads[1:], len(slots)) - 1], of
 
 
 def _running_max(owners: Ints, past: Ints) -> Ints:

@@ -154,17 +154,17 @@ class Combiner:
         work = len(ready.starts)
         if self._arena.is_neutral[accumulator]:
             return rule.neutral_cells(work)
-        out = np.empty((work, rule.width), rule.dtype)
+        out = np.empty((work, cells.shape[1]), cells.dtype)
         spans = (rings, ready.ends, ready.lo, ready.hi)
         if method == "tree":
             inputs = (cells, self._arena.tree_nodes()[accumulator], rule.neutral_cells(1))
             query = build_rule_loop(loops.query_windows, rule)
             self._run(query, *inputs, *spans, self._levels, out, work=work)
         elif rule.exact and method != "sweep":
-            scratch = np.empty((int(ready.effort[loops.WIDEST]) + 1, rule.width), rule.dtype)
+            scratch = np.empty((int(ready.effort[loops.WIDEST]) + 1, cells.shape[1]), cells.dtype)
             self._run(loops.subtract_prefixes, cells, *spans, scratch, out, work=work)
         elif rule.merge_numbers is not None:
-            numbers, into = np.empty(self.longest, rule.dtype), out.reshape(-1)
+            numbers, into = np.empty(self.longest, cells.dtype), out.reshape(-1)
             sweep = build_rule_loop(loops.sweep_numbers, rule)
             self._run(sweep, cells.reshape(-1), *spans, rule.neutral[0], numbers, into, work=work)
         else:

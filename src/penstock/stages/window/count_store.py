@@ -310,7 +310,7 @@ class CountPanes:
         self._rings.reserve(int(slots[-1]) + 1)
         cells = self._rings.place(slots[heads], ids[heads])
         cells = np.repeat(cells, np.diff(heads, append=len(slots)))
-        runs = accumulate.single_run(len(cells)), cells
+        runs = accumulate.row_by_row(cells)
         self._run(accumulate.keep_max, *runs, rows.times, -1, self._slices.arena.cells[-2])
         self._run(accumulate.keep_max, *runs, rows.times, 0, self._slices.arena.cells[-1])
         try:

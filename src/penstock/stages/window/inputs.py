@@ -201,7 +201,7 @@ class AccumulatorUpdate:
 
     def __init__(self, run: Run, cells: Ints, rows: InputRows, runs: Ints | None = None) -> None:
         self._run, self._rows = run, rows
-        self._runs = _row_by_row(cells) if runs is None else (runs, cells)
+        self._runs = accumulate.row_by_row(cells) if runs is None else (runs, cells)
         self._has_cells = runs is None
         self._valid_cells: dict[int, Ints] = {}
         self._encoded: dict[int, Ints] = {}
@@ -222,11 +222,11 @@ class AccumulatorUpdate:
         data, valid = self._rows.values[column].data, self._rows.values[column].valid
         if kind is AccumulatorKind.COUNT:
             if valid is not None:  # COUNT is kept as the number of nulls
-                self._run(accumulate.count_rows, *_row_by_row(self._cells[~valid]), state)
+                self._run(accumulate.count_rows, *accumulate.row_by_row(self._cells[~valid]), state)
             return
         runs = self._runs
         if valid is not None:
-            runs, data = _row_by_row(self._cells_of_valid(column)), data[valid]
+            runs, data = accumulate.row_by_row(self._cells_of_valid(column)), data[valid]
         match kind:
             case AccumulatorKind.INT_SUM:
                 self._run(accumulate.sum_ints, *runs, data, state)
@@ -288,8 +288,3 @@ class AccumulatorUpdate:
         if column not in self._valid_cells:
             self._valid_cells[column] = self._cells[valid]
         return self._valid_cells[column]
-
-
-def _row_by_row(cells: Ints) -> Runs:
-    """Return one run over all rows, in which each row goes by its cell."""
-    return accumulate.single_run(len(cells)), cells
