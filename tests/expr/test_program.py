@@ -1,7 +1,8 @@
-"""Type rules and the errors of those who break them."""
+"""Type rules and the errors of those who break them; where the rules of a lowering lie."""
 
 from __future__ import annotations
 
+import importlib
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -172,3 +173,13 @@ def test_a_wrong_expression_is_refused_by_the_lowerings_too() -> None:
         lower_python(I8 & I8, SCHEMA)
     with pytest.raises(SchemaError):
         lower_arrow(I8 & I8, SCHEMA)
+
+
+@pytest.mark.parametrize("lowering", ["arrow", "python"])
+def test_every_rule_lies_in_the_module_named_as_its_node_s_family(lowering: str) -> None:
+    package = f"penstock.expr.{lowering}"
+    rules = importlib.import_module(f"{package}.lower").RULES
+    assert len(rules) > 40
+    for node in rules:
+        family = importlib.import_module(f"{package}.{node.__module__.rpartition('.')[2]}")
+        assert node in family.RULES
