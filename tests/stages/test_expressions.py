@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.expr import Expr, col, lit, to_plain
 from penstock.stages import policy
-from penstock.stages.expressions import ExpressionEvaluator, true_mask
+from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.rows.batch import Batch, RowBatch
 from tests.support.evaluation import batch_of, same
 from tests.support.expressions import columns, of_type
@@ -63,8 +63,8 @@ def test_conditions_hold_where_they_are_true_whatever_the_number_of_rows(n_rows:
         [pa.array(values, pa.int64()), pa.array(values, pa.int64())], schema=SCHEMA
     )
     batch = Batch(rows, np.arange(n_rows))
-    (condition,), _ = ExpressionEvaluator([col("a") > 10], SCHEMA).values(batch)
-    assert true_mask(condition).tolist() == [value is not None and value > 10 for value in values]
+    (holds,), _ = ExpressionEvaluator([col("a") > 10], SCHEMA, as_masks=True).values(batch)
+    assert holds.tolist() == [value is not None and value > 10 for value in values]
 
 
 @pytest.mark.parametrize("n_rows", [1, 20, 1_000, 1_025, 5_000])

@@ -18,7 +18,7 @@ from penstock.stages.stage import Stage, StageContext
 
 
 def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> Stage:
-    """Returns a stage for one replica of a step with one input; each replica has a site of its own.
+    """Return a stage for one replica of a step with one input; each replica has a site of its own.
 
     totally_ordered  batches come with one column of order in which no two rows are alike (`WindowStage`)
     """

@@ -39,34 +39,38 @@ _FAILED = object()
 
 
 class ExpressionEvaluator:
-    """The expressions of one step, each evaluated on the rows as they came."""
+    """The expressions of one step, each evaluated on the rows as they came.
 
-    def __init__(self, expressions: Sequence[Expr], schema: pa.Schema) -> None:
-        self._expressions, self._schema = expressions, schema
+    as_masks  the expressions are conditions, and their values are masks of where they are true; of few rows
+              no column is built for that
+    """
+
+    def __init__(self, expressions: Sequence[Expr], schema: pa.Schema, *, as_masks: bool = False) -> None:
+        self._expressions, self._schema, self._as_masks = expressions, schema, as_masks
         self._lowered = [lower_arrow(expr, schema) for expr in expressions]
         self._types = [type_of(expr, schema) for expr in expressions]
         self._names = sorted({name for expr in expressions for name in expr.columns()})
         self._n_nodes = sum(1 for expr in expressions for _ in post_order(expr))
 
-    def values(self, rows: Columns) -> tuple[list[pa.Array], Mask | None]:
-        """Returns the value of every expression for every row, and which rows failed; None if none did."""
+    def values(self, rows: Columns) -> tuple[list[Any], Mask | None]:
+        """Return the value of every expression for every row, and which rows failed; None if none did."""
         if rows.num_rows * self._n_nodes <= policy.SIZES.row_expressions:
             return self._interpret(rows)
         evaluated = [lowered(rows) for lowered in self._lowered]
         failed = any_failed(*(column.failed for column in evaluated))
-        values = [column.values for column in evaluated]
+        values = [true_mask(column.values) if self._as_masks else column.values for column in evaluated]
         if failed is None or failed.true_count == 0:
             return values, None
         return values, to_numpy(failed)
 
-    def _interpret(self, rows: Columns) -> tuple[list[pa.Array], Mask | None]:
-        """Does what `values` does, by plain Python."""
+    def _interpret(self, rows: Columns) -> tuple[list[Any], Mask | None]:
+        """Do what `values` does, by plain Python."""
         plain = getattr(rows, "plain", None)
         if plain is None:
             lists, names = [to_plain(rows.column(name)) for name in self._names], self._names
             plain = [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
             plain = plain if names else [{}] * rows.num_rows
-        columns: list[pa.Array] = []
+        columns: list[Any] = []
         failed: Mask | None = None
         for lowered, type_ in zip(self._plain, self._types, strict=True):
             try:
@@ -76,11 +80,12 @@ class ExpressionEvaluator:
                 wrong = np.array([value is _FAILED for value in values], np.bool_)
                 failed = wrong if failed is None else failed | wrong
                 values = [None if value is _FAILED else value for value in values]
-            columns.append(from_checked(values, type_))
+            is_true = np.array([value is True for value in values], np.bool_) if self._as_masks else None
+            columns.append(from_checked(values, type_) if is_true is None else is_true)
         return columns, failed
 
     def failure(self, row: PlainRow) -> RowFailure | None:
-        """Returns why the expressions fail on a row of plain values; None if they do not."""
+        """Return why the expressions fail on a row of plain values; None if they do not."""
         try:
             self.plain(row)
         except RowFailure as failure:
@@ -88,7 +93,7 @@ class ExpressionEvaluator:
         return None
 
     def plain(self, row: PlainRow) -> list[object]:
-        """Returns the values for one row of plain values; raises RowFailure where one fails."""
+        """Return the values for one row of plain values; raises RowFailure where one fails."""
         return [lowered(row) for lowered in self._plain]
 
     @cached_property
@@ -104,7 +109,7 @@ def _evaluate_or_failed(lowered: Callable[[PlainRow], object], row: PlainRow) ->
 
 
 def true_mask(truths: pa.BooleanArray) -> Mask:
-    """Returns where an array is true; null is not."""
+    """Return where an array is true; null is not."""
     if truths.null_count:
         truths = pc.fill_null(truths, False)
     bits = np.frombuffer(truths.buffers()[1], np.uint8)
@@ -116,43 +121,46 @@ def true_mask(truths: pa.BooleanArray) -> Mask:
 class ExpressionStage(StatelessStage):
     """A step that evaluates expressions; `on_error` decides about the rows on which one of them fails.
 
-    who      names the expressions in errors
-    subject  begins the line of `explain()`
+    who       names the expressions in errors
+    as_masks  as in ExpressionEvaluator
+    subject   begins the line of `explain()`
     """
 
+    as_masks = False
     subject = "expressions run"
 
     def __init__(self, op: Op, up: Stream, site: StageContext, expressions: Sequence[Expr], who: str) -> None:
         super().__init__(up, site)
-        self._who, self._evaluator = who, ExpressionEvaluator(expressions, up.schema)
+        self._who = who
+        self._evaluator = ExpressionEvaluator(expressions, up.schema, as_masks=self.as_masks)
         self._errors = RowErrors(site, op.on_error, up.schema, self._error_context)
 
     def process(self, batch: Batch) -> Outputs:
-        """Emits what the values of the rows that did not fail make of them, and the failed rows."""
+        """Emit what the values of the rows that did not fail make of them, and the failed rows."""
         values, failed = self.evaluate(batch)
         dead_letters = None
         if failed is not None and failed.any():
             dead_letters = self._errors.handle(batch, failed)
             good = np.flatnonzero(~failed)
-            batch, values = batch.take(good), [column.take(pa.array(good)) for column in values]
+            batch, values = batch.take(good), [column.take(good) for column in values]
         yield from self.emit(batch, values)
         if dead_letters is not None:
             yield ERRORS, dead_letters
 
-    def evaluate(self, batch: Batch) -> tuple[list[pa.Array], Mask | None]:
-        """Returns the values of the expressions for every row, and which rows failed; None if none did."""
+    def evaluate(self, batch: Batch) -> tuple[list[Any], Mask | None]:
+        """Return the values of the expressions for every row, and which rows failed; None if none did."""
         return self._evaluator.values(batch)
 
     @abstractmethod
-    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
-        """Emits what rows become, from the values of the expressions; counts them."""
+    def emit(self, batch: Batch, values: list[Any]) -> Outputs:
+        """Emit what rows become, from the values of the expressions; counts them."""
 
     def row_step_of(self, process: Callable[[PlainRow], PlainRow | None]) -> RowStep:
-        """Returns the row step that processes a row like this: a second look tells what failed."""
+        """Return the row step that processes a row like this: a second look tells what failed."""
         return RowStep(process, lambda row, cause: self._errors.handle(row, np.ones(1, np.bool_)))
 
     def find_failure(self, row: PlainRow) -> RowFailure:
-        """Returns why a row failed that did."""
+        """Return why a row failed that did."""
         failure = self._evaluator.failure(row)
         assert failure is not None, f"{self._who} fails on columns and not in plain Python"
         return failure
@@ -162,5 +170,5 @@ class ExpressionStage(StatelessStage):
         return ErrorContext(self._who, None, failure, failure.reason)
 
     def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
+        """Implement `StatelessStage.explain`."""
         return [f"{self.subject} as Arrow kernels"]

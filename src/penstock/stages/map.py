@@ -61,8 +61,8 @@ class ExpressionMap(ExpressionStage, RowStage):
         self._down = op.outputs({IN: up})[OUT].schema
         self._names = [name for name, _ in op.how.columns]
 
-    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
-        """Puts the new columns beside those that stay."""
+    def emit(self, batch: Batch, values: list[Any]) -> Outputs:
+        """Put the new columns beside those that stay."""
         columns = dict(zip(batch.schema.names, batch.rows.columns, strict=True))
         columns |= dict(zip(self._names, values, strict=True))
         result = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
@@ -70,7 +70,7 @@ class ExpressionMap(ExpressionStage, RowStage):
         yield OUT, Batch(result, batch.times, batch.order)
 
     def row_step(self) -> RowStep:
-        """Puts the new values beside those that stay, by plain Python."""
+        """Put the new values beside those that stay, by plain Python."""
         plain, down, names = self._evaluator.plain, self._down.names, self._names
 
         def process(row: PlainRow) -> PlainRow:
@@ -83,18 +83,19 @@ class ExpressionMap(ExpressionStage, RowStage):
 class ExpressionFilter(ExpressionStage, RowStage):
     """A predicate that is an expression."""
 
+    as_masks = True
     subject = "the predicate runs"
 
     def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, Expr), "functions have stages of their own"
         super().__init__(op, up, site, [op.how], f"expression {op.how}")
 
-    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
-        """Emits the rows for which the expression is true."""
-        yield OUT, filter_rows(batch, true_mask(values[0]), self.site.accounts)
+    def emit(self, batch: Batch, values: list[Any]) -> Outputs:
+        """Emit the rows for which the expression is true."""
+        yield OUT, filter_rows(batch, values[0], self.site.accounts)
 
     def row_step(self) -> RowStep:
-        """Passes the row if it is true, by plain Python: for a single row Arrow takes many times as long."""
+        """Pass the row if it is true, by plain Python: for a single row Arrow takes many times as long."""
         plain = self._evaluator.plain
         return self.row_step_of(lambda row: row if plain(row)[0] is True else None)
 
@@ -110,8 +111,8 @@ class ExpressionFlatMap(ExpressionStage):
         super().__init__(op, up, site, [expr], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
 
-    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
-        """Emits the elements of all lists, one after the other."""
+    def emit(self, batch: Batch, values: list[Any]) -> Outputs:
+        """Emit the elements of all lists, one after the other."""
         (lists,) = values
         self.site.accounts.passed += len(lists)
         parents = pc.list_parent_indices(lists)
@@ -137,10 +138,10 @@ class BatchFunctionStage(StatelessStage):
 
     @abstractmethod
     def collect(self, batch: Batch, returned: object) -> Batch:
-        """Returns the rows that leave, from what the function returned for a batch; counts them."""
+        """Return the rows that leave, from what the function returned for a batch; counts them."""
 
     def process(self, batch: Batch) -> Outputs:
-        """Calls the function."""
+        """Call the function."""
         try:
             returned = self._call(batch.rows)
         except Exception as cause:
@@ -166,7 +167,7 @@ class BatchFunctionStage(StatelessStage):
             yield ERRORS, dead_letters
 
     def check_columns(self, returned: Any) -> pa.RecordBatch:
-        """Returns what the function returned, if it is a batch with the declared columns."""
+        """Return what the function returned, if it is a batch with the declared columns."""
         if not isinstance(returned, pa.RecordBatch):
             raise self._error(
                 f"{self._function} gave {type(returned).__name__}, not a RecordBatch",
@@ -183,7 +184,7 @@ class BatchFunctionStage(StatelessStage):
         return pa.RecordBatch.from_arrays(returned.columns, schema=self._down)
 
     def check_truths(self, returned: Any) -> pa.BooleanArray:
-        """Returns what the function returned, if it is an array of true, false and null."""
+        """Return what the function returned, if it is an array of true, false and null."""
         if isinstance(returned, pa.ChunkedArray):
             returned = returned.combine_chunks()
         if not isinstance(returned, pa.Array) or not pa.types.is_boolean(returned.type):
@@ -195,7 +196,7 @@ class BatchFunctionStage(StatelessStage):
         return returned
 
     def check_length(self, n_returned: int, batch: Batch) -> None:
-        """Raises unless there is one answer per row."""
+        """Raise unless there is one answer per row."""
         if n_returned != batch.num_rows:
             raise self._error(
                 f"{self._function} gave {n_returned} rows for {batch.num_rows}",
@@ -203,13 +204,13 @@ class BatchFunctionStage(StatelessStage):
             )
 
     def _error(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
-        """Returns the error of the function, for which no single row is at fault."""
+        """Return the error of the function, for which no single row is at fault."""
         hint = hint or (HINT if detail else None)
         where = self._function.where or self.site.where
         return FunctionError(fact, step=self.site.step, where=where, detail=detail, hint=hint)
 
     def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
+        """Implement `StatelessStage.explain`."""
         return [f"{self._function} gets whole batches"]
 
 
@@ -221,7 +222,7 @@ class BatchMap(BatchFunctionStage):
     """A function from batch to batch of equal length: row i out belongs to row i in."""
 
     def collect(self, batch: Batch, returned: object) -> Batch:
-        """Implements `BatchFunctionStage.collect`."""
+        """Implement `BatchFunctionStage.collect`."""
         rows = self.check_columns(returned)
         self.check_length(rows.num_rows, batch)
         self.site.accounts.passed += batch.num_rows
@@ -232,7 +233,7 @@ class BatchFilter(BatchFunctionStage):
     """A function that returns true, false or null for each row of a batch."""
 
     def collect(self, batch: Batch, returned: object) -> Batch:
-        """Implements `BatchFunctionStage.collect`."""
+        """Implement `BatchFunctionStage.collect`."""
         truths = self.check_truths(returned)
         self.check_length(len(truths), batch)
         return filter_rows(batch, true_mask(truths), self.site.accounts)
@@ -246,7 +247,7 @@ class BatchFlatMap(BatchFunctionStage):
     """
 
     def collect(self, batch: Batch, returned: object) -> Batch:
-        """Implements `BatchFunctionStage.collect`."""
+        """Implement `BatchFunctionStage.collect`."""
         children = self.check_columns(returned)
         self.site.accounts.passed += batch.num_rows
         if children.num_rows == batch.num_rows:
@@ -267,7 +268,7 @@ class CompiledStage(RowFunctionStage, RowStage):
         self._compiled = CompiledFunction(op.how, up.schema, down, wraps=op.compile)
 
     def process(self, batch: Batch) -> Outputs:
-        """Calls the function; what the compiled one leaves out is called in Python."""
+        """Call the function; what the compiled one leaves out is called in Python."""
         computed = None if keeps_plain_rows(batch) else self._compiled.results(batch.rows)
         if computed is not None:
             whole = not len(computed.rest)
@@ -279,14 +280,14 @@ class CompiledStage(RowFunctionStage, RowStage):
 
     @abstractmethod
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
-        """Returns the rows that leave, from what the compiled function computed; counts them."""
+        """Return the rows that leave, from what the compiled function computed; counts them."""
 
     def row_step(self) -> RowStep:
-        """Calls the function."""
+        """Call the function."""
         return function_step(self._process_row, self._function, self._errors)
 
     def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
+        """Implement `StatelessStage.explain`."""
         return self._compiled.explain()
 
 
@@ -300,13 +301,13 @@ class RowMap(CompiledStage):
         self._process_row = compile_map_step(call, row_type(up.schema), RowValidator(self._down))
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
-        """Implements `CompiledStage.collect_computed`."""
+        """Implement `CompiledStage.collect_computed`."""
         self.site.accounts.passed += batch.num_rows
         rows = self._compiled.rows(batch.rows, computed, self._down)
         return Batch(rows, batch.times, batch.order)
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
-        """Implements `RowFunctionStage.emit`."""
+        """Implement `RowFunctionStage.emit`."""
         self.site.accounts.passed += len(results)
         yield OUT, batch.with_rows(results, self._down)
 
@@ -327,11 +328,11 @@ class RowFilter(CompiledStage):
         self._process_row = row_if_true
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
-        """Implements `CompiledStage.collect_computed`."""
+        """Implement `CompiledStage.collect_computed`."""
         return filter_rows(batch, computed.columns[PREDICATE], self.site.accounts)
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
-        """Implements `RowFunctionStage.emit`."""
+        """Implement `RowFunctionStage.emit`."""
         holds = np.array([row is not None for row in results], np.bool_)
         yield OUT, filter_rows(batch, holds, self.site.accounts)
 
@@ -347,13 +348,13 @@ class RowFlatMap(RowFunctionStage):
         self._process_row = lambda values: check_rows(call(new_row(values)), validator)
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
-        """Implements `RowFunctionStage.emit`."""
+        """Implement `RowFunctionStage.emit`."""
         self.site.accounts.passed += len(results)
         yield OUT, expand_rows(batch, results, self._validator)
 
 
 def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
-    """Returns the rows that stay; counts both kinds."""
+    """Return the rows that stay; counts both kinds."""
     rows = batch.where(holds)
     accounts.passed += rows.num_rows
     accounts.filtered += batch.num_rows - rows.num_rows
@@ -361,14 +362,14 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
 
 
 def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: RowValidator) -> Batch:
-    """Returns the rows that were returned for each row of a batch."""
+    """Return the rows that were returned for each row of a batch."""
     parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
     rows = [row for rows in children for row in rows]
     return place_children(batch, parents, rows_to_columns(rows, validator.schema))
 
 
 def place_children(batch: Batch, parents: Ints, children: pa.RecordBatch) -> Batch:
-    """Returns new rows at the times of their parents; those of one parent stand together, in order."""
+    """Return new rows at the times of their parents; those of one parent stand together, in order."""
     first = np.append(True, parents[1:] != parents[:-1])[: len(parents)]
     starts = np.flatnonzero(first)
     index = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))

@@ -24,7 +24,6 @@ import pyarrow as pa
 from penstock.caller import name_of
 from penstock.errors import CheckpointError
 from penstock.frozen import dataclass
-from penstock.operators.aggregates import Aggregate
 from penstock.operators.op import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import BUCKETS, KeySlots
@@ -57,7 +56,7 @@ class BucketState:
 
 
 def encode_bucket(state: BucketState, step: str, fingerprint: Mapping[str, str]) -> bytes:
-    """Returns the state as bytes."""
+    """Return the state as bytes."""
     import json
 
     import xxhash
@@ -78,7 +77,7 @@ def encode_bucket(state: BucketState, step: str, fingerprint: Mapping[str, str])
 
 
 def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> BucketState:
-    """Returns the state, or raises a CheckpointError that says why the step cannot take it up."""
+    """Return the state, or raises a CheckpointError that says why the step cannot take it up."""
     header, body = _read_header(data, step)
     if header["step"] != step:
         raise _refusal(f'saved state of step "{header["step"]}" was given to step "{step}"', step)
@@ -91,7 +90,7 @@ def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> Buc
 
 
 def count_saved_rows(data: bytes) -> int:
-    """Returns the number of rows that are saved: one for each slice, session, state, or waiting row."""
+    """Return the number of rows that are saved: one for each slice, session, state, or waiting row."""
     import json
 
     if not data.startswith(MAGIC):
@@ -102,13 +101,13 @@ def count_saved_rows(data: bytes) -> int:
 
 
 def read_fingerprint(data: bytes, step: str) -> Mapping[str, str]:
-    """Returns the fingerprint of the step that the state was saved for."""
+    """Return the fingerprint of the step that the state was saved for."""
     fingerprint: dict[str, str] = _read_header(data, step)[0]["fingerprint"]
     return fingerprint
 
 
 def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
-    """Returns the header and the parts, once the data are known to be whole and readable."""
+    """Return the header and the parts, once the data are known to be whole and readable."""
     import json
 
     import xxhash
@@ -136,7 +135,7 @@ def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
 
 
 def _check_fingerprint(saved: Mapping[str, str], now: Mapping[str, str], step: str) -> None:
-    """Raises unless the step is what it was when the state was saved."""
+    """Raise unless the step is what it was when the state was saved."""
     for topic in dict.fromkeys([*now, *saved]):
         if saved.get(topic) != now.get(topic):
             raise CheckpointError(
@@ -174,7 +173,7 @@ FORM = "operator"
 
 
 def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: str = BY_KEY) -> Fingerprint:
-    """Returns what the state of a window step depends on, in words by topic.
+    """Return what the state of a window step depends on, in words by topic.
 
     Degrees, sinks, patterns and stateless code are not in it: these may change between runs. The form is,
     but one can be converted into the other (`patterns/parallel.py`).
@@ -182,7 +181,15 @@ def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: 
     # Why: the words are kept and not hashed, so that a refusal can name what differs.
     resolved = op.resolve(up)
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
-    aggregates = [f"{name}={_aggregate(aggregate, up)}" for name, aggregate in (op.aggregates or {}).items()]
+    aggregates = []
+    for name, aggregate in (op.aggregates or {}).items():
+        options = [
+            f"{field.name}={name_of(value) if callable(value) else value!r}"
+            for field in fields(aggregate)
+            if field.name != "value" and (value := getattr(aggregate, field.name)) is not None
+        ]
+        suffix = f" ({', '.join(options)})" if options else ""
+        aggregates.append(f"{name}={aggregate}{suffix} as {aggregate.type(up)}")
     return {
         FORM: form,
         "key": ", ".join(up.key) or "none",
@@ -192,17 +199,6 @@ def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: 
         "time": str(up.time),
         "order": "numbered by the reader" if totally_ordered else "by columns",
     }
-
-
-def _aggregate(aggregate: Aggregate, up: Stream) -> str:
-    """Returns the aggregate with its options and the type of its result."""
-    options = [
-        f"{field.name}={name_of(value) if callable(value) else value!r}"
-        for field in fields(aggregate)
-        if field.name != "value" and (value := getattr(aggregate, field.name)) is not None
-    ]
-    suffix = f" ({', '.join(options)})" if options else ""
-    return f"{aggregate}{suffix} as {aggregate.type(up)}"
 
 
 class ChangedBuckets:
@@ -221,13 +217,13 @@ class ChangedBuckets:
         self._gone = np.zeros(BUCKETS, np.bool_)
 
     def note(self, slots: Ints) -> None:
-        """Notes that the state of these slots has changed."""
+        """Note that the state of these slots has changed."""
         if self.tracks and len(slots):
             self._grow(int(slots.max()))
             self._slots[slots] = True
 
     def note_slot(self, slot: int) -> None:
-        """Notes one slot."""
+        """Note one slot."""
         if self.tracks:
             if slot >= len(self._slots):
                 self._grow(slot)
@@ -239,35 +235,35 @@ class ChangedBuckets:
             self._slots = np.append(self._slots, np.zeros(max(more, len(self._slots)), np.bool_))
 
     def forget(self, slots: Ints) -> None:
-        """Notes that the keys of these slots are about to be freed: their buckets change."""
+        """Note that the keys of these slots are about to be freed: their buckets change."""
         if self.tracks and len(slots):
             self._gone[self._keys.buckets_of(slots)] = True
             self._slots[slots[slots < len(self._slots)]] = False
 
     def peek(self) -> list[int]:
-        """Returns the buckets that changed since the last snapshot, and goes on tracking them."""
+        """Return the buckets that changed since the last snapshot, and goes on tracking them."""
         return [] if not self.tracks else np.flatnonzero(self._changed_mask(*self._live())).tolist()
 
     def live_buckets(self) -> dict[int, Ints]:
-        """Returns all buckets with live slots."""
+        """Return all buckets with live slots."""
         live, buckets = self._live()
         return {int(bucket): live[buckets == bucket] for bucket in np.unique(buckets)}
 
     def replace(self, tracks: bool, changed: Sequence[int]) -> None:
-        """Goes on after all slots were replaced: tracks as before, with these buckets changed."""
+        """Go on after all slots were replaced: tracks as before, with these buckets changed."""
         self.start()
         self.tracks = tracks
         self._gone[list(changed)] = tracks
 
     def take(self) -> dict[int, Ints]:
-        """Returns the buckets that changed since the last call, with their live slots; tracks from now on."""
+        """Return the buckets that changed since the last call, with their live slots; tracks from now on."""
         live, buckets = self._live()
         changed = self._changed_mask(live, buckets)
         self.start()
         return {int(bucket): live[buckets == bucket] for bucket in np.flatnonzero(changed)}
 
     def start(self) -> None:
-        """Tracks what changes from here on: everything so far is saved."""
+        """Track what changes from here on: everything so far is saved."""
         self.tracks = True
         self._slots[:] = False
         self._gone[:] = False
@@ -297,34 +293,34 @@ class BucketedStage(ABC):
     _changed_buckets: ChangedBuckets
 
     def flush_pending(self) -> None:
-        """Takes in what still waits, because somebody looks at the state."""
+        """Take in what still waits, because somebody looks at the state."""
         return
 
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, str]:
-        """Returns what must be the same for saved state to fit, in words by topic."""
+        """Return what must be the same for saved state to fit, in words by topic."""
 
     @abstractmethod
     def _begin(self) -> None:
-        """Starts with no keys and no rows."""
+        """Start with no keys and no rows."""
 
     @abstractmethod
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
-        """Returns the state of the keys of a bucket, to be saved."""
+        """Return the state of the keys of a bucket, to be saved."""
 
     @abstractmethod
     def _load_bucket(self, saved: BucketState) -> None:
-        """Takes up a bucket."""
+        """Take up a bucket."""
 
     def snapshot(self) -> dict[int, bytes]:
-        """Returns the state per bucket: all of it at first, then what changed since the last snapshot."""
+        """Return the state per bucket: all of it at first, then what changed since the last snapshot."""
         self.flush_pending()
         states = [self._save_bucket(bucket, slots) for bucket, slots in self._changed_buckets.take().items()]
         return {state.bucket: encode_bucket(state, self.site.step, self.fingerprint) for state in states}
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Goes back to a snapshot, or takes up some buckets of one that other replicas took."""
+        """Go back to a snapshot, or takes up some buckets of one that other replicas took."""
         states = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
         self._begin()
         for state in states:
@@ -332,7 +328,7 @@ class BucketedStage(ABC):
         self._changed_buckets.start()
 
     def export_buckets(self) -> dict[int, Any]:
-        """Returns all state per bucket, for `replace_buckets` of this replica or of another."""
+        """Return all state per bucket, for `replace_buckets` of this replica or of another."""
         self.flush_pending()
         return {
             bucket: self._export_bucket(bucket, slots)
@@ -342,7 +338,7 @@ class BucketedStage(ABC):
     def replace_buckets(
         self, exported: Mapping[int, Any], *, removed: Collection[int], added: Collection[int]
     ) -> None:
-        """Replaces all state, because buckets have gone to other replicas, or come from them.
+        """Replace all state, because buckets have gone to other replicas, or come from them.
 
         Those that were added are saved here next, also where nothing is left of them; those that were
         removed are saved elsewhere.

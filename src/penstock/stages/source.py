@@ -62,26 +62,26 @@ class SourceStage:
 
     @property
     def watermark(self) -> float:
-        """Returns the watermark after the batches read so far; minus infinity on a stream without time."""
+        """Return the watermark after the batches read so far; minus infinity on a stream without time."""
         return self._watermark.now
 
     @property
     def idle(self) -> bool:
-        """Returns whether the source has been silent for so long that others need not wait for it."""
+        """Return whether the source has been silent for so long that others need not wait for it."""
         if self._time is None or self._time.idle is None:
             return False
         return self.site.clock.now() - self._last_rows_at >= self._time.idle
 
     def promise(self, watermark: int) -> None:
-        """Moves the watermark as if the source had promised it, in microseconds."""
+        """Move the watermark as if the source had promised it, in microseconds."""
         self._watermark.promise(watermark)
 
     def end(self) -> None:
-        """Ends the stream: the source no longer holds anything back."""
+        """End the stream: the source no longer holds anything back."""
         self._watermark.end()
 
     def on_read(self, read: SourceBatch) -> Outputs:
-        """Emits the rows of a batch with time and place, and those that failed; moves the watermark."""
+        """Emit the rows of a batch with time and place, and those that failed; moves the watermark."""
         self._now = self.site.clock.now()
         if read.num_rows or read.bad:
             self._last_rows_at = self._now
@@ -116,7 +116,7 @@ class SourceStage:
             yield OUT, batch
 
     def time_of(self, row: PlainRow) -> int | None:
-        """Returns the time of a plain row that is all of a batch, and moves the watermark.
+        """Return the time of a plain row that is all of a batch, and moves the watermark.
 
         None where the row needs a closer look: then nothing has happened. The caller counts the row.
         """
@@ -133,7 +133,7 @@ class SourceStage:
         return times[0]
 
     def _plain_batch(self, read: SourceRowBatch) -> Batch | None:
-        """Returns a batch of plain rows that are all good, without columns; None for a closer look."""
+        """Return a batch of plain rows that are all good, without columns; None for a closer look."""
         plain = read.plain
         if not plain or self._has_rule:
             return None
@@ -149,7 +149,7 @@ class SourceStage:
         return RowBatch(plain, self._schema, times, order)
 
     def _move_watermark(self, read: SourceBatch, greatest: int | None, promised: pa.Array | None) -> None:
-        """Moves the watermark by what the batch shows and by what the source promises."""
+        """Move the watermark by what the batch shows and by what the source promises."""
         if self._time is None:
             return
         micros = self._time.type.micros
@@ -184,7 +184,7 @@ class SourceStage:
         return ErrorContext("the time of a source", None, failure, failure.reason, TimeError)
 
     def _unreadable_rows(self, bad: Sequence[BadRow]) -> Outputs:
-        """Emits what could not be read, as rows of nulls with the raw text."""
+        """Emit what could not be read, as rows of nulls with the raw text."""
         texts = pa.array([row.raw for row in bad], pa.string())
         columns = [
             texts if field.name == _RAW.name else pa.nulls(len(bad), field.type) for field in self._raw_schema
@@ -200,7 +200,7 @@ class SourceStage:
             yield ERRORS, self._fit_errors(dead_letters)
 
     def _fit_errors(self, dead_letters: Batch) -> Batch:
-        """Returns failed rows in the columns of `.errors`, nulls where they have none."""
+        """Return failed rows in the columns of `.errors`, nulls where they have none."""
         assert self._error_stream is not None, "dead letters are written only where somebody may read them"
         schema, n_rows = self._error_stream.schema, dead_letters.num_rows
         names = dead_letters.rows.schema.names
@@ -226,7 +226,7 @@ class RowTimes:
 
 
 def read_times(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> RowTimes:
-    """Returns the times of a batch that came when the clock said `now`; zeros on a stream without time.
+    """Return the times of a batch that came when the clock said `now`; zeros on a stream without time.
 
     Times out of range are held at the limit, so that they stay in int64.
     """
@@ -254,7 +254,7 @@ def read_times(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> RowTi
 
 
 def read_plain_times(rows: Sequence[PlainRow], spec: SourceTime | None, now: int) -> list[int] | None:
-    """Returns the times of plain rows; None where one of them may not be valid."""
+    """Return the times of plain rows; None where one of them may not be valid."""
     if spec is None or spec.column is None:
         return [0 if spec is None else now] * len(rows)
     if spec.type.unit == "ns" or spec.max_future is not None:
@@ -269,7 +269,7 @@ def read_plain_times(rows: Sequence[PlainRow], spec: SourceTime | None, now: int
 
 
 def time_failure(value: object, spec: SourceTime, now: int) -> RowFailure | None:
-    """Returns why a row with this value in its time column fails; None if it does not."""
+    """Return why a row with this value in its time column fails; None if it does not."""
     if not isinstance(value, int):
         return RowFailure(f'time column "{spec.column}" is null')
     micros = spec.type.micros(value)
@@ -282,7 +282,7 @@ def time_failure(value: object, spec: SourceTime, now: int) -> RowFailure | None
 
 
 def _to_micros(returned: object, time: SourceTime) -> int | None:
-    """Returns a watermark as microseconds: a number in the column's unit, a datetime, a date, or None."""
+    """Return a watermark as microseconds: a number in the column's unit, a datetime, a date, or None."""
     if isinstance(returned, pa.Scalar):
         (returned,) = to_plain(pa.array([returned.as_py()], time.type.type))
     if isinstance(returned, datetime | date):

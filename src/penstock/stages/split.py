@@ -11,7 +11,6 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.errors import RowFailure
 from penstock.expr import Expr
@@ -19,7 +18,7 @@ from penstock.expr.values import numbers_of, valid_in
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import OUT, Stream
 from penstock.operators.rows import Split
-from penstock.stages.expressions import ExpressionStage, true_mask
+from penstock.stages.expressions import ExpressionStage
 from penstock.stages.functions.calls import RowFunctionStage, row_type
 from penstock.stages.rows.batch import Batch, Mask
 from penstock.stages.stage import Outputs, PlainRow, StageContext, StatelessStage
@@ -28,6 +27,7 @@ from penstock.stages.stage import Outputs, PlainRow, StageContext, StatelessStag
 class PredicateSplit(ExpressionStage):
     """Named branches, each with an expression that says which rows belong to it."""
 
+    as_masks = True
     subject = "predicates run"
 
     def __init__(self, op: Split, up: Stream, site: StageContext) -> None:
@@ -35,10 +35,9 @@ class PredicateSplit(ExpressionStage):
         super().__init__(op, up, site, list(op.predicates.values()), "a split predicate")
         self._names = op.names
 
-    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
-        """Emits the rows of each branch."""
-        members = dict(zip(self._names, map(true_mask, values), strict=True))
-        return route_to_branches(batch, members, self.site)
+    def emit(self, batch: Batch, values: list[Any]) -> Outputs:
+        """Emit the rows of each branch."""
+        return route_to_branches(batch, dict(zip(self._names, values, strict=True)), self.site)
 
 
 class IndexSplit(ExpressionStage):
@@ -51,21 +50,21 @@ class IndexSplit(ExpressionStage):
         super().__init__(op, up, site, [op.how], f"expression {op.how}")
         self._names = op.names
 
-    def evaluate(self, batch: Batch) -> tuple[list[pa.Array], Mask | None]:
-        """Returns the numbers of branches; a number that no branch has fails the row."""
+    def evaluate(self, batch: Batch) -> tuple[list[Any], Mask | None]:
+        """Return the numbers of branches; a number that no branch has fails the row."""
         values, failed = super().evaluate(batch)
         index = numbers_of(values[0])  # zero, which is a branch, in place of null
         out_of_range = np.asarray((index < 0) | (index >= len(self._names)), np.bool_)
         return values, out_of_range if failed is None else failed | out_of_range
 
-    def emit(self, batch: Batch, values: list[pa.Array]) -> Outputs:
-        """Emits the rows of each branch."""
+    def emit(self, batch: Batch, values: list[Any]) -> Outputs:
+        """Emit the rows of each branch."""
         index, valid = numbers_of(values[0]), valid_in(values[0])
         members = {name: valid & (index == branch) for branch, name in enumerate(self._names)}
         return route_to_branches(batch, members, self.site)
 
     def find_failure(self, row: PlainRow) -> RowFailure:
-        """Returns why a row failed that did: in the expression, or by its branch."""
+        """Return why a row failed that did: in the expression, or by its branch."""
         failure = self._evaluator.failure(row)
         return failure or _branch_failure(self._evaluator.plain(row)[0], len(self._names))
 
@@ -81,7 +80,7 @@ class RowSplit(RowFunctionStage):
         self._process_row = lambda values: parse_branches(call(new_row(values)), len(names))
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
-        """Emits the rows of each branch."""
+        """Emit the rows of each branch."""
         members = np.zeros((len(self._names), batch.num_rows), np.bool_)
         for index, branches in enumerate(results):
             members[branches, index] = True
@@ -92,17 +91,17 @@ class RelayStage(StatelessStage):
     """Passes every batch on: where streams meet and part again with nothing between."""
 
     def process(self, batch: Batch) -> Outputs:
-        """Passes the batch on."""
+        """Pass the batch on."""
         self.site.accounts.passed += batch.num_rows
         yield OUT, batch
 
     def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
+        """Implement `StatelessStage.explain`."""
         return ["batches are passed on as they are"]
 
 
 def route_to_branches(batch: Batch, members: Mapping[str, Mask], site: StageContext) -> Outputs:
-    """Emits the rows of each branch, in the branches' order; counts which of them somebody reads."""
+    """Emit the rows of each branch, in the branches' order; counts which of them somebody reads."""
     read = [member for name, member in members.items() if site.is_read(name)]
     n_read = int(np.count_nonzero(reduce(np.logical_or, read))) if read else 0
     site.accounts.passed += n_read
@@ -112,7 +111,7 @@ def route_to_branches(batch: Batch, members: Mapping[str, Mask], site: StageCont
 
 
 def parse_branches(returned: object, n_branches: int) -> list[int]:
-    """Returns the branches that a function named: one, several, or none."""
+    """Return the branches that a function named: one, several, or none."""
     if returned is None:
         return []
     if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):

@@ -51,7 +51,7 @@ class StageContext:
     reasons: list[str] | None = None
 
     def is_read(self, port: str) -> bool:
-        """Returns whether rows on this output port go anywhere."""
+        """Return whether rows on this output port go anywhere."""
         return self.read is None or port in self.read
 
 
@@ -59,19 +59,19 @@ class Stage(Protocol):
     """One replica of one operator."""
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
-        """Takes rows in; those behind the watermark are late."""
+        """Take rows in; those behind the watermark are late."""
 
     def on_watermark(self, watermark: float) -> Outputs:
-        """Emits what the watermark has passed."""
+        """Emit what the watermark has passed."""
 
     def drain(self) -> Outputs:
-        """Emits everything that is left, because the stream has ended."""
+        """Emit everything that is left, because the stream has ended."""
 
     def snapshot(self) -> Mapping[int, bytes]:
-        """Returns the state per bucket, only what changed since the last snapshot; no pickle."""
+        """Return the state per bucket, only what changed since the last snapshot; no pickle."""
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Goes back to a snapshot, also to one taken by another number of replicas."""
+        """Go back to a snapshot, also to one taken by another number of replicas."""
 
 
 class StatelessStage(ABC):
@@ -82,14 +82,14 @@ class StatelessStage(ABC):
 
     @abstractmethod
     def process(self, batch: Batch) -> Outputs:
-        """Emits what the rows become and counts them; batches without rows may be among the outputs."""
+        """Emit what the rows become and counts them; batches without rows may be among the outputs."""
 
     @abstractmethod
     def explain(self) -> list[str]:
-        """Returns how the step is carried out, and why, for `explain()`."""
+        """Return how the step is carried out, and why, for `explain()`."""
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
-        """Processes the batch at once."""
+        """Process the batch at once."""
         accounts = self.site.accounts
         accounts.rows_in += batch.num_rows
         if batch.num_rows == 0:
@@ -101,19 +101,19 @@ class StatelessStage(ABC):
                 yield port, rows
 
     def on_watermark(self, watermark: float) -> Outputs:
-        """Emits nothing: no row waits."""
+        """Emit nothing: no row waits."""
         return iter(())
 
     def drain(self) -> Outputs:
-        """Emits nothing: no row waits."""
+        """Emit nothing: no row waits."""
         return iter(())
 
     def snapshot(self) -> dict[int, bytes]:
-        """Returns nothing."""
+        """Return nothing."""
         return {}
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Accepts only an empty snapshot."""
+        """Accept only an empty snapshot."""
         assert not saved, f"the stateless step {self.site.step} was given {len(saved)} buckets of state"
 
 
@@ -140,7 +140,7 @@ class RowStage(ABC):
 
     @abstractmethod
     def row_step(self) -> RowStep | None:
-        """Returns the work on one row; None where the operator's options need batches."""
+        """Return the work on one row; None where the operator's options need batches."""
 
 
 HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sends them to .errors'
@@ -180,7 +180,7 @@ class RowErrors:
     def handle(
         self, batch: Batch, failed: Mask, contexts: Sequence[ErrorContext] | None = None
     ) -> Batch | None:
-        """Applies `on_error` to the failed rows of a batch; returns the rows for `.errors`, if any.
+        """Apply `on_error` to the failed rows of a batch; returns the rows for `.errors`, if any.
 
         contexts  one for each failed row, in order
         """
@@ -210,7 +210,7 @@ class RowErrors:
     def _dead_letters(
         self, failed_rows: Batch, schema: pa.Schema, contexts: Sequence[ErrorContext] | None
     ) -> Batch:
-        """Returns the rows as they came, with the reason and the step: row by row, as failures are few."""
+        """Return the rows as they came, with the reason and the step: row by row, as failures are few."""
         reasons = [self._context(failed_rows, at, contexts).reason for at in range(failed_rows.num_rows)]
         columns = [
             *failed_rows.rows.columns,

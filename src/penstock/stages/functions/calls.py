@@ -19,6 +19,7 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -49,7 +50,7 @@ new_object = object.__new__
 
 
 def plain_rows_of(rows: pa.RecordBatch) -> list[dict[str, object]]:
-    """Returns a batch, row by row, as plain values."""
+    """Return a batch, row by row, as plain values."""
     columns = [to_plain(column) for column in rows.columns]
     names = rows.schema.names
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
@@ -62,14 +63,14 @@ class RowType(NamedTuple):
     fill: Callable[[Row, PlainRow], None]
 
     def row(self, values: PlainRow) -> Row:
-        """Returns a row of these values, which must be in a dict."""
+        """Return a row of these values, which must be in a dict."""
         row: Row = new_object(self.type)
         self.fill(row, values)
         return row
 
 
 def row_type(schema: pa.Schema) -> RowType:
-    """Returns the rows of a schema: columns whose values users see as they are stored are found at once.
+    """Return the rows of a schema: columns whose values users see as they are stored are found at once.
 
     The values become the row's own attributes, so that reading one is no call. Not so where a column has the
     name of something that a row has itself.
@@ -83,20 +84,16 @@ def row_type(schema: pa.Schema) -> RowType:
     space: dict[str, object] = {"_schema": schema, "__getitem__": item}
     if any(hasattr(Row, name) for name in schema.names):
         return RowType(type("Row", (Row,), {"__slots__": (), **space}), vars(Row)["_values"].__set__)
-    space |= {name: _converted_column(name) for name in schema.names if name not in plain}
+    # A column that is not stored as users see it is converted by `__getitem__`.
+    space |= {name: property(itemgetter(name)) for name in schema.names if name not in plain}
     row_class = type("Row", (Row,), {"_values": property(vars), **space})
     return RowType(row_class, vars(row_class)["__dict__"].__set__)
-
-
-def _converted_column(name: str) -> property:
-    """Returns the attribute of a column that is not stored as users see it."""
-    return property(lambda row: row[name])
 
 
 def compile_map_step(
     call: Callable[[Row], object], rows: RowType, validator: RowValidator
 ) -> Callable[[PlainRow], PlainRow]:
-    """Returns a function of rows as one of plain values, with as few calls in it as possible."""
+    """Return a function of rows as one of plain values, with as few calls in it as possible."""
     space = {"call": call, "new": new_object, "kind": rows.type, "put": rows.fill}
     body = "user_row = new(kind); put(user_row, row); row = call(user_row)"
     return compile_row_check(validator.schema, validator.check_any, body, space)
@@ -116,7 +113,7 @@ class RowValidator:
         self.plain: Callable[[object], PlainRow] = compile_row_check(schema, self.check_any)
 
     def check_any(self, returned: object) -> PlainRow:
-        """Does what `plain` does, for what is not plainly a dict of the right types."""
+        """Do what `plain` does, for what is not plainly a dict of the right types."""
         kind = type(returned)
         if kind not in self._has_all_fields:
             names = frozenset(field.name for field in fields(kind)) if is_dataclass(kind) else None
@@ -125,11 +122,6 @@ class RowValidator:
             row: PlainRow = self._check_dict({name: getattr(returned, name) for name in self.schema.names})
             return row
         return plain_row(returned, self.schema)
-
-
-def is_exact_type(type_: pa.DataType) -> bool:
-    """Returns whether equal values always look the same: not so with zeros, NaN and decimals."""
-    return has_exact_check(type_) and not pa.types.is_floating(type_)
 
 
 Result = TypeVar("Result")
@@ -155,7 +147,7 @@ class RowResults(Generic[Result]):
 def call_rows(
     batch: Batch, call: Callable[[PlainRow], Result], function: RowFunction, errors: RowErrors
 ) -> RowResults[Result]:
-    """Calls `call` with every row in order; with on_error="fail" the first failure ends it."""
+    """Call `call` with every row in order; with on_error="fail" the first failure ends it."""
     values, contexts, failed_at = [], [], []
     rows = plain_rows_of(batch.rows) if batch.plain is None else batch.plain
     for index, row in enumerate(rows):
@@ -176,19 +168,19 @@ def call_rows(
 
 
 def keeps_plain_rows(batch: Batch) -> bool:
-    """Returns whether rows are plain and so few that Python is done before columns could be made."""
+    """Return whether rows are plain and so few that Python is done before columns could be made."""
     return batch.plain is not None and batch.num_rows <= policy.SIZES.compiled_calls
 
 
 def function_error(function: RowFunction | BatchFunction, cause: Exception) -> ErrorContext:
-    """Returns the context of a user's function that raised."""
+    """Return the context of a user's function that raised."""
     return ErrorContext(f"function {function.name}", function.where, cause, describe_cause(cause))
 
 
 def function_step(
     process: Callable[[PlainRow], PlainRow | None], function: RowFunction, errors: RowErrors
 ) -> RowStep:
-    """Returns the row step of a stage that calls a user's function."""
+    """Return the row step of a stage that calls a user's function."""
     return RowStep(process, lambda row, cause: errors.handle(row, ONE, [function_error(function, cause)]))
 
 
@@ -201,7 +193,7 @@ class RowFunctionStage(StatelessStage):
         self._process_row: Callable[[PlainRow], Any]
 
     def process(self, batch: Batch) -> Outputs:
-        """Calls the function; emits what it makes of the rows, and the failed rows."""
+        """Call the function; emits what it makes of the rows, and the failed rows."""
         results = call_rows(batch, self._process_row, self._function, self._errors)
         yield from self.emit(results.rows, results.values)
         if results.dead_letters is not None:
@@ -209,15 +201,15 @@ class RowFunctionStage(StatelessStage):
 
     @abstractmethod
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
-        """Emits what rows become, from what the function returned for each; counts them."""
+        """Emit what rows become, from what the function returned for each; counts them."""
 
     def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
+        """Implement `StatelessStage.explain`."""
         return [f"{self._function} runs in Python, row by row"]
 
 
 def check_truth(returned: object) -> bool:
-    """Returns a predicate's answer as a bool; None is not true, and anything else fails the row."""
+    """Return a predicate's answer as a bool; None is not true, and anything else fails the row."""
     if returned is True or returned is False:
         return returned
     try:
@@ -227,14 +219,14 @@ def check_truth(returned: object) -> bool:
 
 
 def check_rows(returned: object, validator: RowValidator) -> list[PlainRow]:
-    """Returns an iterable of rows as plain values; raises RowFailure where it is none, or a row is wrong."""
+    """Return an iterable of rows as plain values; raises RowFailure where it is none, or a row is wrong."""
     if is_one_row(returned) or isinstance(returned, str | bytes) or not isinstance(returned, Iterable):
         raise RowFailure(f"gave {type(returned).__name__} {returned!r:.80}, not an iterable of rows")
     return [validator.plain(row) for row in returned]
 
 
 def is_one_row(returned: object) -> bool:
-    """Returns whether a function returned one row rather than an iterable of rows."""
+    """Return whether a function returned one row rather than an iterable of rows."""
     return (
         isinstance(returned, Row | Mapping)
         or hasattr(returned, "_asdict")
@@ -254,7 +246,7 @@ class WindowFunctionFailure(Exception):
         self.place, self._function, self._cause = place, function, cause
 
     def error(self, window: str) -> FunctionError:
-        """Returns the user's error, once the window is known."""
+        """Return the user's error, once the window is known."""
         return window_function_error(
             name_of(self._function), find_definition(self._function), self._cause, window
         )
@@ -269,13 +261,13 @@ class FoldCaller:
         self._lower = None if fold.lower is None else own_copy(fold.lower)
 
     def lift(self, values: PlainRow) -> object:
-        """Returns the lifted value of one row; may raise anything."""
+        """Return the lifted value of one row; may raise anything."""
         if any(values[name] is None for name in self._fold.columns or ()):
             return SKIPPED
         return self._fold.check_partial(self._lift(Row(values, self._schema)))
 
     def result(self, lifted: Iterable[object], window: Callable[[], str]) -> object:
-        """Returns the plain result of a window's lifted values, in order.
+        """Return the plain result of a window's lifted values, in order.
 
         window  names the window if a function fails
         """
@@ -293,7 +285,7 @@ class FoldCaller:
             ) from cause
 
     def lower(self, whole: object) -> object:
-        """Returns the plain result of a window's combined value; may raise anything."""
+        """Return the plain result of a window's combined value; may raise anything."""
         return from_python(whole if self._lower is None else self._lower(whole), self._type)
 
 
@@ -303,13 +295,14 @@ class ApplyCaller:
     def __init__(self, function: RowFunction, up: Stream) -> None:
         assert function.schema is not None, "the plan refuses apply without a schema"
         self._function, self.schema, self._up = function, function.schema, up.schema
+        self._validator = RowValidator(function.schema)
         self._call = own_copy(function.call)
         self._takes_window = takes_window(function.call)
 
     def rows(
         self, members: list[dict[str, object]], this_window: WindowContext, window: Callable[[], str]
     ) -> list[PlainRow]:
-        """Returns the plain rows that the function returns for a window."""
+        """Return the plain rows that the function returns for a window."""
         rows = [Row(values, self._up) for values in members]
         try:
             returned = self._call(rows, this_window) if self._takes_window else self._call(rows)
@@ -320,13 +313,9 @@ class ApplyCaller:
     def _check(self, returned: Any) -> list[PlainRow]:
         if returned is None:
             return []
-        if is_one_row(returned):
-            return [plain_row(returned, self.schema)]
-        if isinstance(returned, str | bytes) or not isinstance(returned, Iterable):
-            raise RowFailure(f"gave {type(returned).__name__} {returned!r:.80}, not an iterable of rows")
-        return [plain_row(row, self.schema) for row in returned]
+        return check_rows([returned] if is_one_row(returned) else returned, self._validator)
 
 
 def window_function_error(name: str, where: Any, cause: Exception, window: str) -> FunctionError:
-    """Returns the error of a function that failed on a window, which `window` names."""
+    """Return the error of a function that failed on a window, which `window` names."""
     return FunctionError(f"function {name} failed on {window}", where=where, detail=describe_cause(cause))

@@ -53,18 +53,18 @@ class FunctionSource:
     constants: dict[str, object] = field(default_factory=dict)
 
     def value(self, name: str) -> object:
-        """Returns the value behind a name that is not local, and remembers it for `is_unchanged`."""
+        """Return the value behind a name that is not local, and remembers it for `is_unchanged`."""
         value = _resolve_name(self.function, name)
         self.constants[name] = value
         return value
 
     def is_unchanged(self) -> bool:
-        """Returns whether all names still have the values that were read."""
+        """Return whether all names still have the values that were read."""
         return all(_resolve_name(self.function, name) is value for name, value in self.constants.items())
 
 
 def read_source(call: Callable[..., Any]) -> FunctionSource:
-    """Returns the source of a plain function; raises NotCompilable if it has state, or cannot be read."""
+    """Return the source of a plain function; raises NotCompilable if it has state, or cannot be read."""
     if not isinstance(call, FunctionType):
         raise NotCompilable("it is not a plain function")
     code = call.__code__
@@ -85,7 +85,7 @@ def read_source(call: Callable[..., Any]) -> FunctionSource:
 
 @lru_cache(maxsize=8)
 def _parse_file(text: str) -> tuple[dict[int, list[FunctionNode]], dict[int, list[CodeType]]]:
-    """Returns the functions of a file and its code objects, by the line on which each begins."""
+    """Return the functions of a file and its code objects, by the line on which each begins."""
     tree = ast.parse(text)
     functions: dict[int, list[FunctionNode]] = {}
     for node in ast.walk(tree):
@@ -103,7 +103,7 @@ def _parse_file(text: str) -> tuple[dict[int, list[FunctionNode]], dict[int, lis
 
 
 def _is_node_of(node: FunctionNode, code: CodeType) -> bool:
-    """Returns whether a code object is of this function and not of another on the same line."""
+    """Return whether a code object is of this function and not of another on the same line."""
     last: ast.expr | ast.stmt = node.body if isinstance(node, ast.Lambda) else node.body[-1]
     span = (last.lineno, last.end_lineno, last.col_offset, last.end_col_offset)
     return isinstance(node, ast.FunctionDef) or span in set(code.co_positions())
@@ -165,7 +165,7 @@ class CompiledFunction:
             self._refusal = str(reason)
 
     def explain(self) -> list[str]:
-        """Returns whether the function is compiled, and why not; this tries it."""
+        """Return whether the function is compiled, and why not; this tries it."""
         why = self._refusal
         if why is None:
             self._loop.version(True)
@@ -176,7 +176,7 @@ class CompiledFunction:
         return [f"{self._function} runs in Python, row by row: {why}"]
 
     def results(self, rows: pa.RecordBatch) -> CompiledResults | None:
-        """Returns what the compiled function computes; None where only Python will do."""
+        """Return what the compiled function computes; None where only Python will do."""
         self._work += rows.num_rows
         if self._refusal is not None or self.program is None or self._work <= self._compile_after:
             return None
@@ -187,12 +187,28 @@ class CompiledFunction:
             _is_within_python_years(rows.column(name)) for name in self.program.passed_through.values()
         ):
             return None
+        run = self._loop.version(True)
+        if self._loop.refusal is not None:
+            self._refusal = f"Numba says: {self._loop.refusal}"
+            return None
         columns = [rows.column(name) for name in self.program.inputs]
         indices, rest = _split_by_nulls(columns, rows.num_rows)
-        return self._run(self.program, columns, indices, rest)
+        arrays: list[npt.NDArray[Any]] = [
+            np.ascontiguousarray(numbers_of(column), _DTYPES[code])
+            for column, code in zip(columns, self._input_types, strict=True)
+        ]
+        inputs = arrays if not len(rest) else [array[indices] for array in arrays]
+        results: list[npt.NDArray[Any]] = [
+            np.empty(len(indices), _DTYPES[code]) for code in self._output_types
+        ]
+        try:
+            run(*inputs, *results)
+        except Exception:  # some row failed: Python finds out which
+            return None
+        return CompiledResults(indices, rest, dict(zip(self.program.outputs, results, strict=True)))
 
     def rows(self, rows: pa.RecordBatch, results: CompiledResults, down: pa.Schema) -> pa.RecordBatch:
-        """Returns the computed columns beside those that are passed through, for the computed rows."""
+        """Return the computed columns beside those that are passed through, for the computed rows."""
         assert self.program is not None, "there are results"
         passed_through = self.program.passed_through
         columns = [
@@ -203,24 +219,6 @@ class CompiledFunction:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=down)
 
-    def _run(
-        self, program: RowProgram, columns: Sequence[pa.Array], indices: Ints, rest: Ints
-    ) -> CompiledResults | None:
-        run = self._loop.version(True)
-        if self._loop.refusal is not None:
-            self._refusal = f"Numba says: {self._loop.refusal}"
-            return None
-        arrays = [np.ascontiguousarray(_kernel_array(column)) for column in columns]
-        inputs = arrays if not len(rest) else [array[indices] for array in arrays]
-        results: list[npt.NDArray[Any]] = [
-            np.empty(len(indices), _DTYPES[code]) for code in self._output_types
-        ]
-        try:
-            run(*inputs, *results)
-        except Exception:  # some row failed: Python finds out which
-            return None
-        return CompiledResults(indices, rest, dict(zip(program.outputs, results, strict=True)))
-
     def _build_loop(self, program: RowProgram, down: pa.Schema | None) -> CheckedFunction:
         inputs = "".join(kernel_type_code(self._up.field(name).type) or "" for name in program.inputs)
         if not inputs:
@@ -229,12 +227,15 @@ class CompiledFunction:
             pa.bool_() if name == PREDICATE or down is None else down.field(name).type
             for name in program.outputs
         ]
-        self._output_types = "".join(kernel_type_code(type_) or "" for type_ in types)
+        self._input_types, self._output_types = (
+            inputs,
+            "".join(kernel_type_code(type_) or "" for type_ in types),
+        )
         return build_row_loop(program.text, inputs, self._output_types)
 
 
 def _is_within_python_years(column: pa.Array) -> bool:
-    """Returns whether every time is in the years 1 to 9999; Python fails on a row with another."""
+    """Return whether every time is in the years 1 to 9999; Python fails on a row with another."""
     least, most = _YEARS.get(column.type.id, (None, None))
     if least is None or most is None:
         return True
@@ -242,14 +243,8 @@ def _is_within_python_years(column: pa.Array) -> bool:
     return not len(values) or bool(least <= values.min() and values.max() <= most)
 
 
-def _kernel_array(column: pa.Array) -> npt.NDArray[Any]:
-    code = kernel_type_code(column.type)
-    assert code is not None, "the program reads numbers and bools"
-    return numbers_of(column).astype(_DTYPES[code], copy=False)
-
-
 def _split_by_nulls(columns: Sequence[pa.Array], n_rows: int) -> tuple[Ints, Ints]:
-    """Returns the indices of rows without and with a null in these columns."""
+    """Return the indices of rows without and with a null in these columns."""
     masks = [column.is_valid().to_numpy(zero_copy_only=False) for column in columns if column.null_count]
     if not masks:
         return np.arange(n_rows, dtype=np.int64), np.empty(0, np.int64)

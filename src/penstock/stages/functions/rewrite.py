@@ -56,7 +56,7 @@ class NotCompilable(Exception):
 
 
 def type_of_constant(value: object) -> ValueType:
-    """Returns the type of a value that is written in the text, or that a name stands for."""
+    """Return the type of a value that is written in the text, or that a name stands for."""
     if isinstance(value, bool):
         return ValueType.BOOL
     if isinstance(value, float):
@@ -67,7 +67,7 @@ def type_of_constant(value: object) -> ValueType:
 
 
 def type_of_branches(left: ValueType, right: ValueType) -> ValueType:
-    """Returns the type of a value that comes from one of two branches."""
+    """Return the type of a value that comes from one of two branches."""
     if left == right:
         return left
     pair = {left, right}
@@ -79,7 +79,7 @@ def type_of_branches(left: ValueType, right: ValueType) -> ValueType:
 
 
 def type_of_operation(operator: ast.operator, left: ValueType, right: ValueType) -> ValueType:
-    """Returns the type of `left operator right`."""
+    """Return the type of `left operator right`."""
     pair = {left, right}
     if ValueType.BOOL in pair:
         raise NotCompilable("it computes with bools")
@@ -108,7 +108,7 @@ def _type_of_integers(pair: set[ValueType]) -> ValueType:
 
 
 def type_of_comparison(left: ValueType, right: ValueType) -> ValueType:
-    """Returns the type of a comparison."""
+    """Return the type of a comparison."""
     pair = {left, right}
     if (
         pair == {ValueType.BOOL}
@@ -120,7 +120,7 @@ def type_of_comparison(left: ValueType, right: ValueType) -> ValueType:
 
 
 def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
-    """Returns the type of `-x`, `+x` and `not x`."""
+    """Return the type of `-x`, `+x` and `not x`."""
     if isinstance(operator, ast.Not) and operand == ValueType.BOOL:
         return ValueType.BOOL
     # -0 is 0 for a whole number and -0.0 for a float, so what may be either stays in Python.
@@ -130,7 +130,7 @@ def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
 
 
 def fits_column(value_type: ValueType, letter: str) -> bool:
-    """Returns whether a value may go into a column of F floats, I int64 or B bools unchecked."""
+    """Return whether a value may go into a column of F floats, I int64 or B bools unchecked."""
     if letter == "F":
         return value_type != ValueType.BOOL
     return value_type == ValueType.BOOL if letter == "B" else value_type in INTEGRAL
@@ -158,7 +158,7 @@ class RowProgram:
 
 
 def kernel_type_code(type_: pa.DataType) -> str | None:
-    """Returns how a kernel holds a column: F float64, I int64, B bool; None if it cannot."""
+    """Return how a kernel holds a column: F float64, I int64, B bool; None if it cannot."""
     if kind.is_floating(type_):
         return "F"
     return "I" if kind.is_signed_integer(type_) else "B" if kind.is_boolean(type_) else None
@@ -180,7 +180,7 @@ _MATH = {
 def rewrite_function(
     source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
 ) -> RowProgram:
-    """Returns the program of a function of rows of `up`; raises NotCompilable if there is none.
+    """Return the program of a function of rows of `up`; raises NotCompilable if there is none.
 
     down   the columns it returns; None for a predicate
     wraps  the user accepts that whole numbers wrap at 64 bits
@@ -212,7 +212,7 @@ class _Rewriter:
             self._find_passed_through(down)
 
     def _find_passed_through(self, down: pa.Schema) -> None:
-        """Finds out which columns all return statements pass through, and so which are computed."""
+        """Find out which columns all return statements pass through, and so which are computed."""
         nodes = ast.walk(ast.Module(self._source.body, []))
         returned = [node.value or ast.Constant(None) for node in nodes if isinstance(node, ast.Return)]
         rows = [self._returned_columns(value, down) for value in returned]
@@ -228,7 +228,7 @@ class _Rewriter:
             raise NotCompilable("it computes nothing")
 
     def block(self, body: list[ast.stmt], types: Types) -> tuple[list[ast.stmt], Types, bool]:
-        """Returns the statements rewritten, the types after them, and whether they always return."""
+        """Return the statements rewritten, the types after them, and whether they always return."""
         statements: list[ast.stmt] = []
         for statement in body:
             match statement:
@@ -283,7 +283,7 @@ class _Rewriter:
         return ast.Return(ast.Tuple(parts, ast.Load()))
 
     def expression(self, expr: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
-        """Returns an expression rewritten, and its type."""
+        """Return an expression rewritten, and its type."""
         column = self._column_of(expr)
         if column is not None:
             return self._column(column)
@@ -379,7 +379,7 @@ class _Rewriter:
         raise NotCompilable(f"{ast.unparse(called):.60} is not the same outside Python")
 
     def _column_of(self, expr: ast.expr) -> str | None:
-        """Returns the column that `row.name` or `row["name"]` is; None for any other expression."""
+        """Return the column that `row.name` or `row["name"]` is; None for any other expression."""
         match expr:
             case ast.Attribute(ast.Name(argument), name) if argument == self._source.argument:
                 if name.startswith("_") or name == "keys":
@@ -395,7 +395,7 @@ class _Rewriter:
         return name
 
     def _returned_columns(self, value: ast.expr, down: pa.Schema) -> dict[str, ast.expr]:
-        """Returns the expression of every column; raises NotCompilable unless they are the declared ones."""
+        """Return the expression of every column; raises NotCompilable unless they are the declared ones."""
         match value:
             case ast.Dict(keys, values):
                 columns = self._of_dict(keys, values)
@@ -436,7 +436,7 @@ class _Rewriter:
 
 
 def _is_bare_dataclass(cls: type) -> bool:
-    """Returns whether creating one only stores its fields: all methods that matter are generated."""
+    """Return whether creating one only stores its fields: all methods that matter are generated."""
     if not is_dataclass(cls) or hasattr(cls, "__post_init__") or cls.__bases__ != (object,):
         return False
     code = getattr(cls.__init__, "__code__", None)

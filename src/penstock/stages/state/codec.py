@@ -57,7 +57,7 @@ class StateEncoder:
         self._containers: list[object] = []  # keeps ids from being used again while we walk
 
     def encode(self, state: object) -> bytes:
-        """Returns the state as bytes; raises NotSerializable, naming what it holds, if it cannot be saved."""
+        """Return the state as bytes; raises NotSerializable, naming what it holds, if it cannot be saved."""
         self._seen, self._open, self._containers = {}, set(), []
         try:
             return json.dumps(self._encode(state), separators=(",", ":")).encode()
@@ -140,7 +140,7 @@ class StateDecoder:
         self._containers: list[Any] = []
 
     def decode(self, data: bytes) -> object:
-        """Returns the state; raises NotSerializable if a class of it is gone or has other fields."""
+        """Return the state; raises NotSerializable if a class of it is gone or has other fields."""
         self._containers = []
         return self._decode(json.loads(data))
 
@@ -159,7 +159,7 @@ class StateDecoder:
         return self._decode_container(kind, parts)
 
     def _decode_container(self, kind: str, parts: list[Any]) -> Any:
-        """Returns a container; one that can hold itself is registered before its parts are read."""
+        """Return a container; one that can hold itself is registered before its parts are read."""
         place = len(self._containers)
         container: Any = None
         if kind in _MUTABLE:
@@ -233,7 +233,7 @@ _SCALAR_DECODERS = {kind.__name__: read for kind, (_, read) in _SCALARS.items()}
 
 
 def state_classes(state: object, *annotations: object) -> dict[str, type]:
-    """Returns the classes of a state and of annotations by name: dataclasses, NamedTuples and enums.
+    """Return the classes of a state and of annotations by name: dataclasses, NamedTuples and enums.
 
     Saved state is decoded into objects of these classes and of no others. Of two classes with one name,
     neither can be saved.
@@ -247,7 +247,7 @@ def state_classes(state: object, *annotations: object) -> dict[str, type]:
 
 
 def _walk_classes(state: object, annotations: Iterable[object]) -> Iterator[type]:
-    """Yields every class that is met, each once."""
+    """Yield every class that is met, each once."""
     waiting = [*_walk_value_types(state), *annotations]
     seen: list[object] = []
     while waiting:
@@ -262,7 +262,7 @@ def _walk_classes(state: object, annotations: Iterable[object]) -> Iterator[type
 
 
 def _walk_value_types(state: object) -> Iterator[object]:
-    """Yields the types of a value and of what is in it."""
+    """Yield the types of a value and of what is in it."""
     waiting, seen = [state], set[int]()
     while waiting:
         value = waiting.pop()
@@ -283,7 +283,7 @@ def _is_saved_by_name(cls: type) -> bool:
 
 
 def _hints(item: object) -> dict[str, object]:
-    """Returns the annotations of a class or a function; none if they cannot be read at run time."""
+    """Return the annotations of a class or a function; none if they cannot be read at run time."""
     try:
         return typing.get_type_hints(item)
     except (NameError, TypeError):
@@ -315,12 +315,12 @@ class StateCodec:
 
     @cached_property
     def _classes(self) -> Mapping[str, type]:
-        """Returns the classes that states may hold, as a new state shows them."""
+        """Return the classes that states may hold, as a new state shows them."""
         annotations = [_hints(function).get("return") for function in (self._function.call, self._new_state)]
         return state_classes(self._new_state(), *annotations)
 
     def encode(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns states by the index of their key, as columns."""
+        """Return states by the index of their key, as columns."""
         saving = StateEncoder(self._classes)
         coded = []
         for place, state in states.items():
@@ -333,7 +333,7 @@ class StateCodec:
         )
 
     def decode(self, saved: pa.RecordBatch) -> dict[int, Any]:
-        """Returns the states by the index of their key."""
+        """Return the states by the index of their key."""
         loading = StateDecoder(self._classes, self._up.schema)
         places = np.asarray(saved.column("place").to_numpy(), np.int64)
         try:

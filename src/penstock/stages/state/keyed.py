@@ -19,9 +19,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as kind
 
 from penstock.errors import RowFailure
-from penstock.expr.python.lower import exact_type_check
+from penstock.expr.python.lower import exact_type_check, has_exact_check
 from penstock.expr.values import from_checked, from_python
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream
@@ -33,7 +34,6 @@ from penstock.stages.functions.calls import (
     check_rows,
     check_truth,
     function_step,
-    is_exact_type,
     keeps_plain_rows,
     new_object,
     row_type,
@@ -65,7 +65,9 @@ class KeyedStage(BucketedStage, RowStage):
         self.down = op.outputs({IN: up})[OUT].schema
         self.new_row, self.validator = row_type(up.schema).row, RowValidator(self.down)
         self._new_state, self._key_of = new_state, itemgetter(*up.key)
-        self.exact = all(is_exact_type(up.schema.field(name).type) for name in up.key)
+        types = [up.schema.field(name).type for name in up.key]
+        # Why: equal zeros, NaN and decimals may look different.
+        self.exact = all(has_exact_check(type_) and not kind.is_floating(type_) for type_ in types)
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._codec = StateCodec(op, up, site, function, new_state)
         self._begin()
@@ -81,23 +83,23 @@ class KeyedStage(BucketedStage, RowStage):
 
     @abstractmethod
     def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
-        """Returns the result for a row and the state after it; may raise anything."""
+        """Return the result for a row and the state after it; may raise anything."""
 
     @abstractmethod
     def collect(self, batch: Batch, slots: Ints, results: RowResults[Any]) -> Batch:
-        """Returns the rows that leave, from the results for those of a batch; counts them."""
+        """Return the rows that leave, from the results for those of a batch; counts them."""
 
     def emit_row(self) -> EmitRow | None:
-        """Returns what makes the row that leaves from a row and its result; None where it may be several."""
+        """Return what makes the row that leaves from a row and its result; None where it may be several."""
         return None
 
     def explain(self) -> list[str]:
-        """Returns how the step is carried out."""
+        """Return how the step is carried out."""
         when = "as they come" if self.up.time is None else "once the watermark has passed them"
         return [f"{self._function} runs in Python, row by row in order of time, {when}"]
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
-        """Emits late rows and what the watermark has passed; keeps the other rows of a stream with time."""
+        """Emit late rows and what the watermark has passed; keeps the other rows of a stream with time."""
         yield from self.on_watermark(watermark)
         self.site.accounts.rows_in += batch.num_rows
         if self.up.time is not None:
@@ -116,7 +118,7 @@ class KeyedStage(BucketedStage, RowStage):
                 yield from self._process(batch, self._assign_slots(batch))
 
     def on_watermark(self, watermark: float) -> Outputs:
-        """Processes the rows that the watermark has passed; one that goes back changes nothing."""
+        """Process the rows that the watermark has passed; one that goes back changes nothing."""
         reached = int(max(NEVER, min(ENDED, watermark)))
         if reached <= self._watermark:
             return
@@ -137,22 +139,24 @@ class KeyedStage(BucketedStage, RowStage):
             yield from self._process(merged, slots)
 
     def drain(self) -> Outputs:
-        """Processes everything that is left."""
+        """Process everything that is left."""
         yield from self.on_watermark(ENDED)
 
     def _assign_slots(self, batch: Batch) -> Ints:
-        """Returns the slots of the rows' keys, whose states are about to change."""
+        """Return the slots of the rows' keys, whose states are about to change."""
         slots = self.keys.assign([batch.column(name) for name in self.up.key])
         self._changed_buckets.note(slots)
         return slots
 
     def _slot_of(self, values: PlainRow) -> int:
-        """Returns the slot of a single row's key, as `_assign_slots` does."""
+        """Return the slot of a single row's key, as `_assign_slots` does."""
         key = self._key_of(values)
         slot = self._slot_by_key.get(key) if self.exact else None
         if slot is None:
             types = [(name, self.up.schema.field(name).type) for name in self.up.key]
-            (slot,) = self.keys.assign([from_checked([values[name]], kind) for name, kind in types]).tolist()
+            (slot,) = self.keys.assign(
+                [from_checked([values[name]], type_) for name, type_ in types]
+            ).tolist()
             if self.exact:
                 self._slot_by_key[key] = slot
         self._changed_buckets.note_slot(slot)
@@ -174,7 +178,7 @@ class KeyedStage(BucketedStage, RowStage):
             yield ERRORS, results.dead_letters
 
     def _process_plain_rows(self, batch: Batch, step: RowStep) -> Outputs:
-        """Does what `_process` does to few plain rows that stand in order, without making columns.
+        """Do what `_process` does to few plain rows that stand in order, without making columns.
 
         Why: with batches of 1,000 rows this is 1.3 times as fast (`python -m bench runtime`, group rows).
         """
@@ -192,7 +196,7 @@ class KeyedStage(BucketedStage, RowStage):
             yield ERRORS, results.dead_letters
 
     def row_step(self) -> RowStep | None:
-        """Returns the work on one row, on a stream without time where at most one row leaves for a row."""
+        """Return the work on one row, on a stream without time where at most one row leaves for a row."""
         emit = self.emit_row()
         if emit is None or self.up.time is not None:
             return None
@@ -202,7 +206,7 @@ class KeyedStage(BucketedStage, RowStage):
         )
 
     def _apply(self, slot: int, values: PlainRow) -> Any:
-        """Returns the result for one row; if that fails, an accumulated state stays as it was."""
+        """Return the result for one row; if that fails, an accumulated state stays as it was."""
         states = self._states
         if slot not in states:
             states[slot] = self._new_state()
@@ -211,7 +215,7 @@ class KeyedStage(BucketedStage, RowStage):
 
     @property
     def fingerprint(self) -> Mapping[str, str]:
-        """Implements `BucketedStage.fingerprint`: the operator, the function, the key and the input."""
+        """Implement `BucketedStage.fingerprint`: the operator, the function, the key and the input."""
         return self._codec.fingerprint
 
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
@@ -223,7 +227,7 @@ class KeyedStage(BucketedStage, RowStage):
         self._import_bucket((saved, self._codec.decode(saved.batches["states"])))
 
     def _export_bucket(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
-        """Returns the keys of a bucket with their waiting rows, and the states themselves by index of key."""
+        """Return the keys of a bucket with their waiting rows, and the states themselves by index of key."""
         masks = [(batch, of_rows, np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
         waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks if mask.any()]
         rows: InputRows | None = None
@@ -258,7 +262,7 @@ class UserStateStage(KeyedStage):
         super().__init__(op, up, site, op.how, new_state)
 
     def call(self, values: PlainRow, state: Any) -> Any:
-        """Returns what the function returns for a row."""
+        """Return what the function returns for a row."""
         return self._call(self.new_row(values), state)
 
 
@@ -266,15 +270,15 @@ class StateMap(UserStateStage):
     """One row out for one row in."""
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
-        """Returns the new row."""
+        """Return the new row."""
         return self.validator.plain(self.call(values, state)), state
 
     def emit_row(self) -> EmitRow:
-        """Emits the new row."""
+        """Emit the new row."""
         return lambda values, new_row: new_row
 
     def collect(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
-        """Returns the new rows, at the same times and places."""
+        """Return the new rows, at the same times and places."""
         self.site.accounts.passed += len(results.values)
         return results.rows.with_rows(results.values, self.down)
 
@@ -283,15 +287,15 @@ class StateFilter(UserStateStage):
     """The function says whether the row stays."""
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[bool, Any]:
-        """Returns whether it stays."""
+        """Return whether it stays."""
         return check_truth(self.call(values, state)), state
 
     def emit_row(self) -> EmitRow:
-        """Emits the row if it stays."""
+        """Emit the row if it stays."""
         return lambda values, holds: values if holds else None
 
     def collect(self, batch: Batch, slots: Ints, results: RowResults[bool]) -> Batch:
-        """Returns the rows that stay."""
+        """Return the rows that stay."""
         return filter_rows(results.rows, np.array(results.values, np.bool_), self.site.accounts)
 
 
@@ -299,11 +303,11 @@ class StateFlatMap(UserStateStage):
     """The function returns any number of rows."""
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
-        """Returns the new rows."""
+        """Return the new rows."""
         return check_rows(self.call(values, state), self.validator), state
 
     def collect(self, batch: Batch, slots: Ints, results: RowResults[list[PlainRow]]) -> Batch:
-        """Returns the new rows, each with its index among its siblings."""
+        """Return the new rows, each with its index among its siblings."""
         self.site.accounts.passed += len(results.values)
         return expand_rows(results.rows, results.values, self.validator)
 
@@ -318,12 +322,12 @@ class AccumulateStage(KeyedStage):
         super().__init__(op, up, site, op.how, op.new_state)
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
-        """Returns the new state as columns, and itself."""
+        """Return the new state as columns, and itself."""
         new_state = self._call(self.new_row(values), state)
         return self._columns(new_state), new_state
 
     def emit_row(self) -> EmitRow | None:
-        """Emits the key and the state, where the row's own key can stand for the key."""
+        """Emit the key and the state, where the row's own key can stand for the key."""
         key = self.up.key
         if not self.exact:
             return None
@@ -333,7 +337,7 @@ class AccumulateStage(KeyedStage):
         return lambda row, state: {**{name: row[name] for name in key}, **state}
 
     def row_step(self) -> RowStep | None:
-        """Returns the work on one row, in one function where the key is one column and the state another.
+        """Return the work on one row, in one function where the key is one column and the state another.
 
         Why: a call per part of the work makes `python -m bench runtime`, group rows, 1.3 times as slow.
         """
@@ -362,7 +366,7 @@ class AccumulateStage(KeyedStage):
         return replace(step, process=process)
 
     def collect(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
-        """Returns the key columns and the state's columns."""
+        """Return the key columns and the state's columns."""
         self.site.accounts.passed += len(results.values)
         rows, emit = results.rows, self.emit_row()
         if rows.plain is not None and emit is not None:
@@ -373,7 +377,7 @@ class AccumulateStage(KeyedStage):
         return Batch(pa.RecordBatch.from_arrays(columns, schema=self.down), rows.times, rows.order)
 
     def _columns(self, state: object) -> PlainRow:
-        """Returns a state as columns: a row, or a plain value where there is one column."""
+        """Return a state as columns: a row, or a plain value where there is one column."""
         if self._only_field is not None and self._is_plain(state):
             return {self._only_field.name: state}
         if self._only_field is not None and isinstance(state, int | float | str | bytes | None):
