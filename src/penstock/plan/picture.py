@@ -75,7 +75,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Boxes in the order of the steps; every box is in one group, and most groups have one box."""
+    """Boxes in the order of the steps; every box is in one group, and most groups have one box.
+
+    All texts are printable: names are, or graph and steps would have been refused.
+    """
 
     title: str
     boxes: tuple[Box, ...]
@@ -151,10 +154,10 @@ def _box(step: Step) -> Box:
     text = short_text(step.op)
     # Why: a step named after its verb need not say it twice.
     text = text.removeprefix(f"{step.op.verb} ") if step.name.startswith(step.op.verb) else text
-    text = "" if text == step.name else text
+    text = "" if text == step.name else make_printable(text)
     shape = next((shape for kind, shape in _SHAPES.items() if isinstance(step.op, kind)), Shape.STEP)
     degree = "" if step.degree == Degree(1, 1) else f"×{step.degree}"
-    return Box(step.name, text, step.op.describe(), shape, degree)
+    return Box(step.name, text, make_printable(step.op.describe()), shape, degree)
 
 
 def _line(ref: Ref, step: Step, port: Input, place: Mapping[str, int]) -> Line:
@@ -168,7 +171,7 @@ def _line(ref: Ref, step: Step, port: Input, place: Mapping[str, int]) -> Line:
         describe_routing(step) if routed and not by_port else "",
     ]
     kind = LineKind.ASIDE if is_side_output(ref.port) else LineKind.ROWS
-    label = " · ".join(part for part in parts if part)
+    label = make_printable(" · ".join(part for part in parts if part))
     return Line(place[ref.step], place[step.name], label, LineKind.CONTROL if port.control else kind)
 
 
@@ -217,7 +220,7 @@ def to_mermaid(plan: Plan) -> str:
         lines += boxes if len(group) == 1 else framed
     for line in picture.lines:
         arrow = "-->" if line.kind is LineKind.ROWS else "-.->"
-        label = f'|"{_escape(line.label)}"|' if line.label else ""
+        label = f'|"{line.label.translate(_ESCAPES)}"|' if line.label else ""
         lines.append(f"  s{line.tail} {arrow}{label} s{line.head}")
     return "\n".join([*lines, *_mermaid_styles(picture)]) + "\n"
 
@@ -225,8 +228,8 @@ def to_mermaid(plan: Plan) -> str:
 def _mermaid_node(place: int, box: Box) -> str:
     left, right = _BRACKETS[box.shape]
     text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
-    lines = [_escape(box.name) + (f" {_escape(box.degree)}" if box.degree else ""), _escape(text)]
-    return f's{place}{left}"{"<br/>".join(line for line in lines if line)}"{right}'
+    lines = [f"{box.name} {box.degree}".rstrip(), text]
+    return f's{place}{left}"{"<br/>".join(line.translate(_ESCAPES) for line in lines if line)}"{right}'
 
 
 def _mermaid_styles(picture: Picture) -> Iterator[str]:
@@ -243,7 +246,3 @@ def _mermaid_styles(picture: Picture) -> Iterator[str]:
     side = [str(place) for place, line in enumerate(picture.lines) if line.kind is LineKind.ASIDE]
     if side:
         yield f"  linkStyle {','.join(side)} stroke:#bc4c00,color:#bc4c00"
-
-
-def _escape(text: str) -> str:
-    return make_printable(text).translate(_ESCAPES)

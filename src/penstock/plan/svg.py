@@ -22,7 +22,6 @@ from penstock.plan.picture import (
     Picture,
     Shape,
     build_picture,
-    make_printable,
 )
 from penstock.plan.plan import Plan
 
@@ -107,17 +106,14 @@ def to_svg(plan: Plan) -> str:
     picture = build_picture(plan)
     room = WIDEST - 2 * PADDING
     texts = [
-        _Text(
-            cut(make_printable(box.name), room, NAME_SIZE, bold=True),
-            wrap(make_printable(box.text), room, TEXT_SIZE, lines=2),
-        )
+        _Text(cut(box.name, room, NAME_SIZE, bold=True), wrap(box.text, room, TEXT_SIZE, lines=2))
         for box in picture.boxes
     ]
     nodes = [_group_size([texts[box] for box in group]) for group in picture.groups]
     node_of = {box: node for node, group in enumerate(picture.groups) for box in group}
     lines = [line for line in picture.lines if not _is_inside(line, node_of)]
     inner = {line.head: line for line in picture.lines if _is_inside(line, node_of)}
-    labels = [cut(make_printable(line.label), LABEL_WIDEST, LABEL_SIZE) for line in lines]
+    labels = [cut(line.label, LABEL_WIDEST, LABEL_SIZE) for line in lines]
     edges = [
         Edge(
             node_of[line.tail],
@@ -159,11 +155,10 @@ def _leave_height(box: int, group: tuple[int, ...], texts: list[_Text]) -> float
 
 
 def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
-    title = make_printable(picture.title)
-    heading = cut(title, max(layout.width, 300.0), TITLE_SIZE, bold=True)
+    heading = cut(picture.title, max(layout.width, 300.0), TITLE_SIZE, bold=True)
     width = max(layout.width, width_of(heading, TITLE_SIZE, bold=True)) + 2 * MARGIN
     height = layout.height + 2 * MARGIN + 22.0
-    names = ", ".join(make_printable(box.name) for box in picture.boxes[:N_DESCRIBED])
+    names = ", ".join(box.name for box in picture.boxes[:N_DESCRIBED])
     more = f" and {len(picture.boxes) - N_DESCRIBED} more" if len(picture.boxes) > N_DESCRIBED else ""
     about = (
         f"A graph of {len(picture.boxes)} steps: {names}{more}."
@@ -174,7 +169,7 @@ def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="penstock" role="img" width="{width:.0f}" '
             f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
-            f"<title>{escape(title)}</title>",
+            f"<title>{escape(picture.title)}</title>",
             f"<desc>{escape(about)}</desc>",
             f"<style>\n{_style()}\n</style>",
             f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" '
@@ -211,7 +206,7 @@ def _draw_groups(
 
 def _draw_box(box: Box, text: _Text, place: Node) -> Iterator[str]:
     middle = place.x + place.width / 2
-    yield f"<g><title>{escape(make_printable(f'{box.name}: {box.full}'))}</title>"
+    yield f"<g><title>{escape(f'{box.name}: {box.full}')}</title>"
     yield (
         f'<rect class="box {box.shape}" x="{place.x:.1f}" y="{place.y:.1f}" width="{place.width:.1f}" '
         f'height="{place.height:.1f}" rx="8"/>'
@@ -235,7 +230,7 @@ def _draw_arrow_down(x: float, y: float, line: Line) -> Iterator[str]:
     yield f'<path class="line {line.kind}" d="M{x:.1f} {y:.1f}V{end - 6:.1f}"/>'
     yield f'<path class="tip {line.kind}" d="M{x - 4:.1f} {end - 7.5:.1f}h8l-4 7z"/>'
     if line.label:
-        label = cut(make_printable(line.label), NARROWEST / 2, LABEL_SIZE)
+        label = cut(line.label, NARROWEST / 2, LABEL_SIZE)
         middle = x + 8.0 + width_of(label, LABEL_SIZE) / 2
         yield f'<text class="label {line.kind}" x="{middle:.1f}" y="{y + 13:.1f}">{escape(label)}</text>'
 
