@@ -62,6 +62,8 @@ class SourceReader:
     n_batches   the number of batches read so far
     n_rows      the number of rows in them
     reasons     why rows failed, of the batch at hand
+    time_of     returns the time of a row that is a batch of its own
+    promise     moves the watermark, in microseconds, as if the source had said so
     """
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts) -> None:
@@ -73,6 +75,7 @@ class SourceReader:
         self.reasons: list[str] = []
         site = StageContext(step.name, step.where, accounts, clock, reasons=self.reasons)
         self._stage = SourceStage(step.op, site, rank=self.rank)
+        self.time_of, self.promise = self._stage.time_of, self._stage.promise
         self.timed = step.op.resolve() is not None
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
@@ -100,10 +103,6 @@ class SourceReader:
     def position(self) -> tuple[int, int]:
         """Return the number of batches read, and of the rows in them."""
         return self.n_batches, self.n_rows
-
-    def time_of(self, row: Mapping[str, object]) -> int | None:
-        """Return the time of a row that is a batch of its own (`SourceStage.time_of`)."""
-        return self._stage.time_of(row)
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Continue after the (batches, rows) that an earlier run has read."""
@@ -166,10 +165,6 @@ class SourceReader:
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
         """Return the batch with times and order, by port: rows that failed are on the errors port."""
         return list(self._stage.on_read(batch))
-
-    def promise(self, watermark: int) -> None:
-        """Move the watermark, in microseconds, as if the source had said so."""
-        self._stage.promise(watermark)
 
     def end(self) -> None:
         """End the stream: no more rows will come."""

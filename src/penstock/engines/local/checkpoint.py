@@ -73,7 +73,10 @@ class CheckpointCoordinator:
                 frontier = Frontier(self.done.step_watermarks.get(chained.step.name, BEFORE_ALL))
                 if isinstance(chained, StageStep):
                     chained.frontier = frontier
-                    self._restore_early_firings(chained.stage)
+                    stage = chained.stage
+                    if isinstance(stage, WindowStage) and stage.site.step in self.done.early_fired_at:
+                        # The interval of early firings goes on, also if the clock was set back.
+                        stage.fired_at = min(self.done.early_fired_at[stage.site.step], stage.fired_at)
                 if isinstance(task, InputTask) and chained.step is task.steps[0]:
                     task.frontier = frontier
         files, state = self._checkpoint.files, dict(self.done.state)
@@ -85,11 +88,6 @@ class CheckpointCoordinator:
             for stage, takes in stages:
                 stage.restore({bucket: piece for bucket, piece in pieces.items() if takes(bucket)})
         self._manifest = replace(self.done, state=state)
-
-    def _restore_early_firings(self, stage: Stage) -> None:
-        """Continues the interval of early firings, also if the clock was set back."""
-        if isinstance(stage, WindowStage) and stage.site.step in self.done.early_fired_at:
-            stage.fired_at = min(self.done.early_fired_at[stage.site.step], stage.fired_at)
 
     def saves_round(self, number: int) -> bool:
         """Returns whether this round is the one of the checkpoint in progress."""
@@ -183,20 +181,16 @@ class CheckpointCoordinator:
             early_fired_at=fired_at,
         )
 
-    def _total_accounts(self) -> dict[str, Accounts]:
-        """Returns the accounts of all runs of this checkpoint."""
-        total = {name: Accounts(**counts) for name, counts in self.done.accounts.items()}
-        for name, accounts in self._graph.accounts().items():
-            total.setdefault(name, Accounts()).add(accounts)
-        return total
-
     def _add_ended_tasks(self) -> None:
         later, self._later = self._later, []
         for saved in later:
             self._manifest = merge_manifests(self._manifest, saved)
 
     def _commit(self, rounds: int, *, drained: bool) -> StateSaved:
-        accounts = {name: asdict(total) for name, total in self._total_accounts().items()}
+        # The accounts are those of all runs of this checkpoint.
+        total = {name: Accounts(**counts) for name, counts in self.done.accounts.items()}
+        for name, own in self._graph.accounts().items():
+            total.setdefault(name, Accounts()).add(own)
         with self._storing:
             with self._lock:
                 manifest = replace(
@@ -204,7 +198,7 @@ class CheckpointCoordinator:
                     rounds=rounds,
                     source_watermarks=_without_initial(self._manifest.source_watermarks),
                     step_watermarks=_without_initial(self._manifest.step_watermarks),
-                    accounts=accounts,
+                    accounts={name: asdict(accounts) for name, accounts in total.items()},
                     drained=drained,
                 )
                 places = (handles.values() for saved in self._later for handles in saved.state.values())

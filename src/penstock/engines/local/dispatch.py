@@ -228,9 +228,9 @@ class ThreadPool:
     """The threads of a run.
 
     wait_mode  how an idle worker waits: "blocking" sleeps, "spinning" looks again and again, "auto" first
-    spins
-               and then sleeps
+               spins and then sleeps
     pinning    keep threads on cores
+    n_threads  the number of workers that share tasks
     """
 
     def __init__(self, dispatcher: Dispatcher, *, wait_mode: str = "auto", pinning: bool = False) -> None:
@@ -239,18 +239,12 @@ class ThreadPool:
         self._cores = sorted(os.sched_getaffinity(0)) if pinning and hasattr(os, "sched_setaffinity") else []
         self._threads: list[threading.Thread] = []
         self._started: set[threading.Thread] = set()
-        self._n_wanted = 0
-        self._n_workers = 0
-
-    @property
-    def n_threads(self) -> int:
-        """Returns the number of workers that share tasks."""
-        return self._n_wanted
+        self.n_threads = self._n_workers = 0
 
     def set_threads(self, n: int) -> None:
         """Changes the number of workers; surplus ones leave after their current quantum."""
         with self._dispatcher.lock:
-            self._n_wanted = n
+            self.n_threads = n
             new = range(self._n_workers, n)
             self._n_workers = max(self._n_workers, n)
             self._dispatcher.changed.notify_all()
@@ -286,7 +280,7 @@ class ThreadPool:
         dispatcher, spins = self._dispatcher, self._spins
         while True:
             with dispatcher.lock:
-                if dispatcher.is_over or (only is None and worker >= self._n_wanted):
+                if dispatcher.is_over or (only is None and worker >= self.n_threads):
                     self._n_workers -= only is None
                     return
                 task = dispatcher.next_task(worker, only=only)

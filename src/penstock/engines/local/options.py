@@ -104,7 +104,7 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
         scheduler=options.scheduler,
         quantum_ns=preset.quantum_ns
         if options.quantum is None
-        else _check_positive("quantum", options.quantum) * 1_000,
+        else _check_length("quantum", options.quantum) * 1_000,
         queue_size=preset.queue_size if options.queue_size is None else _check_queue_size(options.queue_size),
         channels=options.channels,
         pinning=_check_switch("pinning", options.pinning),
@@ -113,11 +113,11 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
         elastic=options.elastic,
         seed=_check_seed(options.seed),
         dedicated=dedicated,
-        save_every_us=_check_length("save_every", options.save_every),
+        save_every_us=_check_length("save_every", options.save_every, positive=False),
         workers=options.workers,
         measure=_check_switch("measure", options.measure),
         preaggregate=_check_switch("preaggregate", options.preaggregate),
-        watchdog_us=None if options.watchdog is None else _check_positive("watchdog", options.watchdog),
+        watchdog_us=None if options.watchdog is None else _check_length("watchdog", options.watchdog),
     )
 
 
@@ -167,16 +167,12 @@ def _check_names(option: str, value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _check_length(option: str, value: Any) -> int:
+def _check_length(option: str, value: Any, *, positive: bool = True) -> int:
     try:
-        return micros(value)
+        length = micros(value)
     except PenstockError as cause:
         raise EngineError(f"{option}={value!r} is not a length of time", hint=f'{option}="50 ms"') from cause
-
-
-def _check_positive(option: str, value: Any) -> int:
-    length = _check_length(option, value)
-    if length <= 0:
+    if positive and length <= 0:
         raise EngineError(f"{option}={value!r} leaves no time to run", hint=f'{option}="50 ms"')
     return length
 

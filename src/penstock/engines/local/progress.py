@@ -119,10 +119,6 @@ class Progress:
         """Returns whether a single source is in a round group, and no rescale can begin with a round."""
         return len(self._sources.get(round_group, ())) == 1 and self.rescaler is None
 
-    def saves_round(self, number: int) -> bool:
-        """Returns whether the end of this round, which has begun, is saved."""
-        return self.checkpoint is not None and self.checkpoint.saves_round(number)
-
     def record_rounds(self, round_group: int, number: int) -> None:
         """Records that the only source of a group has begun and read all rounds before this number."""
         with self._lock:

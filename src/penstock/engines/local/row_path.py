@@ -276,7 +276,7 @@ class RowSource:
         rows, timed, frontier, process = reader.open(), reader.timed, reader.frontier, self._pipeline.process
         clock, deadline, progress = task.now, task.deadline, self._progress
         group, observed = self._group, progress.is_observed
-        limit = progress.limit(group)
+        limit, saved = progress.limit(group), progress.checkpoint
         context.shift = reader.n_rows - number
         self._pipeline.begin(context, number, frontier)
         try:
@@ -285,7 +285,7 @@ class RowSource:
                     row = next(rows, None)
                 except Exception as cause:
                     raise reader.read_error(cause) from cause
-                if type(row) is not dict or (observed and progress.saves_round(number)):
+                if type(row) is not dict or (saved is not None and saved.saves_round(number)):
                     break
                 before = frontier
                 if timed:

@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
-
 from penstock.engines.frontiers import OVER, Frontier, merge_frontiers
 from penstock.engines.local.channels import Channel
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY
@@ -221,16 +219,12 @@ class PipelinedProcessTask(ProcessTask):
 
 
 def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:
-    places = list(zip(*map(_ints, batch.order), strict=True)) or [()] * batch.num_rows
+    places = list(zip(*(column.tolist() for column in batch.order), strict=True)) or [()] * batch.num_rows
     plain = batch_to_rows(batch.rows) if batch.plain is None else batch.plain
-    for values, time, place in zip(plain, _ints(batch.times), places, strict=True):
+    times: list[int] = batch.times.tolist()
+    for values, time, place in zip(plain, times, places, strict=True):
         order = tuple(number for number in place if number != NO_ORDER)
         yield TimedRow(values, time if timed else None, order)
-
-
-def _ints(column: np.ndarray[tuple[int], np.dtype[np.int64]]) -> list[int]:
-    listed: list[int] = column.tolist()
-    return listed
 
 
 def _batch(rows: list[TimedRow], step: Step, port: str) -> Batch:

@@ -245,7 +245,9 @@ class InputTask(Task):
             self.take(channel, EndOfRound(origin[0], number, frontier))
             return
         if id(channel) in self._merges:
-            self._advance_merge(channel, message)
+            channel.ended = message is CLOSED
+            self._merges[id(channel)].take(channel, message)
+            self.reopen()
         if kind is EndOfRound:
             channel.frontier = message.frontier
             channel.reached[message.round_group] = message.number
@@ -312,18 +314,6 @@ class InputTask(Task):
             for output in chained.outputs:
                 output.forward(message)
 
-    def _advance_merge(self, channel: Channel, message: Any) -> None:
-        """Finds the replica to be read next among those that are read in order."""
-        merge = self._merges[id(channel)]
-        if type(message) is int:
-            merge.advance(message)
-        elif type(message) is ActiveReplicas:
-            merge.rescale(channel, message.n)
-        else:
-            channel.ended = message is CLOSED
-            merge.align(channel)
-        self.reopen()
-
     def reopen(self) -> None:
         """Finds the channels that may be read now."""
         merges = self._merges
@@ -348,27 +338,22 @@ class OrderedMerge:
         self._aligning: list[Channel] = []
         self.readable: list[Channel] = channels[:1]
 
-    def advance(self, sequence: int) -> None:
-        """Goes on to the next sequence number: all results of this one have been read."""
-        assert sequence == self._next, f"sequence number {sequence} came, and {self._next} was next"
-        self._next += 1
-        self.readable = [self._current()]
+    def take(self, channel: Channel, message: Any) -> None:
+        """Goes on after a message that is no batch.
 
-    def align(self, channel: Channel) -> None:
-        """Waits for the other channels at a message that each of them has.
+        A sequence number says that all its results have been read. At any other message the other channels
+        are waited for: a new number of active replicas counts from the next sequence number on.
 
         Invariant: the end of a round, of the stream and a new number of active replicas stand in all channels
         between the same two sequence numbers.
         """
-        if not self._aligning:
-            self._aligning = list(self._channels)
-        self._aligning.remove(channel)
-        self.readable = self._aligning or [self._current()]
-
-    def rescale(self, channel: Channel, n_active: int) -> None:
-        """Expects batches from so many replicas, from the next sequence number on."""
-        self._first, self._n_active = self._next, n_active
-        self.align(channel)
-
-    def _current(self) -> Channel:
-        return self._channels[replica_for(self._next, self._first, self._n_active)]
+        if type(message) is int:
+            assert message == self._next, f"sequence number {message} came, and {self._next} was next"
+            self._next += 1
+        else:
+            if type(message) is ActiveReplicas:
+                self._first, self._n_active = self._next, message.n
+            self._aligning = self._aligning or list(self._channels)
+            self._aligning.remove(channel)
+        current = self._channels[replica_for(self._next, self._first, self._n_active)]
+        self.readable = self._aligning or [current]
