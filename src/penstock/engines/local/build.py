@@ -219,10 +219,24 @@ class TaskBuilder:
     def _decomposed_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         """Returns one half of decomposed windows: parallel or preaggregating, or the merge behind it."""
         from penstock.stages.patterns.partials import PartialAggregateStage
+        from penstock.stages.patterns.pattern import decompose
         from penstock.stages.window.stage import WindowStage
 
-        pattern, schema, delay = self._pattern(step, group), None, 0
-        if group.role is Role.PARALLEL or step.name in group.preaggregates:
+        assert isinstance(step.op, Windows), "only windows are decomposed"
+        degree, preaggregates = step.degree.least, step.name in group.preaggregates
+        pattern = self.graph.patterns.get(step.name)
+        if pattern is None:
+            pattern = self.graph.patterns[step.name] = decompose(
+                step.op,
+                step.up,
+                group.width if preaggregates else degree,
+                lambda: self._site(step, Accounts()),
+                pattern=PANED if preaggregates else None,
+                totally_ordered=step.name in self._ordered,
+                n_final=degree if step.up.key else 1,
+            )
+        schema, delay = None, 0
+        if group.role is Role.PARALLEL or preaggregates:
             stage = pattern.replicas[replica]
         else:
             stage, first, delay = pattern.final_stages[replica], pattern.replicas[0], output_delay(step)
@@ -232,23 +246,6 @@ class TaskBuilder:
         # A stage that only restores order counts nothing.
         accounts = stage.site.accounts if isinstance(stage, WindowStage) else Accounts()
         return self._stage_step(step, stage, accounts, delay, schema)
-
-    def _pattern(self, step: Step, group: TaskGroup) -> Pattern:
-        if step.name not in self.graph.patterns:
-            from penstock.stages.patterns.pattern import decompose
-
-            assert isinstance(step.op, Windows), "only windows are decomposed"
-            degree, preaggregates = step.degree.least, step.name in group.preaggregates
-            self.graph.patterns[step.name] = decompose(
-                step.op,
-                step.up,
-                group.width if preaggregates else degree,
-                lambda: self._site(step, Accounts()),
-                pattern=PANED if preaggregates else None,
-                totally_ordered=step.name in self._ordered,
-                n_final=degree if step.up.key else 1,
-            )
-        return self.graph.patterns[step.name]
 
     def _stage_step(
         self, step: Step, stage: Stage, accounts: Accounts, delay: int, schema: pa.Schema | None = None

@@ -266,7 +266,7 @@ class Output:
             self._buffer.append(batch)
             self._n_buffered += batch.num_rows
             if self._n_buffered >= self._batch_size:
-                self._send_full(self._batch_size)
+                self._send_buffer(self._batch_size)
 
     def route(self, batch: Batch) -> None:
         """Puts the rows of a batch into the channels of the replicas that they are for: here, all."""
@@ -284,7 +284,7 @@ class Output:
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """Ends a round in all channels."""
         if self._buffer:
-            self._flush()
+            self._send_buffer()
         if not self._has_watermark:
             frontier = OVER if frontier.over else Frontier()
         message = EndOfRound(round_group, number, frontier)
@@ -294,7 +294,7 @@ class Output:
     def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
         """Forwards a sequence number or a control message behind everything that was sent before it."""
         if self._buffer:
-            self._flush()
+            self._send_buffer()
         for channel in self.channels:
             channel.push(message)
 
@@ -303,18 +303,16 @@ class Output:
         for channel in self.channels:
             channel.push(BROKEN if broken else CLOSED)
 
-    def _send_full(self, size: int) -> None:
+    def _send_buffer(self, size: int | None = None) -> None:
+        """Sends all rows that are buffered, or as many batches of this size as they fill."""
         whole = merge_batches(self._buffer, self._buffer[0].schema)
-        n_full = whole.num_rows // size * size
-        for first in range(0, n_full, size):
-            self.route(slice_batch(whole, first, first + size))
-        self._n_buffered = whole.num_rows - n_full
-        self._buffer = [slice_batch(whole, n_full, whole.num_rows)] if self._n_buffered else []
-
-    def _flush(self) -> None:
-        whole = merge_batches(self._buffer, self._buffer[0].schema)
-        self._buffer, self._n_buffered = [], 0
-        self.route(whole)
+        n_rows = whole.num_rows
+        step = max(n_rows, 1) if size is None else size
+        n_sent = n_rows // step * step
+        for first in range(0, n_sent, step):
+            self.route(slice_batch(whole, first, first + step) if step < n_rows else whole)
+        self._n_buffered = n_rows - n_sent
+        self._buffer = [slice_batch(whole, n_sent, n_rows)] if self._n_buffered else []
 
 
 class PartitionedOutput(Output):

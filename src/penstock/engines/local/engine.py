@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 
 
 _SPARK_HINT = 'run it with engine="spark", or say it with col(...)'
+_WORKING = (WithColumns, Map, Filter, FlatMap, Split, Windows)
+_PIPELINED = "each fed by the replica before it: no shuffle"
+_PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before the exchange"
 
 
 class LocalEngine:
@@ -67,8 +70,15 @@ class LocalEngine:
         from penstock.engines.local.run import LocalRun
 
         settings = resolve_settings(options, plan)
-        if options.checkpoint is not None:
-            _refuse_process_operators(plan)
+        for step in plan:
+            if options.checkpoint is not None and isinstance(step.op, Process):
+                operator = type(step.op.operator).__name__
+                raise NotSupported(
+                    f"the state of {operator}, which has its own loop, cannot be saved",
+                    step=step.name,
+                    where=step.where,
+                    hint="leave checkpoint out, or keep the state with key_by and state=",
+                )
         return LocalRun(plan, settings, clock=clock, events=events, options=options)
 
     def open_harness(
@@ -103,7 +113,7 @@ class LocalEngine:
                 f"rows of one time are in order by the reader's numbers: {', '.join(sorted(ordered))}"
             )
         gil_bound = [step.name for step in plan if holds_gil(step)]
-        scaling = [step.name for step in plan if _does_work(step) and step.name not in gil_bound]
+        scaling = [step.name for step in plan if isinstance(step.op, _WORKING) and step.name not in gil_bound]
         if scaling:
             lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(scaling)}")
         if gil_bound:
@@ -116,21 +126,6 @@ class LocalEngine:
         if dedicated:
             lines.append(f"with a thread of their own, as written: {', '.join(dedicated)}")
         return lines
-
-
-def _refuse_process_operators(plan: Plan) -> None:
-    for step in plan:
-        if isinstance(step.op, Process):
-            raise NotSupported(
-                f"the state of {type(step.op.operator).__name__}, which has its own loop, cannot be saved",
-                step=step.name,
-                where=step.where,
-                hint="leave checkpoint out, or keep the state with key_by and state=",
-            )
-
-
-_PIPELINED = "each fed by the replica before it: no shuffle"
-_PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before the exchange"
 
 
 def holds_gil(step: Step) -> bool:
@@ -150,10 +145,6 @@ def _is_compiled(step: Step) -> bool:
     stage = build_stage(step.op, step.up, StageContext(step.name, step.where, Accounts(), WallClock()))
     lines: list[str] = stage.explain()  # type: ignore[attr-defined]  # every stage of a function has it
     return any("is compiled by Numba" in line for line in lines)
-
-
-def _does_work(step: Step) -> bool:
-    return isinstance(step.op, WithColumns | Map | Filter | FlatMap | Split | Windows)
 
 
 def _explain_group(group: TaskGroup, how: str) -> str:

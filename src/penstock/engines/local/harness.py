@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 
@@ -105,7 +106,8 @@ class LocalHarness:
     def _report_failure(self, failure: BaseException) -> None:
         self._ended = True
         if hasattr(self, "_runtime"):
-            self._runtime.close()
+            with suppress(Exception):  # what stopped the run matters more than what followed from it
+                self._runtime.close()
         if isinstance(failure, PenstockError) and failure.step is not None:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         batches = self._runtime.progress.rounds if hasattr(self, "_runtime") else 0

@@ -98,14 +98,23 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
                 f"elastic={options.elastic!r} does not say when to change what", hint="elastic=ps.Elastic()"
             )
         resolve_limits(options.elastic, available_cores())
+    threads, queue_size = available_cores(), float(preset.queue_size)
+    if options.threads is not None:
+        hint = f'use threads=4, or threads="{PER_TASK}"'
+        per_task = options.threads == PER_TASK
+        threads = 0 if per_task else _check_count("threads", options.threads, "threads", hint)
+    if options.queue_size is not None:
+        hint = f'use 1 or more, e.g. queue_size=64, or "{UNBOUNDED}"'
+        unbounded = options.queue_size == UNBOUNDED
+        queue_size = inf if unbounded else _check_count("queue_size", options.queue_size, "batches", hint)
     return Settings(
         cores=available_cores(),
-        threads=_check_threads(options.threads),
+        threads=threads,
         scheduler=options.scheduler,
         quantum_ns=preset.quantum_ns
         if options.quantum is None
         else _check_length("quantum", options.quantum) * 1_000,
-        queue_size=preset.queue_size if options.queue_size is None else _check_queue_size(options.queue_size),
+        queue_size=queue_size,
         channels=options.channels,
         pinning=_check_switch("pinning", options.pinning),
         composition=options.composition,
@@ -121,32 +130,15 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
     )
 
 
-def _check_threads(value: object) -> int:
-    if value is None:
-        return available_cores()
-    if value == PER_TASK:
-        return 0
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise EngineError(
-            f"threads={value!r} is not a number of threads", hint=f'use threads=4, or threads="{PER_TASK}"'
-        )
-    return value
-
-
 def _check_switch(option: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise EngineError(f"{option}={value!r} is neither True nor False", hint=f"use {option}=True")
     return value
 
 
-def _check_queue_size(value: object) -> float:
-    if value == UNBOUNDED:
-        return inf
+def _check_count(option: str, value: object, of: str, hint: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise EngineError(
-            f"queue_size={value!r} is not a number of batches",
-            hint=f'use 1 or more, e.g. queue_size=64, or "{UNBOUNDED}"',
-        )
+        raise EngineError(f"{option}={value!r} is not a number of {of}", hint=hint)
     return value
 
 

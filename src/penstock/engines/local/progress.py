@@ -46,6 +46,7 @@ class Progress:
     first  number of the first round, where an earlier run ended
 
     is_observed  whether anything happens when a task has completed a round
+    next_report  number of the first round whose completion was not reported
 
     Invariant: `_lock` guards the rounds and limits. Events are queued under it and emitted outside it,
     because a listener may take long, or stop the run.
@@ -73,7 +74,7 @@ class Progress:
         self._sources: dict[int, list[str]] = {}
         self._sinks: dict[int, list[str]] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
-        self._next_report = first
+        self.next_report = first
         self.stopping = self.shutdown_requested = self.failed = False
         self.checkpoint, self.latencies = checkpoint, latencies
         self.rescaler: Rescaler | None = None  # where keyed state can move between replicas
@@ -140,11 +141,6 @@ class Progress:
         """Stops because the user has asked for it: process operators can see that, and leave."""
         self.shutdown_requested = True
         self.stop()
-
-    @property
-    def n_reported(self) -> int:
-        """Returns the number of rounds whose completion was reported."""
-        return self._next_report - self.first
 
     @property
     def rounds(self) -> int:
@@ -217,14 +213,14 @@ class Progress:
             now = self._clock.now()
             event = BatchDone(
                 now,
-                self._next_report,
+                self.next_report,
                 round_.rows_in,
                 round_.rows_out,
                 now - round_.started_at,
                 latency_us=round_.latency,
             )
             self._queue.append(event)
-            self._next_report += 1
+            self.next_report += 1
 
     def report_watermark(self, step: str, before: float, after: float) -> None:
         """Reports the watermark of a source, to a listener, if a round has moved it."""

@@ -146,10 +146,6 @@ class RowPipeline:
         self._task.progress.complete_round(self._task, self._context.origin[0], number, written)
         return full
 
-    def count_source(self, accounts: Accounts) -> None:
-        """Adds the rows that came in to the accounts of the source that read them."""
-        count_rows(accounts, self.n_in, self.n_in)
-
     def _count(self, at: int, accounts: Accounts) -> None:
         """Adds what a step has done to its accounts; failed rows are counted there already."""
         n_in = self.n_in - sum(self.dropped[:at]) - sum(self.failed[:at])
@@ -326,7 +322,7 @@ def build_source_pipeline(task: Task) -> RowPipeline:
     source, *rest = task.chain
     chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
     pipeline = RowPipeline(task, chain, row_steps, _build_output(task, source, chain, rest))
-    source.count_row_path = pipeline.count_source
+    source.count_row_path = lambda accounts: count_rows(accounts, pipeline.n_in, pipeline.n_in)
     return pipeline
 
 

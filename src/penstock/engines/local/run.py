@@ -59,19 +59,14 @@ class Runtime:
     breakdown: TimeBreakdown | None = None
 
     def open_sinks(self, checkpoint: Checkpoint | None = None) -> None:
-        """Opens all sinks; if one fails, everything is closed again."""
+        """Opens all sinks; if one fails, the caller closes everything."""
         known = ((checkpoint and checkpoint.saved_graph) or {}).get("steps", {})
         coordinator = self.progress.checkpoint
-        try:
-            for name, writer in self.graph.writers.items():
-                n_written = 0 if coordinator is None else coordinator.n_written(name)
-                writer.open(resume=name in known, n_written=n_written)
-            if checkpoint is not None:
-                checkpoint.adopt()
-        except BaseException:
-            with suppress(Exception):
-                self.close()
-            raise
+        for name, writer in self.graph.writers.items():
+            n_written = 0 if coordinator is None else coordinator.n_written(name)
+            writer.open(resume=name in known, n_written=n_written)
+        if checkpoint is not None:
+            checkpoint.adopt()
 
     def close(self) -> None:
         """Closes all readers and sinks, whatever happens to one of them; then raises the first error."""
@@ -232,8 +227,7 @@ class LocalRun(BackgroundRun):
                     checkpoint=coordinator,
                     processes=self._processes,
                 )
-                runtime.open_sinks(checkpoint)
-                outcome = self._run_to_end(runtime)
+                outcome = self._run_to_end(runtime, checkpoint)
             except PenstockError as failure:
                 if failure.step is not None and listens:
                     self._events(StepFailed(clock.now(), failure.step, str(failure)))
@@ -245,16 +239,16 @@ class LocalRun(BackgroundRun):
                     n_completed = 0
                     if self._runtime is not None:
                         progress = self._runtime.progress
-                        n_read = progress.rounds - progress.first
-                        n_completed = progress.n_reported if outcome == "failed" else n_read
+                        end = progress.next_report if outcome == "failed" else progress.rounds
+                        n_completed = end - progress.first
                     self._events(RunEnded(clock.now(), outcome, n_completed))
         finally:
             if self._processes is not None:
                 self._processes.close()
         return runtime.result(outcome)
 
-    def _run_to_end(self, runtime: Runtime) -> str:
-        """Works, saves, and closes whatever happens; returns the outcome."""
+    def _run_to_end(self, runtime: Runtime, checkpoint: Checkpoint | None) -> str:
+        """Opens, works, saves, and closes whatever happens; returns the outcome."""
         progress = runtime.progress
 
         def fail(task: Task, failure: BaseException) -> None:
@@ -267,6 +261,7 @@ class LocalRun(BackgroundRun):
         if self._processes is not None:
             self._processes.report = progress.emit
         try:
+            runtime.open_sinks(checkpoint)
             self._work(runtime)
             ended = all(reader.frontier.over for reader in runtime.graph.readers.values())
             drained = ended and self._options.drain

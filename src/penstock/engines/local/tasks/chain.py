@@ -187,7 +187,8 @@ class SinkStep(ChainedStep):
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """Implements `RowOutput.begin`: the output is open by now."""
-        self._write_row, self.count_row_path = self.writer.write_row, self._count_single_rows
+        self._write_row = self.writer.write_row
+        self.count_row_path = lambda accounts: count_rows(accounts, self._n_single, self._n_single)
 
     def advance_frontier(self, frontier: Frontier) -> None:
         """Implements `RowOutput.advance_frontier`: frontiers do not concern a sink."""
@@ -202,9 +203,6 @@ class SinkStep(ChainedStep):
     def end(self, number: int) -> int:
         """Implements `RowOutput.end`: nothing is behind it."""
         return 0
-
-    def _count_single_rows(self, accounts: Accounts) -> None:
-        count_rows(accounts, self._n_single, self._n_single)
 
 
 class CollectedRows:
