@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.errors import ConnectorError
+from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
 
@@ -312,6 +312,11 @@ def read_error(file: Path, problem: Exception) -> ConnectorError:
         f'"{file}" cannot be read: {reason}',
         hint="check that it exists and is whole, or leave it out of the path",
     )
+
+
+def schema_error(file: Path, problem: SchemaError) -> ConnectorError:
+    """Returns the error for a file whose columns cannot be read, which names the file."""
+    return ConnectorError(f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint)
 
 
 def list_files(paths: Paths) -> list[Path]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange
 from penstock.connect.conversion import cast_batch, schema_difference
-from penstock.connect.readers.files import FileReader, Paths, build_file_reader, read_error
-from penstock.errors import ConnectorError, SchemaError
+from penstock.connect.readers.files import FileReader, Paths, build_file_reader, read_error, schema_error
+from penstock.errors import SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
 
@@ -30,7 +30,7 @@ class ParquetFormat:
         try:
             return canonical_schema(_read_footer(file))
         except SchemaError as problem:
-            raise _name_file(file, problem) from problem
+            raise schema_error(file, problem) from problem
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Compares columns: declared ones must exist and are cast while reading, others must be equal."""
@@ -53,7 +53,7 @@ class ParquetFormat:
                     yield RowRange.of_good(cast_batch(batch, schema), start)
                     start += batch.num_rows
         except SchemaError as problem:
-            raise _name_file(file, problem) from problem
+            raise schema_error(file, problem) from problem
         except (OSError, pa.ArrowException) as problem:
             raise read_error(file, problem) from problem
 
@@ -83,7 +83,3 @@ def _read_footer(file: Path) -> pa.Schema:
         return pq.read_schema(file)
     except (OSError, pa.ArrowException) as problem:
         raise read_error(file, problem) from problem
-
-
-def _name_file(file: Path, problem: SchemaError) -> ConnectorError:
-    return ConnectorError(f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint)

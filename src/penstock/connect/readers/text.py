@@ -38,7 +38,7 @@ from penstock.connect.conversion import (
     plain_value,
 )
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.files import FileReader, Paths, build_file_reader, read_error
+from penstock.connect.readers.files import FileReader, Paths, build_file_reader, read_error, schema_error
 from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
 from penstock.frozen import dataclass
 
@@ -194,9 +194,7 @@ class JsonlFormat:
         try:
             return infer_schema(rows) if rows else None
         except SchemaError as problem:
-            raise ConnectorError(
-                f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint
-            ) from problem
+            raise schema_error(file, problem) from problem
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Returns None: fields are checked row by row."""

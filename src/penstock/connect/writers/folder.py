@@ -85,10 +85,18 @@ class FolderWriter:
                     hint=f'write to "{self.folder}.out/"',
                 )
             (self.folder / _METADATA).mkdir(parents=True, exist_ok=True)
-            lock = _lock_folder(self.folder)
+            # Why: the lock belongs to the open file, so it ends with the process, however that ends.
+            lock = (self.folder / _METADATA / "lock").open("w")
             try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 columns = ", ".join(f"{field.name}: {field.type}" for field in schema)
                 manifest = self._prepare_folder(Manifest(self.format.name, sink, columns), resume)
+            except BlockingIOError as problem:
+                lock.close()
+                raise ConnectorError(
+                    f'"{self.folder}" is being written by another sink or run',
+                    hint="give each sink a folder of its own",
+                ) from problem
             except BaseException:
                 lock.close()
                 raise
@@ -238,23 +246,6 @@ class Manifest:
         if self.sink != other.sink:
             return f'holds the output of sink "{self.sink}", not "{other.sink}"'
         return f"holds {self.format} files with the columns {self.columns}"
-
-
-def _lock_folder(folder: Path) -> IO[str]:
-    """Returns the lock of the one output that may write into a folder; closing it releases it.
-
-    It belongs to the open file, so it ends with the process, however that ends.
-    """
-    lock = (folder / _METADATA / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as problem:
-        lock.close()
-        raise ConnectorError(
-            f'"{folder}" is being written by another sink or run',
-            hint="give each sink a folder of its own",
-        ) from problem
-    return lock
 
 
 def sync_path(path: Path) -> None:
