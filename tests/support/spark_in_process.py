@@ -11,7 +11,6 @@ that a seed decides, since Spark promises none.
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
@@ -21,13 +20,12 @@ from penstock.clock import Clock
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
-from penstock.engines.spark.driver.jobs import RemoteBatches, SparkJobs
+from penstock.engines.spark.driver.jobs import JobResult, RemoteBatches, SparkJobs, read_job_result
 from penstock.engines.spark.driver.loop import DriverLoop
-from penstock.engines.spark.driver.reports import JobResult, read_job_result
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.fragments import DRIVER, FragmentPlan, Fragments, JobTask, split_into_fragments
+from penstock.engines.spark.fragment_task import run_all_fragments, run_fragment
+from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask
 from penstock.engines.spark.wire import SCHEMA, WireRow, from_wire, to_wire
-from penstock.engines.spark.worker.task import run_all_fragments, run_fragment
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.plan.plan import Plan
@@ -38,10 +36,8 @@ Alone = Callable[[int], bool]
 class InProcessJobs(SparkJobs):
     """A job as a loop over fragments and partitions; `alone` jobs are one task for all fragments."""
 
-    def __init__(
-        self, plan: Plan, fragments: Fragments, *, n_partitions: int, seed: int, alone: Alone
-    ) -> None:
-        super().__init__(None, plan, fragments, run=uuid.uuid4().hex, n_partitions=n_partitions)
+    def __init__(self, plan: Plan, *, n_partitions: int, seed: int, alone: Alone) -> None:
+        super().__init__(None, plan, n_partitions)
         self.remote = {name: source for name, source in self.remote.items() if source.by_workers}
         self._random = random.Random(seed)
         self._alone, self._n_jobs = alone, 0
@@ -63,7 +59,7 @@ class InProcessJobs(SparkJobs):
         self._random.shuffle(rows)
         partitions: dict[int, list[WireRow]] = {}
         for row in rows:
-            place = row.partition if plan.fragment.keyed else self._random.randrange(self._n_partitions)
+            place = row.partition if plan.fragment.keyed else self._random.randrange(self.n_partitions)
             partitions.setdefault(place, []).append(row)
         return [
             row
@@ -76,19 +72,16 @@ class InProcessJobs(SparkJobs):
 class InProcessRun:
     """A run that is over when it has been built."""
 
-    def __init__(self, loop: DriverLoop, checkpoint: Checkpoint) -> None:
+    def __init__(self, loop: DriverLoop) -> None:
         self._loop = loop
         try:
             loop.open()
             while loop.run_micro_batch():
                 pass
-        finally:
-            try:
-                loop.close()
-            finally:
-                checkpoint.close()
-        outcome = "drained" if loop.is_drained else "stopped"
-        self._result = RunResult(outcome, loop.batches, loop.accounts, loop.tables())
+        except BaseException:
+            loop.end(failed=True)
+            raise
+        self._result = loop.end()
 
     def wait(self, timeout: float | None = None) -> RunResult:
         """Returns its result."""
@@ -117,21 +110,8 @@ class InProcessSparkEngine:
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> InProcessRun:
         """Runs the plan to its end."""
         checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
-        fragments = split_into_fragments(plan)
-        loop = DriverLoop(
-            plan,
-            fragments,
-            InProcessJobs(
-                plan, fragments, n_partitions=self._n_partitions, seed=self._seed, alone=self._alone
-            ),
-            checkpoint,
-            clock=clock,
-            events=events,
-            until=options.until,
-            drain=options.drain,
-            n_partitions=self._n_partitions,
-        )
-        return InProcessRun(loop, checkpoint)
+        jobs = InProcessJobs(plan, n_partitions=self._n_partitions, seed=self._seed, alone=self._alone)
+        return InProcessRun(DriverLoop(plan, jobs, checkpoint, clock=clock, events=events, options=options))
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions

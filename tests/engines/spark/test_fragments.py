@@ -115,7 +115,7 @@ def test_rows_used_twice_leave_a_leg_once_for_each_reader() -> None:
     graph = Graph()
     rows = graph.source().filter(col("v") > 0, name="f")
     graph.fragments(summed(rows.key_by("a"), "w"), summed(rows.key_by("b"), "x"), rows)
-    leaving = graph.split.edges_out_of(0, graph.plan)[Ref("f", OUT)]
+    leaving = [edge for edge in graph.split.edges if edge.ref == Ref("f", OUT)]
     assert sorted((edge.fragment, edge.step, edge.key) for edge in leaving if edge.key) == [
         (1, "w", ("a",)),
         (1, "x", ("b",)),
@@ -126,7 +126,7 @@ def test_rows_used_twice_leave_a_leg_once_for_each_reader() -> None:
 def test_homes_name_the_leg_of_every_step() -> None:
     graph = Graph()
     graph.fragments(summed(graph.source().filter(col("v") > 0, name="f").key_by("a"), "w"))
-    assert graph.split.placement(graph.plan) == {"rows": DRIVER, "f": 0, "w": 1, "sink 0": DRIVER}
+    assert graph.split.placement == {"rows": DRIVER, "f": 0, "w": 1, "sink 0": DRIVER}
 
 
 def test_windows_whose_late_rows_are_worked_on_behind_the_exchange_are_sent_rows_only() -> None:

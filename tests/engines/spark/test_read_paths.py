@@ -20,7 +20,7 @@ import penstock as ps
 from penstock import col
 from penstock.engines.protocol import Engine
 from penstock.engines.spark import read_placement
-from penstock.engines.spark.worker.files import FileReadPlan, FileSplit
+from penstock.engines.spark.file_splits import FileReadPlan, FileSplit
 from penstock.stages.rows.batch import Batch
 from penstock.testing.assertions import difference
 from tests.support.parquet_feeds import Build, columns, run, same_as_reference, write_files

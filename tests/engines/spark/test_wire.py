@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engines.spark import wire
-from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, from_wire, pack, pack_pieces, to_wire
-from penstock.engines.wire import unpack_batch
+from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, from_wire, pack_pieces, to_wire
+from penstock.engines.wire import pack_batch, unpack_batch
 from penstock.stages.rows.batch import Batch
 from penstock.testing.strategies import rows
 
@@ -56,7 +56,7 @@ def same(one: Batch, other: Batch) -> bool:
 @pytest.mark.slow
 @given(batches())
 def test_a_batch_of_any_type_comes_back_as_it_was_packed(batch: Batch) -> None:
-    assert same(unpack_batch(pack(batch), batch.rows.schema), batch)
+    assert same(unpack_batch(pack_batch(batch), batch.rows.schema), batch)
 
 
 @pytest.mark.slow
@@ -64,7 +64,7 @@ def test_a_batch_of_any_type_comes_back_as_it_was_packed(batch: Batch) -> None:
 def test_a_slice_is_packed_without_what_is_beside_it(batch: Batch, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, batch.num_rows))
     cut = Batch(batch.rows.slice(start), batch.times[start:], tuple(each[start:] for each in batch.order))
-    assert same(unpack_batch(pack(cut), SCHEMA), cut)
+    assert same(unpack_batch(pack_batch(cut), SCHEMA), cut)
 
 
 def test_a_great_batch_travels_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ SUPPORTED = (4, 3)
 
 
 def need_pyspark() -> None:
-    """Raises NotSupported, with the line that installs it, unless a pyspark that we know is installed."""
+    """Raise NotSupported, with the line that installs it, unless a pyspark that we know is installed."""
     if find_spec("pyspark") is None:
         raise NotSupported(
             "the Spark engine needs pyspark, which is not installed",
@@ -48,11 +48,11 @@ class SparkEngine:
 
     @property
     def name(self) -> str:
-        """Returns the name for `run(engine=...)`."""
+        """Return the name for `run(engine=...)`."""
         return "spark"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """Returns what cannot be done in batches that Spark plans."""
+        """Return what cannot be done in batches that Spark plans."""
         gaps = []
         for step in plan:
             if isinstance(step.op, Process):
@@ -65,23 +65,26 @@ class SparkEngine:
         return gaps or _sql_outside_jvm(plan)
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
-        """Starts a run."""
+        """Start a run."""
         session = _open_session(options)
-        from penstock.engines.spark.driver.run import start_run
+        from penstock.engines.spark.driver.run import SparkRun, add_progress_line, build_loop
 
-        return start_run(plan, session, clock=clock, events=events, options=options)
+        events = add_progress_line(events)
+        loop = build_loop(plan, session, clock=clock, events=events, options=options)
+        return SparkRun(loop, session, options)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> EngineHarness:
-        """Starts a run that is fed by hand, each round of it run by Spark."""
+        """Start a run that is fed by hand, each round of it run by Spark."""
         session = _open_session(options)
-        from penstock.engines.spark.driver.run import start_harness
+        from penstock.engines.spark.driver.run import SparkHarness, build_loop
 
-        return start_harness(plan, session, clock=clock, events=events, options=options)
+        loop = build_loop(plan, session, clock=clock, events=events, options=options)
+        return SparkHarness(loop, options)
 
     def to_spark(self, plan: Plan, feeds: Sequence[Ref], session: Any) -> Any:
-        """Returns the rows of a pipe as a DataFrame of the user's session, or of the one that is running."""
+        """Return the rows of a pipe as a DataFrame of the user's session, or of the one that is running."""
         run_session = _open_session(RunOptions(engine=SparkOptions(session=session)))
         from pyspark.sql import SparkSession
 
@@ -90,7 +93,7 @@ class SparkEngine:
         return build_frame(plan, feeds, run_session, session or SparkSession.builder.getOrCreate())
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """Returns who reads the sources, and how the plan is split into fragments."""
+        """Return who reads the sources, and how the plan is split into fragments."""
         fragments = split_into_fragments(plan)
         lines = [line for step in plan.sources for line in explain_source(plan, step, fragments)]
         for fragment in fragments.fragments:
@@ -102,7 +105,7 @@ class SparkEngine:
 
 
 def _sql_outside_jvm(plan: Plan) -> list[Gap]:
-    """Returns the steps with Spark's own SQL that do not run in the JVM."""
+    """Return the steps with Spark's own SQL that do not run in the JVM."""
     inside = {step.name for pipeline in source_pipelines(plan) for step in pipeline.steps}
     return [
         Gap(

@@ -9,12 +9,10 @@ and batches that are so small that planning a job takes longer than reading them
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader
@@ -25,7 +23,6 @@ from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import AccumulatorKind, accumulators_of
 from penstock.operators.ends import Source
 from penstock.operators.op import ERRORS, LATE, OUT, Routing, Stream
-from penstock.operators.patterns import PANED, why_not_pattern
 from penstock.operators.rows import Filter, Select, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
@@ -38,11 +35,8 @@ MIN_ROWS = 50_000
 """Smaller batches are read on the driver: planning a scan costs more than reading them."""
 OURS = "penstock:"
 """The prefix of columns that are added to those of the program."""
-_NOT_IN_JVM = {
-    AccumulatorKind.MAX_COUNT: "how many values equal the extreme takes two passes in the JVM",
-    AccumulatorKind.MIN_COUNT: "how many values equal the extreme takes two passes in the JVM",
-    AccumulatorKind.FOLD: "a fold is Python",
-}
+_NOT_IN_JVM = {AccumulatorKind.MAX_COUNT, AccumulatorKind.MIN_COUNT, AccumulatorKind.FOLD}
+"""How many values equal the extreme takes two passes in the JVM, and a fold is Python."""
 PLAIN_PATH = re.compile(r"[\w./+@, -]+")
 """Paths that Hadoop reads as they are: no globs, no partition folders, nothing to escape."""
 
@@ -63,40 +57,34 @@ class SourcePipeline:
 
     @property
     def last(self) -> Ref:
-        """Returns the port whose rows the pipeline gives."""
+        """Return the port whose rows the pipeline gives."""
         return Ref((self.steps or (self.source,))[-1].name, OUT)
 
 
 def source_pipelines(plan: Plan) -> list[SourcePipeline]:
-    """Returns the pipelines of all sources that the driver need not read."""
+    """Return the pipelines of all sources that the driver need not read."""
     return [_pipeline(plan, step) for step in plan.sources if why_driver_reads(step) is None]
 
 
 def why_driver_reads(step: Step) -> str | None:
-    """Returns why the driver reads a source; None when others can."""
+    """Return why the driver reads a source; None when others can."""
     assert isinstance(step.op, Source), "only sources read"
     reader, time = step.op.reader, step.op.resolve()
-    why = _why_not_remote(reader)
-    if why is not None:
-        return why
-    if time is not None and (time.column is None or time.rule is not None or time.idle is not None):
-        return "its watermark follows the clock or a rule of its own"
-    return _why_not_columns(reader.schema)
-
-
-def _why_not_remote(reader: Reader) -> str | None:
     if isinstance(reader, SparkReader):
-        zoneless = [
-            field.name for field in reader.schema if kind.is_timestamp(field.type) and not field.type.tz
-        ]
-        return f"column {zoneless[0]} is a TIMESTAMP_NTZ" if zoneless else None
-    if (
+        for field in reader.schema:
+            if kind.is_timestamp(field.type) and not field.type.tz:
+                return f"column {field.name} is a TIMESTAMP_NTZ"
+    elif (
         not isinstance(reader, FileReader)
         or not reader.bounded
         or not isinstance(reader.format, ParquetFormat)
     ):
         return "only parquet files and DataFrames are read by workers or Spark"
-    return None if reader.batch is None else "batch= cuts inside of files"
+    elif reader.batch is not None:
+        return "batch= cuts inside of files"
+    if time is not None and (time.column is None or time.rule is not None or time.idle is not None):
+        return "its watermark follows the clock or a rule of its own"
+    return _why_not_columns(reader.schema)
 
 
 def _why_not_columns(schema: pa.Schema) -> str | None:
@@ -109,23 +97,21 @@ def _why_not_columns(schema: pa.Schema) -> str | None:
 
 
 def _pipeline(plan: Plan, source: Step) -> SourcePipeline:
+    assert isinstance(source.op, Source), "pipelines begin with a source"
     steps, stop = _follow(plan, source, joins=False)
-    reason = _why_jvm_reads(source, steps)
-    if reason is None:
+    sql = next((sql for step in steps if (sql := find_spark_sql(step.op)) is not None), None)
+    if isinstance(source.op.reader, SparkReader):
+        reason = "it is a DataFrame"
+    elif sql is not None:
+        reason = f"{sql} is Spark's own"
+    else:
+        reason = None
         steps, stop = _follow(plan, source, joins=True)
     return SourcePipeline(source, tuple(steps), stop, reason)
 
 
-def _why_jvm_reads(source: Step, steps: Iterable[Step]) -> str | None:
-    assert isinstance(source.op, Source), "pipelines begin with a source"
-    if isinstance(source.op.reader, SparkReader):
-        return "it is a DataFrame"
-    sql = next((sql for step in steps if (sql := find_spark_sql(step.op)) is not None), None)
-    return None if sql is None else f"{sql} is Spark's own"
-
-
 def _follow(plan: Plan, source: Step, *, joins: bool) -> tuple[list[Step], str]:
-    """Returns the steps behind a source while each is the only reader of its feed, and why to stop."""
+    """Return the steps behind a source while each is the only reader of its feed, and why to stop."""
     steps: list[Step] = []
     ref = Ref(source.name, OUT)
     while True:
@@ -159,23 +145,16 @@ def _why_stop(step: Step, *, joins: bool) -> str | None:
     return None if why is None else f"{step.name} runs in Python: {why}"
 
 
-def why_not_in_jvm(op: Windows, up: Stream) -> str | None:
-    """Returns why the partials of a window step cannot be made by Spark's grouping; None when they can."""
-    refusal = why_not_pattern(PANED, op, up, totally_ordered=False)
-    if refusal is not None:
-        return f"{refusal[0]}: {refusal[1]}"
+def can_group_in_jvm(op: Windows, up: Stream) -> bool:
+    """Return whether Spark's grouping can make the partials of a window step that has partials."""
     windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
-    if len(Slicing.groups(windows)) > 1:
-        return "its windows do not share slices"
-    for name, aggregate in (op.aggregates or {}).items():
-        for accumulator in accumulators_of(aggregate, up):
-            if accumulator in _NOT_IN_JVM:
-                return f"{name}={aggregate}: {_NOT_IN_JVM[accumulator]}"
-    return None
+    aggregates = (op.aggregates or {}).values()
+    kinds = {kind for aggregate in aggregates for kind in accumulators_of(aggregate, up)}
+    return len(Slicing.groups(windows)) == 1 and not kinds & _NOT_IN_JVM
 
 
 def grouped_windows(plan: Plan, pipeline: SourcePipeline, fragments: Fragments) -> Step | None:
-    """Returns the windows behind a DataFrame whose partials Spark's own grouping makes, if there are any.
+    """Return the windows behind a DataFrame whose partials Spark's own grouping makes, if there are any.
 
     Only one filter may be before them, and all rows behind it must be in a window: then the rows that the
     filter dropped are known by difference. No row of a DataFrame can be late, because it is one batch.
@@ -188,14 +167,14 @@ def grouped_windows(plan: Plan, pipeline: SourcePipeline, fragments: Fragments) 
     (step,) = readers
     filters = [before for before in pipeline.steps if isinstance(before.op, Filter)]
     assert isinstance(step.op, Windows), "only windows have partials"
-    if len(step.feeds) > 1 or len(filters) > 1 or why_not_in_jvm(step.op, step.up) is not None:
+    if len(step.feeds) > 1 or len(filters) > 1 or not can_group_in_jvm(step.op, step.up):
         return None
     windows = [window for _, window in step.op.resolve(step.up).windows if isinstance(window, TimeWindow)]
     return None if Slicing.of(windows).has_gaps else step
 
 
 def source_columns(plan: Plan, source: Step) -> tuple[str, ...]:
-    """Returns the columns of a source that are used: those of a program's steps, and the time."""
+    """Return the columns of a source that are used: those of a program's steps, and the time."""
     assert isinstance(source.op, Source), "only sources read"
     names, time = source.op.reader.schema.names, source.op.resolve()
     used = used_columns(plan, Ref(source.name, OUT))
@@ -207,7 +186,7 @@ def source_columns(plan: Plan, source: Step) -> tuple[str, ...]:
 
 
 def used_columns(plan: Plan, ref: Ref) -> set[str] | None:
-    """Returns the columns of a port that the steps behind it use; None when they may use all."""
+    """Return the columns of a port that the steps behind it use; None when they may use all."""
     if ref in plan.collects:
         return None
     used = set[str]()
@@ -226,7 +205,7 @@ def _used_by(plan: Plan, step: Step) -> set[str] | None:
     if isinstance(op, Windows):
         if op.aggregates is None:
             return None
-        inputs = [_aggregate_columns(aggregate) for aggregate in op.aggregates.values()]
+        inputs = [aggregate_columns(aggregate) for aggregate in op.aggregates.values()]
         return None if None in inputs else set(step.up.key).union(*(names or () for names in inputs))
     if isinstance(op, Select):
         return {name for _, expr in op.how.columns for name in expr.columns()}
@@ -244,14 +223,15 @@ def _used_by(plan: Plan, step: Step) -> set[str] | None:
     return None if after is None else (after - computed) | used
 
 
-def _aggregate_columns(aggregate: Aggregate) -> tuple[str, ...] | None:
+def aggregate_columns(aggregate: Aggregate) -> tuple[str, ...] | None:
+    """Return the columns that an aggregate reads; None when it may read all."""
     if isinstance(aggregate, Fold):
         return aggregate.columns
     return () if aggregate.value is None else aggregate.value.columns()
 
 
 def explain_source(plan: Plan, step: Step, fragments: Fragments) -> list[str]:
-    """Returns who reads a source, which steps run in the JVM behind it, and why others do not."""
+    """Return who reads a source, which steps run in the JVM behind it, and why others do not."""
     why = why_driver_reads(step)
     if why is not None or not fragments.fragments:
         return [

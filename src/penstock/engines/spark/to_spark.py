@@ -7,7 +7,7 @@ plan. Nothing counts rows or releases windows there, so everything else on a str
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,16 +21,16 @@ from penstock.connect.readers.spark import SparkStreamReader
 from penstock.engines.ends import load_tables
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.protocol import RunOptions
-from penstock.engines.spark.driver.run import start_run
-from penstock.engines.spark.fragments import FragmentPlan, RoundPlan, plan_fragment, split_into_fragments
+from penstock.engines.spark.driver.jobs import ArrowFunction
+from penstock.engines.spark.driver.run import SparkRun, add_progress_line, build_loop
+from penstock.engines.spark.fragment_task import FragmentTask
+from penstock.engines.spark.fragments import RoundPlan, plan_fragment, split_into_fragments
 from penstock.engines.spark.session.session import RunSession
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
-from penstock.engines.spark.wire import Kind, WireRow
-from penstock.engines.spark.worker.operators import FragmentTask
+from penstock.engines.spark.wire import Kind
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.events import ignore_event
-from penstock.frozen import dataclass
 from penstock.operators.ends import Source
 from penstock.operators.op import OUT
 from penstock.plan.plan import Plan, Ref, Step
@@ -45,20 +45,22 @@ _INSTEAD = 'write a table and read that: pipe.sink(ps.write.parquet("out/")), th
 
 
 def build_frame(plan: Plan, feeds: Sequence[Ref], session: RunSession, user: SparkSession) -> DataFrame:
-    """Returns the rows of a pipe as a DataFrame of the user's session."""
-    streams = [step for step in plan.sources if not _reader(step).bounded or _is_stream(step)]
+    """Return the rows of a pipe as a DataFrame of the user's session."""
+    streams = [
+        step
+        for step in plan.sources
+        if isinstance(_reader(step), SparkStreamReader) or not _reader(step).bounded
+    ]
     if not streams:
-        run = start_run(plan, session, clock=WallClock(), events=ignore_event, options=RunOptions())
-        collected = run.wait().collected
+        events, options = add_progress_line(ignore_event), RunOptions()
+        loop = build_loop(plan, session, clock=WallClock(), events=events, options=options)
+        collected = SparkRun(loop, session, options).wait().collected
         return user.createDataFrame(to_spark(pa.concat_tables([collected[ref] for ref in feeds])))
     _refuse_what_needs_a_run(plan, streams, feeds)
-    stream = StreamSteps.of(load_tables(plan), streams[0].name, feeds[0])
+    schema = plan[feeds[0].step].outputs[feeds[0].port].schema
     frame: DataFrame = _reader(streams[0]).frame
-
-    def run_steps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return stream.run(batches)
-
-    return frame.mapInArrow(run_steps, spark_schema(stream.schema))
+    run_steps = _stream_function(load_tables(plan), streams[0], feeds[0], schema)
+    return frame.mapInArrow(run_steps, spark_schema(schema))
 
 
 def _reader(step: Step) -> Any:
@@ -66,14 +68,10 @@ def _reader(step: Step) -> Any:
     return step.op.reader
 
 
-def _is_stream(step: Step) -> bool:
-    return isinstance(_reader(step), SparkStreamReader)
-
-
 def _refuse_what_needs_a_run(plan: Plan, streams: Sequence[Step], feeds: Sequence[Ref]) -> None:
     fragments = split_into_fragments(plan).fragments
     keyed = [step for fragment in fragments if fragment.keyed for step in fragment.steps]
-    endless = next((step for step in streams if not _is_stream(step)), None)
+    endless = next((step for step in streams if not isinstance(_reader(step), SparkStreamReader)), None)
     if endless is not None:
         why, step = f'source "{endless.name}" does not end, and Spark does not read it', endless
     elif keyed:
@@ -87,52 +85,35 @@ def _refuse_what_needs_a_run(plan: Plan, streams: Sequence[Step], feeds: Sequenc
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StreamSteps:
-    """The stateless steps between a stream and a port; a step that fails on a row fails the query.
+def _stream_function(plan: Plan, source: Step, ref: Ref, schema: pa.Schema) -> ArrowFunction:
+    """Return what runs the stateless steps between a stream and a port, wherever Spark has its rows.
 
-    fragment  the steps; None when there are none
-    ref       the port whose rows are wanted
-    schema    of that port
+    A step that fails on a row fails the query.
     """
+    fragments, op = split_into_fragments(plan), source.op
+    fragment, names, collected = None, list[str](), set[int]()
+    if fragments.fragments:
+        fragment = plan_fragment(plan, fragments, 0, run="to_spark", n_partitions=1)
+        names = [step.name for step in fragment.fragment.steps]
+        collected = {edge.number for edge in fragment.edges_out.get(ref, ()) if edge.step is None}
+    assert isinstance(op, Source), "a plan begins with a source"
+    # Why: the DataFrame cannot go to where its rows are; all that matters of the reader is its columns.
+    op, rows_in = replace(op, reader=table(op.reader.schema.empty_table())), Ref(source.name, OUT)
+    where = source.where
 
-    fragment: FragmentPlan | None
-    source: Step
-    ref: Ref
-    schema: pa.Schema
-
-    @classmethod
-    def of(cls, plan: Plan, source: str, ref: Ref) -> StreamSteps:
-        """Plans the steps of a graph whose only source is a stream."""
-        fragments = split_into_fragments(plan)
-        fragment = None
-        if fragments.fragments:
-            fragment = plan_fragment(plan, fragments, 0, run="to_spark", n_partitions=1)
-        step = plan[source]
-        assert isinstance(step.op, Source), "a plan begins with a source"
-        # Why: the DataFrame cannot go to where its rows are; all that matters of the reader is its columns.
-        step = replace(step, op=replace(step.op, reader=table(step.op.reader.schema.empty_table())))
-        return cls(fragment, step, ref, plan[ref.step].outputs[ref.port].schema)
-
-    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Runs the rows of a stream through the steps, batch by batch."""
-        source, op, clock = self.source, self.source.op, WallClock()
-        assert isinstance(op, Source), "a plan begins with a source"
-        stage = SourceStage(op, StageContext(source.name, source.where, Accounts(), clock))
-        task = None if self.fragment is None else FragmentTask(self.fragment, 0)
-        steps = () if self.fragment is None else self.fragment.fragment.steps
-        advances = {step.name: WatermarkAdvance(BEFORE_ALL, BEFORE_ALL, over=False) for step in steps}
+    def run_steps(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        clock = WallClock()
+        stage = SourceStage(op, StageContext(rows_in.step, where, Accounts(), clock))
+        task = None if fragment is None else FragmentTask(fragment, 0)
+        advances = dict.fromkeys(names, WatermarkAdvance(BEFORE_ALL, BEFORE_ALL, over=False))
         for columns in batches:
             round_ = RoundPlan(0, clock.now(), advances)
             for port, batch in stage.on_read(SourceBatch(from_spark(columns, op.reader.schema))):
-                if self.ref == Ref(source.name, port):
+                if ref == Ref(rows_in.step, port):
                     yield to_spark(batch.rows)
                 elif port == OUT and task is not None:
-                    yield from self._collect(task.run_rows(Ref(source.name, port), batch, round_))
+                    for row in task.run_rows(rows_in, batch, round_):
+                        if row.kind is Kind.BATCH and row.edge in collected and row.body is not None:
+                            yield to_spark(unpack_batch(row.body, schema).rows)
 
-    def _collect(self, rows: Iterable[WireRow]) -> Iterator[pa.RecordBatch]:
-        assert self.fragment is not None, "only steps send rows"
-        collected = {edge.number for edge in self.fragment.edges.get(self.ref, ()) if edge.step is None}
-        for row in rows:
-            if row.kind is Kind.BATCH and row.edge in collected and row.body is not None:
-                yield to_spark(unpack_batch(row.body, self.schema).rows)
+    return run_steps

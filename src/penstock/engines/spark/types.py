@@ -22,7 +22,7 @@ UTC = "UTC"
 
 @cache
 def spark_type(type: pa.DataType) -> DataType:
-    """Returns the Spark type of a canonical Arrow type."""
+    """Return the Spark type of a canonical Arrow type."""
     from pyspark.sql import types as spark
 
     if kind.is_timestamp(type):
@@ -50,14 +50,14 @@ def spark_type(type: pa.DataType) -> DataType:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Returns the Spark schema of a canonical one; every column may be null."""
+    """Return the Spark schema of a canonical one; every column may be null."""
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(field.name, spark_type(field.type)) for field in schema])
 
 
 def arrow_in_spark(type: pa.DataType) -> pa.DataType:
-    """Returns the Arrow type in which Spark hands over and takes a column of the canonical type."""
+    """Return the Arrow type in which Spark hands over and takes a column of the canonical type."""
     if kind.is_timestamp(type):
         return pa.timestamp("us", UTC)
     if kind.is_list(type):
@@ -68,13 +68,13 @@ def arrow_in_spark(type: pa.DataType) -> pa.DataType:
 
 
 def to_spark(batch: Any) -> Any:
-    """Returns a batch or table as Spark takes it: every timestamp labelled UTC, nothing copied."""
+    """Return a batch or table as Spark takes it: every timestamp labelled UTC, nothing copied."""
     fields = [pa.field(field.name, arrow_in_spark(field.type)) for field in batch.schema]
     return _relabel(batch, pa.schema(fields))
 
 
 def from_spark(batch: Any, schema: pa.Schema) -> Any:
-    """Returns a batch or table that came from Spark, in the types of our own schema, nothing copied."""
+    """Return a batch or table that came from Spark, in the types of our own schema, nothing copied."""
     return _relabel(batch, schema)
 
 

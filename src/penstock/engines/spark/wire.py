@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.spark.fragments import DRIVER, Key
+from penstock.engines.spark.fragments import DRIVER, Edge, Key
 from penstock.engines.wire import pack_batch
 from penstock.frozen import dataclass
 from penstock.stages.keys.slots import KeyBuckets
@@ -78,21 +78,21 @@ class WireRow:
 
 
 def to_wire(rows: Sequence[WireRow]) -> pa.RecordBatch:
-    """Returns the rows as the columns that Spark carries."""
+    """Return the rows as the columns that Spark carries."""
     columns = [[getattr(row, name) for row in rows] for name in SCHEMA.names]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
 def from_wire(batch: pa.RecordBatch | pa.Table) -> Iterator[WireRow]:
-    """Returns the rows of columns that Spark has carried."""
+    """Return the rows of columns that Spark has carried."""
     columns = [batch.column(name).to_pylist() for name in SCHEMA.names]
     rows = zip(*columns, strict=True)
     return (WireRow(fragment, Kind(kind), *rest) for fragment, kind, *rest in rows)
 
 
 def report(kind: Kind, round_: int, partition: int, message: Mapping[str, Any]) -> WireRow:
-    """Returns a message for the driver as a wire row."""
+    """Return a message for the driver as a wire row."""
     return WireRow(DRIVER, kind, NO_EDGE, round_, partition, json.dumps(message).encode())
 
 
@@ -104,7 +104,7 @@ class WirePartitioner:
         self._buckets = None if key is None else KeyBuckets([schema.field(name).type for name in key])
 
     def partition(self, batch: Batch, here: int) -> Iterator[tuple[int, Batch]]:
-        """Yields (partition, rows) for every partition that gets some."""
+        """Yield (partition, rows) for every partition that gets some."""
         if self._buckets is None or self._key is None or self._n_partitions == 1:
             yield here if self._buckets is None else 0, batch
             return
@@ -119,29 +119,28 @@ class WirePartitioner:
                 yield partition, batch.take(order[start:end])
             start = end
 
-
-def pack(batch: Batch) -> bytes:
-    """Returns a batch as the bytes of one cell."""
-    data: bytes = pack_batch(batch).to_pybytes()
-    return data
+    def pack(self, edge: Edge, batch: Batch, round_: int, here: int) -> Iterator[WireRow]:
+        """Yield the rows of a batch as wire rows on an edge, for the partitions that they go to."""
+        for partition, rows in self.partition(batch, here):
+            for body in pack_pieces(rows):
+                yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, partition, body)
 
 
 def pack_pieces(batch: Batch) -> Iterator[bytes]:
-    """Packs a batch in pieces of bounded size."""
-    for start in range(0, batch.num_rows, MAX_ROWS):
-        stop = min(start + MAX_ROWS, batch.num_rows)
-        if start == 0 and stop == batch.num_rows:
-            yield pack(batch)
-        else:
-            yield pack(batch.take(np.arange(start, stop)))
+    """Pack a batch in pieces of bounded size, each the bytes of one cell."""
+    for piece in _cut(batch, [*range(0, batch.num_rows, MAX_ROWS), batch.num_rows]):
+        yield pack_batch(piece).to_pybytes()
 
 
 def split_evenly(batch: Batch, n_pieces: int) -> list[Batch]:
-    """Splits a batch so that all cores have work, but not into crumbs."""
+    """Split a batch so that all cores have work, but not into crumbs."""
     n = min(n_pieces, max(1, batch.num_rows // MIN_ROWS))
-    if n == 1:
+    return _cut(batch, [batch.num_rows * i // n for i in range(n + 1)])
+
+
+def _cut(batch: Batch, cuts: Sequence[int]) -> list[Batch]:
+    if len(cuts) == 2:
         return [batch]
-    cuts = [batch.num_rows * i // n for i in range(n + 1)]
     return [
         Batch(
             batch.rows.slice(start, stop - start),

@@ -8,9 +8,9 @@ import penstock as ps
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.engines.spark.driver.epochs import PlannedRound
 from penstock.engines.spark.driver.jobs import ROW_WEIGHT, SMALL_INPUT, SMALL_STATE, SMALL_WORK, balance_slots
-from penstock.engines.spark.fragments import JobTask, RoundPlan, split_into_fragments
+from penstock.engines.spark.file_splits import FileSplit, RemoteBatch
+from penstock.engines.spark.fragments import JobTask, RoundPlan
 from penstock.engines.spark.wire import NO_EDGE, Kind, WireRow
-from penstock.engines.spark.worker.files import FileSplit, RemoteBatch
 from penstock.events import BatchDone, Event, StateSaved
 from tests.support.spark_in_process import InProcessJobs, InProcessSparkEngine
 
@@ -20,7 +20,7 @@ def jobs() -> InProcessJobs:
     rows = graph.source(ps.read.rows([{"v": 1}]))
     rows.key_by("v").accumulate(lambda row, n: n + 1, 0, schema={"n": int}).sink(ps.write.memory())
     plan = graph.plan()
-    return InProcessJobs(plan, split_into_fragments(plan), n_partitions=2, seed=0, alone=lambda job: False)
+    return InProcessJobs(plan, n_partitions=2, seed=0, alone=lambda job: False)
 
 
 def task(kept: int = 0) -> JobTask:

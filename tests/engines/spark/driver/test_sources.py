@@ -15,9 +15,9 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.spark import read_placement
-from penstock.engines.spark.driver.sources import ParquetSourceReader, time_range_of
-from penstock.engines.spark.jvm.source import TimeRange
-from penstock.engines.spark.worker.files import RemoteBatch, SourceFile
+from penstock.engines.spark.driver.sources import RemoteSourceReader, time_range_of
+from penstock.engines.spark.file_splits import RemoteBatch, SourceFile
+from penstock.engines.spark.jvm_source import TimeRange
 from penstock.operators.ends import Source
 from penstock.plan.plan import Plan
 from tests.support.parquet_feeds import SECOND, columns, write_files
@@ -30,13 +30,13 @@ def small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def reading(
     folder: Any, look: Any = None, accounts: Accounts | None = None, **options: Any
-) -> ParquetSourceReader:
+) -> RemoteSourceReader:
     graph = ps.PipeGraph("read")
     cuts = {"files": options.pop("files", None), "schema": options.pop("schema", None)}
     pipe = graph.source(ps.read.parquet(folder, **cuts), **{"time": "t", "delay": "1 s", **options})
     pipe.sink(ps.write.memory())
     plan = Plan("read", tuple(graph.steps.values()))
-    return ParquetSourceReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
+    return RemoteSourceReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
 
 
 def unasked(files: Sequence[SourceFile]) -> TimeRange:

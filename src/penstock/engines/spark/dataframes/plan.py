@@ -38,7 +38,7 @@ from penstock.engines.spark.dataframes.window_task import (
 )
 from penstock.engines.spark.engine import PIP_LINE
 from penstock.engines.spark.expressions.columns import column
-from penstock.engines.spark.jvm.partials import (
+from penstock.engines.spark.jvm_partials import (
     START,
     JvmPartials,
     in_some_window,
@@ -46,6 +46,7 @@ from penstock.engines.spark.jvm.partials import (
     slice_end,
     slice_start,
 )
+from penstock.engines.spark.read_placement import aggregate_columns
 from penstock.engines.spark.session.session import ship
 from penstock.engines.spark.session.settings import FIXED
 from penstock.errors import EngineError, NotSupported, SchemaError, TimeError
@@ -78,7 +79,7 @@ class Frame:
         self._exact = str(conf.get("spark.sql.caseSensitive")) == "true"
 
     def stream(self, keys: Sequence[str], time: str, op: Windows) -> Stream:
-        """Returns the columns that the step needs, as a stream; raises if one is missing or of no use."""
+        """Return the columns that the step needs, as a stream; raise if one is missing or of no use."""
         self._require(keys)
         self._require([time])
         self._need_timestamp(time)
@@ -90,12 +91,10 @@ class Frame:
         return stream
 
     def _read(self, op: Windows) -> set[str]:
-        """Returns the columns that aggregates read by name."""
+        """Return the columns that aggregates read by name."""
         read: set[str] = set()
         for aggregate in (op.aggregates or {}).values():
-            names = () if aggregate.value is None else aggregate.value.columns()
-            if isinstance(aggregate, Fold):
-                names = aggregate.columns or ()
+            names = aggregate_columns(aggregate) or ()
             self._require(names)
             read |= {*names}
         return read
@@ -106,16 +105,13 @@ class Frame:
                 raise SchemaError(f"{name!r:.80} is not the name of a column", hint='name it: keys=["page"]')
             if name not in self.names:
                 raise unknown_column(name, self.names)
-            alike = [other for other in self.names if self._same(name, other)]
+            alike = [n for n in self.names if n == name or (not self._exact and n.lower() == name.lower())]
             if len(alike) > 1:
                 raise SchemaError(
                     f'the frame has {len(alike)} columns that Spark takes for "{name}"',
                     detail=f"they are {', '.join(alike)}",
                     hint="rename or drop all but one of them",
                 )
-
-    def _same(self, one: str, other: str) -> bool:
-        return one == other if self._exact else one.lower() == other.lower()
 
     def _need_timestamp(self, name: str) -> None:
         type_ = self.df.schema[self.names.index(name)].dataType.simpleString()
@@ -137,7 +133,7 @@ class Frame:
             ) from cause
 
     def _fits(self, name: str) -> bool:
-        """Returns whether a column that nobody names can travel along."""
+        """Return whether a column that nobody names can travel along."""
         try:
             self._require([name])
             self._type(name)
@@ -147,7 +143,7 @@ class Frame:
 
 
 def _reads_all(op: Windows) -> bool:
-    """Returns whether columns that nobody names matter: to a fold over rows, or for the order of rows."""
+    """Return whether columns that nobody names matter: to a fold over rows, or for the order of rows."""
     aggregates = (op.aggregates or {}).values()
     folds = [aggregate for aggregate in aggregates if isinstance(aggregate, Fold)]
     if any(fold.columns is None or not fold.commutative for fold in folds):
@@ -157,28 +153,26 @@ def _reads_all(op: Windows) -> bool:
 
 
 def micros(name: str) -> Column:
-    """Returns a timestamp column as microseconds; one without a zone is read as UTC, in any session."""
+    """Return a timestamp column as microseconds; one without a zone is read as UTC, in any session."""
     return F.unix_micros(column(name))
 
 
 def has_valid_time(name: str) -> Column:
-    """Returns where a row has a time that can be computed with."""
+    """Return where a row has a time that can be computed with."""
     return micros(name).between(long(-LIMIT), long(LIMIT))
 
 
 def result_schema(schema: pa.Schema) -> StructType:
-    """Returns the schema of results in Spark: timestamps without a zone stay so."""
+    """Return the schema of results in Spark: timestamps without a zone stay so."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def plan_batch(frame: Frame, task: WindowTask) -> DataFrame:
     """Return all windows of a batch frame: every row is on time."""
-    _ship(frame)
+    ship(frame.df.sparkSession.sparkContext)
     if task.path is ExecutionPath.JVM:
         partials = JvmPartials(task.op, task.up)
-        start = slice_start(micros(task.time), partials.slicing).alias(START)
-        rows = _inputs(frame.df, task, partials, start)
-        rows = rows.groupBy(*partials.keys, START).agg(*partials.cells())
+        rows = partials.group(_rows_in_windows(frame.df, task, partials), micros(task.time))
     else:
         rows = _needed_columns(frame.df.where(has_valid_time(task.time)), task)
     packed = rows.mapInArrow(task.pack_by_group, SPARK_SCHEMA).repartition(F.col(GROUP))
@@ -189,7 +183,7 @@ def plan_stream(frame: Frame, task: WindowTask, delay: Duration | None) -> DataF
     """Return the windows of a streaming frame, as the watermark passes them; for append mode."""
     df, delay_ms, shift = add_watermark(frame, task.time, delay)
     _need_state_store(frame)
-    _ship(frame)
+    ship(frame.df.sparkSession.sparkContext)
     if task.path is ExecutionPath.JVM:
         rows = _aggregate_closed(df, delay_ms, shift, task)
     else:
@@ -264,34 +258,24 @@ def _aggregate_closed(df: DataFrame, delay_ms: int, shift: int, task: WindowTask
     end = slice_end(micros(task.time), partials.slicing)
     # Why: by this mark Spark closes the groups of the column by the watermark.
     closes = F.timestamp_micros(end + after).alias(CLOSES, metadata={MARK: delay_ms})
-    rows = _inputs(df, task, partials, closes)
+    rows = _rows_in_windows(df, task, partials).select(*partials.inputs(micros(task.time)), closes)
     start = slice_start(F.unix_micros(CLOSES) - after - long(1), partials.slicing).alias(START)
     cells = partials.cells()
     groups = rows.groupBy(*partials.keys, CLOSES).agg(*cells)
     return groups.select(*partials.keys, start, *(f"p{place}" for place in range(len(cells))))
 
 
-def _inputs(df: DataFrame, task: WindowTask, partials: JvmPartials, slice_of: Column) -> DataFrame:
-    """Returns what is grouped, of the rows that are in a window, with the column of their slice."""
-    time = micros(task.time)
-    rows = df.where(has_valid_time(task.time) & in_some_window(time, partials.slicing))
-    return rows.select(*partials.inputs(time), slice_of)
+def _rows_in_windows(df: DataFrame, task: WindowTask, partials: JvmPartials) -> DataFrame:
+    return df.where(has_valid_time(task.time) & in_some_window(micros(task.time), partials.slicing))
 
 
 def _needed_columns(df: DataFrame, task: WindowTask) -> DataFrame:
-    """Returns the columns by place: mapInArrow cannot find one by a name with a dot in it."""
+    """Return the columns by place: mapInArrow cannot find one by a name with a dot in it."""
     return df.select(*(column(name).alias(f"c{i}") for i, name in enumerate(task.up.schema.names)))
 
 
-def _ship(frame: Frame) -> None:
-    """Sends the package to executors elsewhere."""
-    context = frame.df.sparkSession.sparkContext
-    if not context.master.startswith("local"):
-        ship(context)
-
-
 def _need_state_store(frame: Frame) -> None:
-    """Raises unless everything is there that Spark's state operator for Python needs."""
+    """Raise unless everything is there that Spark's state operator for Python needs."""
     if _major("protobuf") is None or _major("pandas") not in (1, 2):
         raise NotSupported("windows of streaming frames need protobuf, and pandas before 3", hint=PIP_LINE)
     if frame.df.sparkSession.conf.get(PROVIDER) != ROCKSDB:

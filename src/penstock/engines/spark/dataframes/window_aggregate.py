@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.caller import find_call_site
 from penstock.engines.spark.engine import need_pyspark
-from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, Where
+from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError
 from penstock.expr import SparkSql
 from penstock.expr.node import post_order
 from penstock.operators.aggregates import Aggregate
@@ -33,7 +33,7 @@ def window_aggregate(
     delay: Duration | None = None,
     lateness: Duration = "0 s",
 ) -> DataFrame:
-    """Returns one row per key and window, of a batch or a streaming DataFrame.
+    """Return one row per key and window, of a batch or a streaming DataFrame.
 
     The columns are the keys, `window_start`, `window_end` (with several windows `window` before them, with
     count windows `window_index` after them), and the aggregates by name. Rows without a time are in no
@@ -49,32 +49,22 @@ def window_aggregate(
     try:
         need_pyspark()
         _need_frame(df)
-        op = _operator(window, aggregates, lateness)
-        return _plan(df, op, _names(keys), time, delay, where)
+        from penstock.engines.spark.dataframes.plan import Frame, plan_batch, plan_stream
+        from penstock.engines.spark.dataframes.window_task import WindowTask
+
+        op, frame = _operator(window, aggregates, lateness), Frame(df)
+        names = (keys,) if isinstance(keys, str) else keys
+        if not isinstance(names, Sequence):
+            raise SchemaError(
+                f"keys={keys!r:.80} is not a list of columns", hint='use keys=["page"], or keys=[]'
+            )
+        up = frame.stream(names, time, op)
+        op.outputs({IN: up})  # everything about types that can be wrong
+        task = WindowTask.of(op, up, time, where, utc=frame.utc)
+        return plan_stream(frame, task, delay) if df.isStreaming else plan_batch(frame, task)
     except PenstockError as wrong:
         wrong.at(None, where)
         raise
-
-
-def _plan(
-    df: DataFrame, op: Windows, keys: tuple[str, ...], time: str, delay: Duration | None, where: Where | None
-) -> DataFrame:
-    from penstock.engines.spark.dataframes.plan import Frame, plan_batch, plan_stream
-    from penstock.engines.spark.dataframes.window_task import WindowTask
-
-    frame = Frame(df)
-    up = frame.stream(keys, time, op)
-    op.outputs({IN: up})  # everything about types that can be wrong
-    task = WindowTask.of(op, up, time, where, utc=frame.utc)
-    return plan_stream(frame, task, delay) if df.isStreaming else plan_batch(frame, task)
-
-
-def _names(keys: Any) -> tuple[str, ...]:
-    if isinstance(keys, str):
-        return (keys,)
-    if not isinstance(keys, Sequence):
-        raise SchemaError(f"keys={keys!r:.80} is not a list of columns", hint='use keys=["page"], or keys=[]')
-    return tuple(keys)
 
 
 def _need_frame(df: Any) -> None:

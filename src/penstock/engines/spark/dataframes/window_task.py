@@ -1,7 +1,7 @@
 """What `window_aggregate` ships to workers: the window step, and the execution path of its rows.
 
 JVM       Spark's own grouping makes one row of accumulator cells per key and slice; windows are put together
-          from these (`jvm/partials.py`)
+          from these (`jvm_partials.py`)
 PARTIALS  Python makes those cells, near the rows, for folds and what Spark's aggregates cannot count
 ROWS      rows travel to their bucket: sessions, count windows, and aggregates of whole windows
 
@@ -27,8 +27,8 @@ from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.engines.spark.jvm.partials import JvmPartials
-from penstock.engines.spark.read_placement import why_not_in_jvm
+from penstock.engines.spark.jvm_partials import JvmPartials
+from penstock.engines.spark.read_placement import can_group_in_jvm
 from penstock.engines.spark.types import from_spark
 from penstock.engines.spark.wire import WirePartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
@@ -88,7 +88,7 @@ class WindowTask:
         """Return the task on the best path that can take the step; `utc`: it is the session's zone."""
         if why_not_pattern(PANED, op, up, totally_ordered=False) is not None:
             path = ExecutionPath.ROWS
-        elif why_not_in_jvm(op, up) is None and (utc or _reads_columns_only(op)):
+        elif can_group_in_jvm(op, up) and (utc or _reads_columns_only(op)):
             path = ExecutionPath.JVM
         else:
             path = ExecutionPath.PARTIALS

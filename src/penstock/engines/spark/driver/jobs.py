@@ -4,33 +4,48 @@ Fragments are lazy DataFrames over wire rows, one behind the other: exchanged by
 keyed, run by `mapInArrow`, which passes on what is for others. Nothing is computed twice, and the driver asks
 once. Where there is little to do one task runs all fragments, partition by partition: the same work in the
 same order, without exchanges, whose planning alone takes longer.
+
+Failures of steps come back as data (`engines/wire.py`); `translate_failure` is for what Spark itself raises.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from functools import reduce
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.engines.checkpoint.state_files import state_size
-from penstock.engines.spark.driver.reports import JobResult, read_job_result
-from penstock.engines.spark.fragments import DRIVER, FragmentPlan, Fragments, JobTask, plan_fragment
-from penstock.engines.spark.jvm.source import RemoteSource
+from penstock.engines.checkpoint.state_files import StateHandle, state_size
+from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, split_files
+from penstock.engines.spark.fragment_task import FAILED, load_plans, run_all_fragments, run_fragment
+from penstock.engines.spark.fragments import (
+    DRIVER,
+    JobTask,
+    RoundPlan,
+    plan_fragment,
+    split_into_fragments,
+)
+from penstock.engines.spark.jvm_source import RemoteSource
 from penstock.engines.spark.read_placement import source_pipelines
-from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, to_wire
-from penstock.engines.spark.worker.files import FileSplit, RemoteBatch, split_files
-from penstock.engines.spark.worker.task import run_all_fragments, run_fragment
-from penstock.errors import EngineError, describe_cause
+from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, from_wire, to_wire
+from penstock.engines.wire import failure_from_dict
+from penstock.errors import EngineError, PenstockError, describe_cause
+from penstock.frozen import dataclass
+from penstock.operators.function import BatchFunction, RowFunction
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
+    from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What `mapInArrow` takes."""
 RemoteBatches = Mapping[int, Mapping[str, RemoteBatch]]
 """round -> source -> the batch that is read outside of the driver."""
 
@@ -39,37 +54,66 @@ SMALL_INPUT, SMALL_STATE, SMALL_WORK = 1 << 20, 1 << 23, 100_000
 workers busy for at most so many microseconds."""
 ROW_WEIGHT = 8
 """What a row in a file counts for among bytes that are sent: it is quickly read."""
-_MOST_RUNS = 4
-"""Runs whose plans stay unpickled in one worker."""
+_DIED = re.compile(r"Python worker (process )?(exited|crashed|terminated)")
+_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
-class ShippedPlans:
-    """The plans of all fragments of a run, sent once to every worker: with functions, and tables to join."""
+@dataclass(slots=True)
+class JobResult:
+    """What a job gave the driver.
 
-    def __init__(self, spark: SparkSession, run: str, plans: Sequence[FragmentPlan]) -> None:
-        from pyspark.serializers import CloudPickleSerializer
+    rows      edge -> round -> packed batches, in a fixed order
+    accounts  (round, step -> what a partition counted)
+    state     step -> bucket -> where its newest piece is
+    failure   what stopped the first step that failed, if one did
+    outcomes  (round, source) -> outcome -> the number of its rows that had it before fragment 0
+    reasons   round -> step -> why a row of it failed
+    work_us   how long workers were at work, all added up, in microseconds
+    job       the name of the job
+    """
 
-        self._run, pickled = run, CloudPickleSerializer().dumps(tuple(plans))
-        try:
-            self._broadcast = spark.sparkContext.broadcast(pickled)
-        except OSError as cause:
-            raise _no_room(cause) from cause
+    rows: dict[int, dict[int, list[bytes]]] = field(default_factory=dict)
+    accounts: list[tuple[int, Mapping[str, Mapping[str, Any]]]] = field(default_factory=list)
+    state: dict[str, dict[int, StateHandle]] = field(default_factory=dict)
+    failure: PenstockError | None = None
+    outcomes: dict[tuple[int, str], Counter[int]] = field(default_factory=dict)
+    reasons: dict[int, dict[str, str]] = field(default_factory=dict)
+    work_us: int = 0
+    job: str = ""
 
-    def load(self) -> tuple[FragmentPlan, ...]:
-        """Returns the plans, in a worker; they are unpickled once in each."""
-        if self._run not in _LOADED:
-            _LOADED[self._run] = pickle.loads(self._broadcast.value)  # noqa: S301 (the driver's own bytes)
-            for run in list(_LOADED)[:-_MOST_RUNS]:
-                del _LOADED[run]
-        return _LOADED[self._run]
-
-    def destroy(self) -> None:
-        """Lets Spark forget the plans."""
-        with suppress(Exception):  # Spark may have been stopped
-            self._broadcast.destroy()
+    @property
+    def has_failed_rows(self) -> bool:
+        """Return whether rows failed before fragment 0, or could not be read; the driver finds out which."""
+        return any(outcomes[FAILED] for outcomes in self.outcomes.values())
 
 
-_LOADED: dict[str, tuple[FragmentPlan, ...]] = {}
+def read_job_result(table: pa.Table) -> JobResult:
+    """Sort out the wire rows of a job; their order does not depend on which task was first."""
+    result, failures = JobResult(), []
+    for row in sorted(from_wire(table), key=lambda row: (row.round, row.edge, row.partition)):
+        assert row.body is not None, "what comes back has a body"
+        if row.kind is Kind.BATCH:
+            result.rows.setdefault(row.edge, {}).setdefault(row.round, []).append(row.body)
+            continue
+        message = json.loads(row.body)
+        if row.kind is Kind.ACCOUNTS:
+            result.accounts.append((row.round, message))
+        elif row.kind is Kind.STATE:
+            for step, places in message.items():
+                result.state.setdefault(step, {}).update({b: StateHandle(*place) for b, place in places})
+        elif row.kind is Kind.OUTCOMES:
+            counts = result.outcomes.setdefault((row.round, message["source"]), Counter())
+            counts.update({int(outcome): n for outcome, n in message["outcomes"].items()})
+        elif row.kind is Kind.REASONS:
+            result.reasons.setdefault(row.round, {}).update(message)
+        elif row.kind is Kind.WORK_TIME:
+            result.work_us += message["us"]
+        elif row.kind is Kind.FAILURE:
+            failures.append((row.round, message["order"], message))
+    if failures:
+        *_, first = min(failures, key=lambda failure: failure[:2])
+        result.failure = failure_from_dict(first)
+    return result
 
 
 class SparkJobs:
@@ -78,37 +122,36 @@ class SparkJobs:
     remote  the sources that the driver does not read, by name
     """
 
-    def __init__(
-        self, spark: SparkSession, plan: Plan, fragments: Fragments, *, run: str, n_partitions: int
-    ) -> None:
-        self._spark, self._run, self._n_partitions = spark, run, n_partitions
-        self._fragments, self._work_us = fragments.fragments, 0
-        self._shipped: ShippedPlans | None = None
+    def __init__(self, spark: SparkSession, plan: Plan, n_partitions: int) -> None:
+        self._spark, self._run, self.n_partitions = spark, uuid.uuid4().hex, n_partitions
+        self.fragments, self._work_us = split_into_fragments(plan), 0
+        self._broadcast: Broadcast[bytes] | None = None
         self._n_tasks = n_partitions if spark is None else spark.sparkContext.defaultParallelism
         self.remote = {
-            pipeline.source.name: RemoteSource(spark, plan, pipeline, fragments, n_partitions)
-            for pipeline in (source_pipelines(plan) if self._fragments else ())
+            pipeline.source.name: RemoteSource(spark, plan, pipeline, self.fragments, n_partitions)
+            for pipeline in (source_pipelines(plan) if self.fragments.fragments else ())
         }
         self._plans = [
-            plan_fragment(plan, fragments, fragment.number, run=run, n_partitions=n_partitions)
-            for fragment in self._fragments
+            plan_fragment(plan, self.fragments, number, run=self._run, n_partitions=n_partitions)
+            for number in range(len(self.fragments.fragments))
         ]
         if self._plans:
             reads = {name: source.read_plan for name, source in self.remote.items() if source.by_workers}
             self._plans[0] = replace(self._plans[0], reads=reads)
 
     def run(self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches) -> JobResult:
-        """Runs what the driver sends, and what is read elsewhere, through all fragments."""
-        if not rows and not remote and not any(fragment.keyed for fragment in self._fragments):
+        """Run what the driver sends, and what is read elsewhere, through all fragments."""
+        if not rows and not remote and not any(fragment.keyed for fragment in self.fragments.fragments):
             return JobResult()
-        rows, in_jvm = [*rows, *self.splits(remote)], _read_in_jvm(remote)
+        rows = [*rows, *self.splits(remote)]
+        in_jvm = [
+            (round_, source, batch)
+            for round_ in task.rounds
+            for source, batch in remote.get(round_.number, {}).items()
+            if not batch.by_workers
+        ]
         if not in_jvm and self._is_small(rows, task):
-            shipped = self._plans_in_workers()
-
-            def run_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                return run_all_fragments(shipped.load(), task, batches)
-
-            frame = self._frame(rows, task).coalesce(1).mapInArrow(run_all, SPARK_SCHEMA)
+            frame = self._frame(rows, task).coalesce(1).mapInArrow(self._function(task, None), SPARK_SCHEMA)
         else:
             frame = self._spread(rows, task, in_jvm)
         result = read_job_result(frame.toArrow())
@@ -116,12 +159,13 @@ class SparkJobs:
         return result
 
     def close(self) -> None:
-        """Releases what workers hold of this run."""
-        if self._shipped is not None:
-            self._shipped.destroy()
+        """Release what workers hold of this run."""
+        if self._broadcast is not None:
+            with suppress(Exception):  # Spark may have been stopped
+                self._broadcast.destroy()
 
     def splits(self, remote: RemoteBatches) -> list[WireRow]:
-        """Returns which files workers are to read, in splits for all tasks."""
+        """Return which files workers are to read, in splits for all tasks."""
         return [
             WireRow(0, Kind.READ, NO_EDGE, round_, 0, split.to_bytes())
             for round_, batches in remote.items()
@@ -131,60 +175,63 @@ class SparkJobs:
         ]
 
     def wake_ups(self, task: JobTask) -> list[WireRow]:
-        """Returns a call to every partition of every keyed fragment: watermarks concern all."""
+        """Return a call to every partition of every keyed fragment: watermarks concern all."""
         last = task.rounds[-1].number
         return [
             WireRow(fragment.number, Kind.WAKE, NO_EDGE, last, partition)
-            for fragment in self._fragments
+            for fragment in self.fragments.fragments
             if fragment.keyed
-            for partition in range(self._n_partitions)
+            for partition in range(self.n_partitions)
         ]
 
     def _is_small(self, rows: Sequence[WireRow], task: JobTask) -> bool:
-        """Returns whether one task is enough: little to send, little state, and little work the last time."""
+        """Return whether one task is enough: little to send, little state, and little work the last time."""
         nbytes, (state_nbytes, _) = sum(map(_weight, rows)), state_size(task.state)
         return nbytes <= SMALL_INPUT and state_nbytes <= SMALL_STATE and self._work_us <= SMALL_WORK
 
-    def _spread(self, rows: Sequence[WireRow], task: JobTask, in_jvm: RemoteBatches) -> DataFrame:
-        """Returns one task for every partition, fragments one after the other, with exchanges between them.
+    def _spread(
+        self, rows: Sequence[WireRow], task: JobTask, in_jvm: Sequence[tuple[RoundPlan, str, RemoteBatch]]
+    ) -> DataFrame:
+        """Return one task for every partition, fragments one after the other, with exchanges between them.
 
         What a fragment is not asked to do it passes on, so that what is for the driver is there at the end.
         """
-        frame = self._frame(rows, task)
-        for fragment in self._fragments:
+        frame, plans = self._frame(rows, task), self._broadcast_plans()
+        for fragment in self.fragments.fragments:
             if fragment.keyed:
-                frame = frame.repartitionById(self._n_partitions, "partition")
+                frame = frame.repartitionById(self.n_partitions, "partition")
             if fragment.keyed or any(row.fragment == fragment.number for row in rows):
-                frame = frame.mapInArrow(self._function(fragment.number, task), SPARK_SCHEMA)
+                frame = frame.mapInArrow(self._function(task, fragment.number), SPARK_SCHEMA)
             if not fragment.keyed:
-                frame = reduce(lambda one, other: one.unionAll(other), [frame, *self._in_jvm(task, in_jvm)])
+                for round_, source, batch in in_jvm:
+                    frame = frame.unionAll(self.remote[source].wire_rows(batch, round_, plans))
         return frame.where(f"fragment = {DRIVER}")
 
-    def _function(self, number: int, task: JobTask) -> Any:
-        """Returns what Spark ships for a fragment: where its plan is, and what is to be done."""
-        shipped = self._plans_in_workers()
+    def _function(self, task: JobTask, number: int | None) -> ArrowFunction:
+        """Return what Spark ships for a fragment, or for all: where plans are, and what is to be done."""
+        plans = self._broadcast_plans()
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return run_fragment(shipped.load()[number], task, batches)
+            if number is None:
+                return run_all_fragments(load_plans(plans.value), task, batches)
+            return run_fragment(load_plans(plans.value)[number], task, batches)
 
         return run
 
-    def _in_jvm(self, task: JobTask, remote: RemoteBatches) -> list[DataFrame]:
-        """Returns what leaves fragment 0 for the batches that the JVM reads."""
-        shipped = self._plans_in_workers()
-        return [
-            self.remote[source].wire_rows(batch, round_, lambda: shipped.load()[0])
-            for round_ in task.rounds
-            for source, batch in remote.get(round_.number, {}).items()
-        ]
+    def _broadcast_plans(self) -> Broadcast[bytes]:
+        """Return the plans as they are sent once to every worker: with functions, and tables to join."""
+        from pyspark.serializers import CloudPickleSerializer
 
-    def _plans_in_workers(self) -> ShippedPlans:
-        if self._shipped is None:
-            self._shipped = ShippedPlans(self._spark, self._run, self._plans)
-        return self._shipped
+        if self._broadcast is None:
+            pickled = CloudPickleSerializer().dumps(tuple(self._plans))
+            try:
+                self._broadcast = self._spark.sparkContext.broadcast(pickled)
+            except OSError as cause:
+                raise _no_room(cause) from cause
+        return self._broadcast
 
     def _frame(self, rows: Sequence[WireRow], task: JobTask) -> DataFrame:
-        """Returns what the driver sends, balanced over all tasks, as a DataFrame."""
+        """Return what the driver sends, balanced over all tasks, as a DataFrame."""
         balanced = balance_slots([*rows, *self.wake_ups(task)], self._n_tasks, task.rounds[-1].number)
         table = pa.Table.from_batches([to_wire(balanced)], schema=SCHEMA)
         try:
@@ -200,24 +247,15 @@ def _no_room(cause: OSError) -> EngineError:
     )
 
 
-def _read_in_jvm(remote: RemoteBatches) -> RemoteBatches:
-    """Returns the batches that workers do not read."""
-    in_jvm = {
-        round_: {source: batch for source, batch in batches.items() if not batch.by_workers}
-        for round_, batches in remote.items()
-    }
-    return {round_: batches for round_, batches in in_jvm.items() if batches}
-
-
 def _weight(row: WireRow) -> int:
-    """Returns how much there is to do for a wire row, in bytes."""
+    """Return how much there is to do for a wire row, in bytes."""
     if row.kind is Kind.READ and row.body is not None:
         return FileSplit.from_bytes(row.body).n_rows * ROW_WEIGHT
     return len(row.body or b"")
 
 
 def balance_slots(rows: Sequence[WireRow], n_slots: int, round_: int) -> list[WireRow]:
-    """Orders wire rows so that Spark's slices of them, all of one length, are equal work."""
+    """Order wire rows so that Spark's slices of them, all of one length, are equal work."""
     slots: list[list[WireRow]] = [[] for _ in range(n_slots)]
     weights = [0] * n_slots
     for row in sorted(rows, key=_weight, reverse=True):
@@ -228,3 +266,43 @@ def balance_slots(rows: Sequence[WireRow], n_slots: int, round_: int) -> list[Wi
     for number, slot in enumerate(slots):
         slot.extend([WireRow(0, Kind.WAKE, NO_EDGE, round_, number)] * (longest - len(slot)))
     return [row for slot in slots for row in slot]
+
+
+def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
+    """Return what Spark raised as an error of ours; everything else as it is."""
+    if not type(failure).__module__.startswith(("pyspark", "py4j")):
+        return failure
+    reasons = re.findall(r"^(?:Caused by: |: )?([\w.$]*(?:Exception|Error): .+)", str(failure), re.MULTILINE)
+    missing = _MISSING.search(str(failure))
+    if _DIED.search(str(failure)):
+        error = _worker_died(plan)
+    elif missing is not None:
+        error = EngineError(
+            f'a Python worker of Spark cannot import "{missing[1]}"',
+            detail="functions of the graph need it where the workers run",
+            hint="install it there, or send it with a session of yours, SparkOptions(session=…): "
+            f'session.addArtifacts("{missing[1].partition(".")[0]}.zip", pyfile=True)',
+        )
+    else:
+        error = EngineError("Spark failed to run a batch", detail=[str(failure)[:500], *reasons][-1])
+    error.__cause__ = failure
+    return error
+
+
+def _worker_died(plan: Plan) -> EngineError:
+    """Return the error for a worker that died: only users' functions can have ended it."""
+    steps = [
+        step
+        for step in plan
+        if isinstance(getattr(step.op, "how", None), BatchFunction | RowFunction)
+        or isinstance(getattr(step.op, "function", None), RowFunction)
+    ]
+    names = ", ".join(f'"{step.name}"' for step in steps)
+    return EngineError(
+        "a Python worker of Spark died, and died again whenever Spark tried once more",
+        step=steps[0].name if len(steps) == 1 else None,
+        where=steps[0].where if len(steps) == 1 else None,
+        detail=f"steps with Python functions: {names}" if names else "no step has a Python function",
+        hint="look for os._exit, a crash in native code, or too little memory for a worker; "
+        'engine="reference" runs the functions in this process',
+    )

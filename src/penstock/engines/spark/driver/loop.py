@@ -7,9 +7,10 @@ one by one, so that everything before the failure is written, as it would have b
 
 from __future__ import annotations
 
+import copy
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 
 import pyarrow as pa
@@ -21,173 +22,135 @@ from penstock.crash_points import PROCESSED, READ, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
 from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.ends import SinkWriter
+from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
-from penstock.engines.spark.driver.jobs import SparkJobs
-from penstock.engines.spark.driver.reports import JobResult, Reports
-from penstock.engines.spark.driver.sources import open_source
-from penstock.engines.spark.driver.waits import SourcePolling, StreamSourceReader
-from penstock.engines.spark.fragments import DRIVER, Edge, Fragments, JobTask, RoundClock
-from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, pack_pieces, split_evenly
+from penstock.engines.spark.driver.jobs import JobResult, SparkJobs
+from penstock.engines.spark.driver.sources import StreamSourceReader
+from penstock.engines.spark.fragments import DRIVER, Fragments, JobTask
+from penstock.engines.spark.wire import WirePartitioner, WireRow, split_evenly
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported, PenstockError
-from penstock.events import EventSink, StateSaved, StepFailed
+from penstock.events import (
+    BatchDone,
+    EventSink,
+    RowsErrored,
+    RowsLate,
+    RunEnded,
+    RunStarted,
+    StateSaved,
+    StepFailed,
+)
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.snapshot import BY_KEY
-from penstock.timing.windows import BEFORE_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 
 class SinkDelivery:
     """What leaves a round: rows for sinks, written under the round's number, and rows that are collected."""
 
     def __init__(self, plan: Plan, fragments: Fragments, accounts: Mapping[str, Accounts]) -> None:
-        self._plan, self._accounts = plan, accounts
+        self._plan = plan
         self._edges = [edge for edge in fragments.edges if edge.fragment == DRIVER]
-        self._writers = {step.name: SinkWriter(step, accounts[step.name]) for step in plan.sinks}
+        self.writers = {step.name: SinkWriter(step, accounts[step.name]) for step in plan.sinks}
         self.collected: dict[Ref, list[pa.RecordBatch]] = {ref: [] for ref in plan.collects}
 
-    def open(self, known: Collection[str]) -> None:
-        """Opens all sinks; those that the checkpoint knows continue where they were."""
-        for name, writer in self._writers.items():
-            writer.open(resume=name in known, n_written=self._accounts[name].rows_out)
-
     def write(self, round_: PlannedRound, result: JobResult) -> dict[str, int]:
-        """Writes a round and makes it visible; returns the number of rows of every sink."""
-        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._writers}
-        for edge in self._edges:
-            rows = self._rows(edge, round_, result)
-            if edge.step is None:
-                self.collected[edge.ref] += rows
-            else:
-                batches[edge.step] += rows
+        """Write a round and make it visible; return the number of rows of every sink."""
         number = round_.plan.number
-        return {name: writer.write(number, batches[name]) for name, writer in self._writers.items()}
+        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in self.writers}
+        for edge in self._edges:
+            rows = self.collected[edge.ref] if edge.step is None else batches[edge.step]
+            rows += [batch.rows for ref, batch in round_.batches if ref == edge.ref]
+            packed = result.rows.get(edge.number, {}).get(number, [])
+            rows += [unpack_batch(body, edge.schema).rows for body in packed]
+        return {name: writer.write(number, batches[name]) for name, writer in self.writers.items()}
 
     def table(self, ref: Ref, first: int = 0) -> pa.Table:
-        """Returns the collected rows of a port, from batch `first` on."""
+        """Return the collected rows of a port, from batch `first` on."""
         schema = self._plan[ref.step].outputs[ref.port].schema
         return pa.Table.from_batches(self.collected[ref][first:], schema=schema)
 
-    def close(self) -> list[Exception]:
-        """Closes all sinks, whatever happens to one of them; returns what went wrong."""
-        return close_all(writer.close for writer in self._writers.values())
-
-    def _rows(self, edge: Edge, round_: PlannedRound, result: JobResult) -> list[pa.RecordBatch]:
-        schema = self._plan[edge.ref.step].outputs[edge.ref.port].schema
-        from_sources = [batch.rows for ref, batch in round_.batches if ref == edge.ref]
-        packed = result.rows.get(edge.number, {}).get(round_.plan.number, [])
-        return from_sources + [unpack_batch(body, schema).rows for body in packed]
-
-
-class SourceRows:
-    """What the driver sends to the fragments: the rows of its sources, by partition and packed."""
-
-    def __init__(self, plan: Plan, fragments: Fragments, n_partitions: int) -> None:
-        sources = {step.name for step in plan.sources}
-        self._n_partitions = n_partitions
-        self._edges = [
-            edge for edge in fragments.edges if edge.ref.step in sources and edge.fragment != DRIVER
-        ]
-        self._partitioners = {
-            edge.number: WirePartitioner(
-                edge.key, plan[edge.ref.step].outputs[edge.ref.port].schema, n_partitions
-            )
-            for edge in self._edges
-        }
-
-    def pack(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
-        """Returns the rows of some rounds as wire rows for the fragments that read them."""
-        return [
-            WireRow(edge.fragment, Kind.BATCH, edge.number, round_.plan.number, partition, body)
-            for round_ in rounds
-            for ref, batch in round_.batches
-            for edge in self._edges
-            if edge.ref == ref
-            for piece in split_evenly(batch, self._n_partitions if edge.key is None else 1)
-            for partition, rows in self._partitioners[edge.number].partition(piece, 0)
-            for body in pack_pieces(rows)
-        ]
-
 
 class DriverLoop:
-    """A plan at work on the driver."""
+    """A plan at work on the driver.
+
+    stopping  ends the wait for sources that are silent
+    """
 
     def __init__(
         self,
         plan: Plan,
-        fragments: Fragments,
         jobs: SparkJobs,
         checkpoint: Checkpoint,
         *,
         clock: Clock,
         events: EventSink,
-        until: int | None,
-        drain: bool,
-        n_partitions: int,
-        stopping: threading.Event | None = None,
+        options: RunOptions,
     ) -> None:
-        self._plan, self._fragments, self._jobs, self._checkpoint = plan, fragments, jobs, checkpoint
+        self.plan, self._jobs, self.checkpoint = plan, jobs, checkpoint
         self._clock, self._events = clock, events
         self.accounts = {step.name: Accounts() for step in plan}
-        source_accounts = {step.name: Accounts() for step in plan.sources}
-        self._round_clock = RoundClock(clock.now())
-        self._readers = [
-            open_source(plan, step, self._round_clock, accounts, jobs.remote, checkpoint.folder)
-            for step, accounts in zip(plan.sources, source_accounts.values(), strict=True)
-        ]
-        self.sinks = SinkDelivery(plan, fragments, self.accounts)
-        self._polling = SourcePolling(plan, self._readers, clock, stopping or threading.Event())
+        self.sinks = SinkDelivery(plan, jobs.fragments, self.accounts)
+        self.stopping = threading.Event()
         self._planner = EpochPlanner(
-            plan,
-            self._readers,
-            source_accounts,
-            clock=self._round_clock,
-            polling=self._polling,
-            until=until,
-            drain=drain,
+            plan, jobs.remote, checkpoint.folder, clock=clock, stopping=self.stopping, options=options
         )
         self._done, self._begun, self._job = Manifest(), 0, ""
-        self._reports = Reports(plan, jobs.remote, clock=clock, events=events)
         self._failure: PenstockError | None = None
-        self._source_rows = SourceRows(plan, fragments, n_partitions)
-
-    @property
-    def batches(self) -> int:
-        """Returns the number of rounds with source batches that this run has done."""
-        return self._done.rounds - self._begun - self._done.drained
-
-    @property
-    def is_drained(self) -> bool:
-        """Returns whether everything has been closed."""
-        return self._done.drained
+        sources = {step.name for step in plan.sources}
+        self._source_edges = [
+            (edge, WirePartitioner(edge.key, edge.schema, jobs.n_partitions))
+            for edge in jobs.fragments.edges
+            if edge.ref.step in sources and edge.fragment != DRIVER
+        ]
 
     def open(self) -> None:
-        """Resumes from the checkpoint and opens all sinks."""
-        done = self._checkpoint.latest_manifest()
+        """Resume from the checkpoint and open all sinks."""
+        steps = tuple(step.name for step in self.plan)
+        self._events(RunStarted(self._clock.now(), self.plan.graph, "spark", steps))
+        done = self.checkpoint.latest_manifest()
         if done.drained:
-            raise self._checkpoint.drained_error()
+            raise self.checkpoint.drained_error()
         # Why: workers know no form of window state but that by key.
-        files, plan = self._checkpoint.files, self._plan
+        files, plan = self.checkpoint.files, self.plan
         state = {name: convert_state(plan[name], done, files, BY_KEY) for name in done.state}
         self._done, self._begun = replace(done, state=state), done.rounds
         for name, saved in done.accounts.items():
             if name in self.accounts:
                 self.accounts[name].add(Accounts(**saved))
-        self._planner.resume(done, self._checkpoint.planned_rounds(), self._checkpoint.journal)
-        self.sinks.open((self._checkpoint.saved_graph or {}).get("steps", {}))
-        self._checkpoint.adopt()
+        self._planner.resume(done, self.checkpoint.planned_rounds(), self.checkpoint.journal)
+        known = (self.checkpoint.saved_graph or {}).get("steps", {})
+        for name, writer in self.sinks.writers.items():
+            writer.open(resume=name in known, n_written=self.accounts[name].rows_out)
+        self.checkpoint.adopt()
 
-    def close(self) -> None:
-        """Closes readers and sinks, whatever happens to one of them; the first error is raised at the end."""
-        failures = close_all(reader.close for reader in self._readers) + self.sinks.close()
+    def end(self, *, failed: bool = False) -> RunResult:
+        """Close readers and sinks, whatever happens to one of them; raise the first error at the end."""
+        outcome = "drained" if self._done.drained else "stopped"
+        n_batches = self._done.rounds - self._begun - self._done.drained
+        failures = []
+        closes = [reader.close for reader in self._planner.readers]
+        for close in [*closes, *(writer.close for writer in self.sinks.writers.values())]:
+            try:
+                close()
+            except Exception as failure:
+                failures.append(failure)
         self._jobs.close()
+        try:
+            is_failed = failed or bool(failures)
+            self._events(RunEnded(self._clock.now(), "failed" if is_failed else outcome, n_batches))
+        finally:
+            self.checkpoint.close()
         if failures:
             raise failures[0]
+        tables = {ref: self.sinks.table(ref) for ref in self.sinks.collected}
+        return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables)
 
     def run_micro_batch(self) -> bool:
-        """Runs the rounds that are ready; returns False when there are no more."""
+        """Run the rounds that are ready; return False when there are no more."""
         rounds = self._planner.next_rounds()
-        if rounds and self._checkpoint.durable and self._polling.follows_clock:
-            self._checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
+        if rounds and self.checkpoint.durable and self._planner.polling.follows_clock:
+            self.checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
         pass_crash_point(READ)
         if rounds:
             self._run_rounds(rounds)
@@ -195,10 +158,9 @@ class DriverLoop:
         return not self._planner.over
 
     def run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
-        """Runs a round of batches that no reader gave; `last` closes everything."""
-        self._round_clock.us = self._clock.now()
+        """Run a round of batches that no reader gave; `last` closes everything."""
         try:
-            round_ = self._planner.plan_round(batches, last=last)
+            round_ = self._planner.plan_pushed(batches, last=last)
         except PenstockError as failure:
             self._raise(failure)
         else:
@@ -206,16 +168,12 @@ class DriverLoop:
             self._raise(self._failure)
 
     def promise(self, watermark: int) -> None:
-        """Moves the watermarks of all sources, in microseconds."""
-        for reader in self._readers:
+        """Move the watermarks of all sources, in microseconds."""
+        for reader in self._planner.readers:
             reader.promise(watermark)
 
-    def tables(self) -> dict[Ref, pa.Table]:
-        """Returns all rows that were collected."""
-        return {ref: self.sinks.table(ref) for ref in self.sinks.collected}
-
     def _run_rounds(self, rounds: Sequence[PlannedRound]) -> None:
-        """Runs one job for all rounds; one by one if a step fails, so that the rounds before it count."""
+        """Run one job for all rounds; one by one if a step fails, so that the rounds before it count."""
         began = self._clock.now()
         result = self._run_job(rounds)
         if result is None:
@@ -236,31 +194,40 @@ class DriverLoop:
             )
 
     def _run_job(self, rounds: Sequence[PlannedRound]) -> JobResult | None:
-        """Runs the job; returns None when something failed where only that can be told, and not more.
+        """Run the job; return None when something failed where only that can be told, and not more.
 
         The readers and stages of the driver say which file cannot be read, or which function failed on which
         row.
         """
-        if not self._fragments.fragments:
+        if not self._jobs.fragments.fragments:
             return JobResult()
         remote = {round_.plan.number: round_.remote for round_ in rounds if round_.remote}
         plans = tuple(round_.plan for round_ in rounds)
-        task = JobTask(plans, uuid.uuid4().hex, self._job, self._done.state, self._checkpoint.files)
+        task = JobTask(plans, uuid.uuid4().hex, self._job, self._done.state, self.checkpoint.files)
         try:
-            result = self._jobs.run(self._source_rows.pack(rounds), task, remote)
-        except PenstockError as failure:
-            if remote and isinstance(failure, NotSupported):  # an expression that is too large for Spark
-                return None
-            raise
-        except Exception:
-            if remote:
+            result = self._jobs.run(self._pack_sources(rounds), task, remote)
+        except Exception as failure:
+            # NotSupported: an expression that is too large for Spark
+            if remote and (isinstance(failure, NotSupported) or not isinstance(failure, PenstockError)):
                 return None
             raise
         result.job = task.job
         return None if result.has_failed_rows else result
 
+    def _pack_sources(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
+        """Return the rows of sources in some rounds, as wire rows for the fragments that read them."""
+        return [
+            row
+            for round_ in rounds
+            for ref, batch in round_.batches
+            for edge, partitioner in self._source_edges
+            if edge.ref == ref
+            for piece in split_evenly(batch, self._jobs.n_partitions if edge.key is None else 1)
+            for row in partitioner.pack(edge, piece, round_.plan.number, 0)
+        ]
+
     def _run_from_driver(self, rounds: Sequence[PlannedRound]) -> None:
-        """Runs the same rounds one by one, read on the driver."""
+        """Run the same rounds one by one, read on the driver."""
         for round_ in rounds:
             try:
                 read = self._planner.read_here(round_)
@@ -272,7 +239,7 @@ class DriverLoop:
                 return
 
     def _commit(self, rounds: Sequence[PlannedRound], result: JobResult, took: Mapping[str, int]) -> None:
-        """Writes every round under its number; then the manifest says that they are done."""
+        """Write every round under its number; then the manifest says that they are done."""
         last = rounds[-1]
         for round_ in rounds:
             self._write_round(round_, result, took)
@@ -289,20 +256,52 @@ class DriverLoop:
             last.fired,
             drained=last.last,
         )
-        nbytes = self._checkpoint.commit(self._done)
+        nbytes = self.checkpoint.commit(self._done)
         self._job = result.job
-        for reader in self._readers:
+        for reader in self._planner.readers:
             if isinstance(reader, StreamSourceReader):
                 reader.commit(last.positions[reader.step.name][0])
         if result.state:
             self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *state_size(state)))
 
     def _write_round(self, round_: PlannedRound, result: JobResult, took: Mapping[str, int]) -> None:
-        self._reports.count(round_, result, self.accounts)
+        """Count and write a round; report where its time went, and how far it is behind the clock."""
+        self._count_round(round_, result)
         began = self._clock.now()
         written = self.sinks.write(round_, result)
         now = self._clock.now()
-        self._reports.finish(round_, written, {**took, "write": now - began}, now - round_.plan.now)
+        read = {name: accounts.rows_in for name, accounts in round_.accounts.items()}
+        lag = {name: now - int(at) for name, at in round_.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
+        parts, took_us = {**took, "write": now - began}, now - round_.plan.now
+        self._events(BatchDone(now, round_.plan.number, read, written, took_us, parts, lag))
+
+    def _count_round(self, round_: PlannedRound, result: JobResult) -> None:
+        """Add up what became of the rows of a round, step by step, and report it."""
+        counted = {step.name: Accounts() for step in self.plan}
+        for counts in self._counts(round_, result):
+            for name, accounts in counts.items():
+                counted[name].add(accounts)
+        reasons = {**result.reasons.get(round_.plan.number, {}), **round_.reasons}
+        for name, accounts in counted.items():
+            if name in round_.moved:
+                self._events(round_.moved[name])
+            self.accounts[name].add(accounts)
+            now = self._clock.now()
+            if accounts.late:
+                self._events(RowsLate(now, name, accounts.late))
+            if accounts.errors:
+                policy = self.plan[name].op.on_error
+                self._events(RowsErrored(now, name, accounts.errors, policy, reasons.get(name, "")))
+
+    def _counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
+        """Yield what the driver, the workers and the JVM counted in a round."""
+        number = round_.plan.number
+        yield round_.accounts
+        for counted_in, counts in result.accounts:
+            if counted_in == number:
+                yield {name: Accounts(**numbers) for name, numbers in counts.items()}
+        for source, batch in round_.remote.items():
+            yield self._jobs.remote[source].accounts(batch, result.outcomes.get((number, source), {}))
 
     def _raise(self, failure: PenstockError | None) -> None:
         if failure is None:
@@ -310,14 +309,3 @@ class DriverLoop:
         if failure.step is not None:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         raise failure
-
-
-def close_all(closes: Iterable[Callable[[], None]]) -> list[Exception]:
-    """Calls every close; returns what went wrong."""
-    failures = []
-    for close in closes:
-        try:
-            close()
-        except Exception as failure:
-            failures.append(failure)
-    return failures

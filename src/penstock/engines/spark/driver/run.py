@@ -1,5 +1,7 @@
 """A run on Spark: a Structured Streaming query whose every batch is a micro-batch of the driver loop.
 
+A harness runs the same loop, fed by its caller and without a query.
+
 The query's source only ticks. What a micro-batch reads, and how far it has come, is in the driver loop and in
 its checkpoint, because batches must be cut by readers, the same on every engine.
 
@@ -11,32 +13,32 @@ their own, under their own name.
 
 from __future__ import annotations
 
-import atexit
 import copy
 import shutil
 import sys
-import tempfile
 import threading
 import uuid
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+import pyarrow as pa
+
 from penstock.accounts import Accounts
 from penstock.clock import Clock
+from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
 from penstock.engines.protocol import BackgroundRun, RunOptions, RunResult
-from penstock.engines.spark.driver.harness import SparkHarness
-from penstock.engines.spark.driver.jobs import SparkJobs
+from penstock.engines.spark.driver.jobs import SparkJobs, translate_failure
 from penstock.engines.spark.driver.loop import DriverLoop
-from penstock.engines.spark.failures import translate_failure
-from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
-from penstock.errors import EngineError
+from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,31 +70,34 @@ class DriverQuery:
 
     @property
     def alive(self) -> bool:
-        """Returns whether the query can serve a run."""
+        """Return whether the query can serve a run."""
         try:
             return self._context._jsc is not None and bool(self._query.isActive)
         except Exception:  # the JVM itself is gone
             return False
 
     def serve(self, micro_batch: MicroBatch) -> None:
-        """Runs the micro-batches of a run, one per batch of the query, until one says it was the last."""
+        """Run the micro-batches of a run, one per batch of the query, until one says it was the last."""
         with self._changed:
             self._micro_batch = micro_batch
             self._changed.notify_all()
             while self._micro_batch is not None:
                 self._changed.wait(0.2)
                 if self._micro_batch is not None and not self.alive:
-                    raise self._stopped_error()
+                    reason = "Spark itself was stopped"
+                    with suppress(Exception):  # the JVM may be gone, and with it what it could tell
+                        reason = str(self._query.exception() or reason)
+                    raise EngineError("Spark stopped the query", detail=reason.partition("\n")[0])
 
     def close(self) -> None:
-        """Ends the query."""
+        """End the query."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
         self._query.stop()
 
     def _tick(self, batch: Any, number: int) -> None:
-        """Runs one micro-batch; behind the last one of a run, waits for the next run."""
+        """Run one micro-batch; behind the last one of a run, waits for the next run."""
         while (micro_batch := self._wait_for_run()) is not None:
             if micro_batch():
                 return
@@ -101,36 +106,28 @@ class DriverQuery:
                 self._changed.notify_all()
 
     def _wait_for_run(self) -> MicroBatch | None:
-        """Waits for a run to serve; returns None when there will be none any more."""
+        """Wait for a run to serve; returns None when there will be none any more."""
         with self._changed:
             while self._micro_batch is None and not self._closing and self._context._jsc is not None:
                 self._changed.wait(_POLL_S)
             return self._micro_batch
-
-    def _stopped_error(self) -> EngineError:
-        reason = "Spark itself was stopped"
-        with suppress(Exception):  # the JVM may be gone, and with it what it could tell
-            reason = str(self._query.exception() or reason)
-        return EngineError("Spark stopped the query", detail=reason.partition("\n")[0])
 
 
 _WAITING: list[DriverQuery] = []
 _LOCK = threading.Lock()
 
 
-def borrow_query(spark: SparkSession, name: str) -> DriverQuery:
-    """Returns a query that waits for a run, or a new one."""
+def borrow_query(spark: SparkSession) -> DriverQuery:
+    """Return a query that waits for a run, or a new one."""
     with _LOCK:
         _WAITING[:] = [query for query in _WAITING if query.alive]
         if _WAITING:
             return _WAITING.pop()
-    folder = tempfile.mkdtemp(prefix="penstock-ticks-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return DriverQuery(spark, name, folder=folder)
+    return DriverQuery(spark, "penstock", folder=str(temporary_folder("penstock-ticks-")))
 
 
 def return_query(query: DriverQuery) -> None:
-    """Keeps the query of a run that is over, so that it may serve another."""
+    """Keep the query of a run that is over, so that it may serve another."""
     with _LOCK:
         keep = query.alive and len(_WAITING) < _MOST_WAITING
         if keep:
@@ -144,70 +141,37 @@ class SparkRun(BackgroundRun):
 
     grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
 
-    def __init__(
-        self,
-        plan: Plan,
-        loop: DriverLoop,
-        checkpoint: Checkpoint,
-        session: RunSession,
-        stopping: threading.Event,
-        *,
-        clock: Clock,
-        events: EventSink,
-        options: RunOptions,
-    ) -> None:
-        super().__init__(plan.graph, "spark")
-        self._plan, self._loop, self._checkpoint, self._session = plan, loop, checkpoint, session
-        self._clock, self._events, self._options = clock, events, options
-        self._stopping = stopping
-        self._name = f"{plan.graph}-{uuid.uuid4().hex[:8]}"  # a session has each name once
+    def __init__(self, loop: DriverLoop, session: RunSession, options: RunOptions) -> None:
+        super().__init__(loop.plan.graph, "spark")
+        self._loop, self._session, self._stopping = loop, session, loop.stopping
+        self._trigger = getattr(options.engine, "trigger", None)
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """Returns the accounts so far."""
+        """Return the accounts so far."""
         return copy.deepcopy(self._loop.accounts)
 
     def execute(self) -> RunResult:
-        """Runs all micro-batches, from the first to the last."""
-        try:
-            result = self._run_to_end()
-        except BaseException:
-            with suppress(Exception):  # what stopped the run matters more than what followed from it
-                self._end("failed")
-            raise
-        self._end(result.outcome)
-        return result
-
-    def _run_to_end(self) -> RunResult:
-        steps = tuple(step.name for step in self._plan)
-        self._events(RunStarted(self._clock.now(), self._plan.graph, "spark", steps))
+        """Run all micro-batches, from the first to the last."""
         try:
             self._loop.open()
             self._serve()
         except BaseException:
-            with suppress(Exception):
-                self._loop.close()
+            with suppress(Exception):  # what stopped the run matters more than what followed from it
+                self._loop.end(failed=True)
             raise
-        self._loop.close()
-        outcome = "drained" if self._loop.is_drained else "stopped"
-        return RunResult(outcome, self._loop.batches, copy.deepcopy(self._loop.accounts), self._loop.tables())
-
-    def _end(self, outcome: str) -> None:
-        try:
-            self._events(RunEnded(self._clock.now(), outcome, self._loop.batches))
-        finally:
-            self._checkpoint.close()
+        return self._loop.end()
 
     def _serve(self) -> None:
-        """Lets a query run micro-batches until there are no more, the run is stopped, or it fails."""
-        trigger = getattr(self._options.engine, "trigger", None)
-        if not self._checkpoint.durable and trigger is None:
-            query = borrow_query(self._session.spark, "penstock")
+        """Let a query run micro-batches until there are no more, the run is stopped, or it fails."""
+        checkpoint, spark = self._loop.checkpoint, self._session.spark
+        if not checkpoint.durable and self._trigger is None:
+            query = borrow_query(spark)
             query.serve(self._run_micro_batch)
             return_query(query)
         else:
-            folder = self._checkpoint.spark_folder()
-            query = DriverQuery(self._session.spark, self._name, folder=folder, trigger=trigger)
+            name = f"{self._graph}-{uuid.uuid4().hex[:8]}"  # a session has each name once
+            query = DriverQuery(spark, name, folder=checkpoint.spark_folder(), trigger=self._trigger)
             try:
                 query.serve(self._run_micro_batch)
             finally:
@@ -216,65 +180,104 @@ class SparkRun(BackgroundRun):
             raise self._failure
 
     def _run_micro_batch(self) -> bool:
-        """Runs one micro-batch; keeps what fails for `wait`, since Spark would only keep its text."""
+        """Run one micro-batch; keep what fails for `wait`, since Spark would only keep its text."""
         try:
             goes_on = self._loop.run_micro_batch()
         except BaseException as failure:
-            self._failure = translate_failure(failure, self._plan)
+            self._failure = translate_failure(failure, self._loop.plan)
             goes_on = False
         return goes_on and not self._stopping.is_set()
+
+
+class SparkHarness:
+    """A run that is fed by hand: a push is a round, run by Spark jobs before the call returns."""
+
+    def __init__(self, loop: DriverLoop, options: RunOptions) -> None:
+        self._loop, self._drain, self._over = loop, options.drain, False
+        self._n_taken: dict[Ref, int] = {}
+        weakref.finalize(self, loop.checkpoint.close)  # a session need not be ended, and is then just let go
+        try:
+            loop.open()
+        except BaseException:
+            self._fail()
+            raise
+
+    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Implement `EngineHarness.push`."""
+        sources = [step.name for step in self._loop.plan.sources]
+        for name in batches:
+            if name not in sources:
+                raise GraphError(
+                    f'there is no source "{name}" in this run',
+                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
+                )
+        self._round(batches)
+
+    def promise(self, watermark: int) -> None:
+        """Implement `EngineHarness.promise`."""
+        self._refuse_over()
+        self._loop.promise(watermark)
+        self._round({})
+
+    def take(self, ref: Ref) -> pa.Table:
+        """Implement `EngineHarness.take`."""
+        collected = self._loop.sinks.collected
+        if ref not in collected:
+            ports = nearest_first(str(ref), map(str, collected))
+            raise GraphError(
+                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
+            )
+        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(collected[ref])
+        return self._loop.sinks.table(ref, first)
+
+    def end(self) -> RunResult:
+        """Implement `EngineHarness.end`."""
+        if self._drain:
+            self._round({}, last=True)
+        self._refuse_over()
+        self._over = True
+        return self._loop.end()
+
+    def metrics(self) -> Mapping[str, Accounts]:
+        """Implement `EngineHarness.metrics`."""
+        return copy.deepcopy(self._loop.accounts)
+
+    def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
+        self._refuse_over()
+        try:
+            self._loop.run_round(batches, last=last)
+        except BaseException as failure:
+            self._fail()
+            error = translate_failure(failure, self._loop.plan)
+            if error is failure:
+                raise
+            raise error from failure
+
+    def _fail(self) -> None:
+        self._over = True
+        with suppress(Exception):  # what stopped the run matters more than what followed from it
+            self._loop.end(failed=True)
+
+    def _refuse_over(self) -> None:
+        if self._over:
+            raise EngineError(f'the run of "{self._loop.plan.graph}" is over', hint="begin another session")
 
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
 """Planning again between stages: worth it for what a user's DataFrame may be, not for jobs that are known."""
 
 
-def start_run(
+def build_loop(
     plan: Plan, session: RunSession, *, clock: Clock, events: EventSink, options: RunOptions
-) -> SparkRun:
-    """Starts a run that goes by itself."""
-    plan, events = load_tables(plan), add_progress_line(events)
-    stopping = threading.Event()
-    loop, checkpoint = _build(plan, session, clock, events, options, stopping)
-    return SparkRun(plan, loop, checkpoint, session, stopping, clock=clock, events=events, options=options)
-
-
-def start_harness(
-    plan: Plan, session: RunSession, *, clock: Clock, events: EventSink, options: RunOptions
-) -> SparkHarness:
-    """Starts a run that is fed by hand."""
+) -> DriverLoop:
+    """Return a plan at work on the driver, for a run or for a harness."""
     plan = load_tables(plan)
-    loop, checkpoint = _build(plan, session, clock, events, options, threading.Event())
-    return SparkHarness(plan, loop, checkpoint, clock=clock, events=events, options=options)
-
-
-def _build(
-    plan: Plan,
-    session: RunSession,
-    clock: Clock,
-    events: EventSink,
-    options: RunOptions,
-    stopping: threading.Event,
-) -> tuple[DriverLoop, Checkpoint]:
     checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
-    fragments = split_into_fragments(plan)
-    jobs = SparkJobs(session.spark, plan, fragments, run=uuid.uuid4().hex, n_partitions=session.partitions)
+    jobs = SparkJobs(session.spark, plan, session.partitions)
     conf = getattr(options.engine, "conf", {})
     if _ADAPTIVE not in conf and not any(source.reads_dataframe for source in jobs.remote.values()):
         session.spark.conf.set(_ADAPTIVE, "false")
-    loop = DriverLoop(
-        plan,
-        fragments,
-        jobs,
-        checkpoint,
-        clock=clock,
-        events=events,
-        until=options.until,
-        drain=options.drain,
-        n_partitions=session.partitions,
-        stopping=stopping,
-    )
-    return loop, checkpoint
+    return DriverLoop(plan, jobs, checkpoint, clock=clock, events=events, options=options)
 
 
 _FIRST_US, _EVERY_US = 1_000_000, 200_000
@@ -282,32 +285,26 @@ _UNITS = ((86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "min"), (1_0
 
 
 def add_progress_line(events: EventSink, stream: TextIO | None = None) -> EventSink:
-    """Returns a sink that also shows a line on the terminal, if there is one.
+    """Return a sink that also shows a line on the terminal, if there is one.
 
     Short runs are over before it shows.
     """
     screen = stream or sys.stderr
     if screen is None or not screen.isatty():
         return events
-    line = ProgressLine(screen)
-
-    def show_and_pass_on(event: Event) -> None:
-        line.update(event)
-        events(event)
-
-    return show_and_pass_on
+    return ProgressLine(screen, events).update
 
 
 class ProgressLine:
     """One line that says how a run goes: batches, rows per second, latency, lag behind the clock."""
 
-    def __init__(self, screen: TextIO) -> None:
-        self._screen, self._graph = screen, ""
+    def __init__(self, screen: TextIO, events: EventSink) -> None:
+        self._screen, self._events, self._graph = screen, events, ""
         self._began = self._shown_at = self._rows = self._batches = 0
         self._shown = False
 
     def update(self, event: Event) -> None:
-        """Takes an event in, and shows the line if it is time."""
+        """Take an event in, show the line if it is time, and pass the event on."""
         if isinstance(event, RunStarted):
             self._graph, self._began, self._shown_at = event.graph, event.at, event.at + _FIRST_US - _EVERY_US
         elif isinstance(event, BatchDone):
@@ -317,6 +314,7 @@ class ProgressLine:
                 self._show(event)
         elif isinstance(event, RunEnded) and self._shown:
             self._put("")
+        self._events(event)
 
     def _show(self, event: BatchDone) -> None:
         self._shown, self._shown_at = True, event.at
@@ -328,7 +326,7 @@ class ProgressLine:
         self._put("  ".join(parts))
 
     def _put(self, text: str) -> None:
-        """Replaces the text of the line."""
+        """Replace the text of the line."""
         width = shutil.get_terminal_size().columns
         self._screen.write(f"\r{text[: width - 1]}\x1b[K")  # ESC [K clears the rest of the line
         self._screen.flush()

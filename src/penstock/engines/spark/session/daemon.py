@@ -18,7 +18,7 @@ from pyspark.daemon import manager
 LOADED = (
     "pyarrow.parquet",
     "pyspark.worker",
-    "penstock.engines.spark.worker.task",
+    "penstock.engines.spark.fragment_task",
     "penstock.engines.spark.types",
     "penstock.stages.window.stage",
 )

@@ -39,35 +39,28 @@ exec {java} "$@"
 
 
 def shim_home(home: Path, environment: Mapping[str, str]) -> Path:
-    """Returns a folder to use as JAVA_HOME instead of `home`; writes it if it is not there."""
+    """Return a folder to use as JAVA_HOME instead of `home`; writes it if it is not there."""
     script = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))
     digest = hashlib.sha256(script.encode()).hexdigest()[:12]
     shim = _cache_folder(environment) / f"java-{digest}"
     java = shim / "bin" / "java"
-    if not _is_as_written(java, script):
+    try:
+        is_written = os.access(java, os.X_OK) and java.read_text(encoding="utf-8") == script
+    except (OSError, UnicodeDecodeError):
+        is_written = False
+    if not is_written:
         java.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(java, script)
+        # Why beside it: by the rename another process sees the whole script or none.
+        handle, beside = tempfile.mkstemp(dir=java.parent)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(script)
+        Path(beside).chmod(0o700)
+        Path(beside).replace(java)
     return shim
 
 
-def _write(java: Path, script: str) -> None:
-    """Writes a file beside it and renames that: another process sees the whole script or none."""
-    handle, beside = tempfile.mkstemp(dir=java.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(script)
-    Path(beside).chmod(0o700)
-    Path(beside).replace(java)
-
-
-def _is_as_written(java: Path, script: str) -> bool:
-    try:
-        return os.access(java, os.X_OK) and java.read_text(encoding="utf-8") == script
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
 def _cache_folder(environment: Mapping[str, str]) -> Path:
-    """Returns the user's cache folder, or a new folder for this process where that cannot be used."""
+    """Return the user's cache folder, or a new folder for this process where that cannot be used."""
     base = environment.get("XDG_CACHE_HOME") or environment.get("HOME")
     if base:
         folder = Path(base) / ("penstock" if environment.get("XDG_CACHE_HOME") else ".cache/penstock")
@@ -81,14 +74,14 @@ def _cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def temporary_folder(prefix: str) -> Path:
-    """Returns a new folder that nobody else may open, and that ends with the process."""
+    """Return a new folder that nobody else may open, and that ends with the process."""
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
 def _is_only_ours(folder: Path) -> bool:
-    """Returns whether nobody else could have put, or could put, a program there."""
+    """Return whether nobody else could have put, or could put, a program there."""
     about = folder.stat()
     return (
         about.st_uid == os.getuid()
@@ -115,12 +108,9 @@ class Java:
     origin: str
     notes: tuple[str, ...] = ()
 
-    def __str__(self) -> str:
-        return f"Java {self.version} from {self.origin}"
-
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Returns the Java to run Spark with; raises, naming what was passed over, if there is none."""
+    """Return the Java to run Spark with; raise, naming what was passed over, if there is none."""
     notes: list[str] = []
     for origin, home in _offers(environment):
         version = version_of(home)
@@ -140,7 +130,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def _offers(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Yields who offers a Java, and in which folder."""
+    """Yield who offers a Java, and in which folder."""
     if environment.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(environment["JAVA_HOME"])
     java = shutil.which("java", path=environment.get("PATH", ""))
@@ -152,7 +142,7 @@ def _offers(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def version_of(home: Path) -> int | None:
-    """Returns the feature version of the Java in a folder, by its release file or else by asking it."""
+    """Return the feature version of the Java in a folder, by its release file or else by asking it."""
     if not (home / "bin" / "java").is_file():
         return None
     try:
@@ -163,7 +153,7 @@ def version_of(home: Path) -> int | None:
 
 
 def feature_version(output: str) -> int | None:
-    """Returns the feature version in what `java -version` prints.
+    """Return the feature version in what `java -version` prints.
 
     >>> feature_version('openjdk version "21.0.2" 2024-01-16'), feature_version('java version "1.8.0_292"')
     (21, 8)

@@ -46,7 +46,9 @@ _PATIENCE_S = 10  # for the first answer of a standalone master
 
 
 def ship(context: Any) -> None:
-    """Sends the package to the executors of a Spark context, once."""
+    """Send the package to the executors of a Spark context that are elsewhere, once."""
+    if context.master.startswith("local"):
+        return
     name = f"penstock-{_digest()}.zip"
     if any(file.endswith(name) for file in context.listFiles):
         return
@@ -57,7 +59,7 @@ def ship(context: Any) -> None:
 
 
 def write_zip(target: Path, package: Path = PACKAGE) -> Path:
-    """Writes the package as a zip from which Python can import it."""
+    """Write the package as a zip from which Python can import it."""
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zipped:
         for file in _files(package):
             info = zipfile.ZipInfo(file.relative_to(package.parent).as_posix(), _LONG_AGO)
@@ -90,15 +92,19 @@ class RunSession:
 def open_session(
     options: SparkOptions, *, master: str | None = None, checkpoint: str | None = None
 ) -> RunSession:
-    """Opens a session for one run; raises EngineError when the settings or the machine do not allow it."""
+    """Open a session for one run; raise EngineError when the settings or the machine do not allow it."""
     need_pyspark()
     conf = settings.check_conf(options.conf)
     with _STARTING:
         root = _find_or_start(options.session, master, conf)
         context = root.sparkContext
-        if not context.master.startswith("local"):
-            ship(context)
-    partitions = _partitions(options.partitions, context.defaultParallelism)
+        ship(context)
+    partitions = context.defaultParallelism if options.partitions is None else options.partitions
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
+        raise EngineError(
+            f"partitions={partitions!r} is not a number of parts",
+            hint="SparkOptions(partitions=8), or leave it out",
+        )
     own = root.newSession()
     for key, value in settings.sql_settings(conf, partitions=partitions, checkpoint=checkpoint).items():
         if own.conf.isModifiable(key):
@@ -108,12 +114,13 @@ def open_session(
 
 
 def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str]) -> SparkSession:
-    """Returns the session that a run's own derives from: the user's, one that runs already, or a new one."""
+    """Return the session that a run's own derives from: the user's, one that runs already, or a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     if session is not None:
-        return _check_users(session, master)
+        _check_users(session, master)
+        return session
     running = SparkContext._active_spark_context
     if running is None:
         return start_spark(master or _submitted_master() or settings.EMBEDDED, conf)
@@ -126,7 +133,8 @@ def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str]) ->
     return SparkSession.builder.getOrCreate()
 
 
-def _check_users(session: Any, master: str | None) -> SparkSession:
+def _check_users(session: Any, master: str | None) -> None:
+    """Raise if a run cannot use a session of the user's."""
     from pyspark.sql import SparkSession
 
     if type(session).__module__.startswith("pyspark.sql.connect"):
@@ -147,11 +155,10 @@ def _check_users(session: Any, master: str | None) -> SparkSession:
         )
     if session.sparkContext._jsc is None:
         raise EngineError("the SparkSession has been stopped", hint="give a session that is running")
-    return session
 
 
 def _submitted_master() -> str | None:
-    """Returns the master that spark-submit was given, when it started this program."""
+    """Return the master that spark-submit was given, when it started this program."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return None
     from pyspark import SparkConf, SparkContext
@@ -161,19 +168,8 @@ def _submitted_master() -> str | None:
     return str(master) if master else None
 
 
-def _partitions(asked: int | None, cores: int) -> int:
-    if asked is None:
-        return cores
-    if not isinstance(asked, int) or isinstance(asked, bool) or asked < 1:
-        raise EngineError(
-            f"partitions={asked!r} is not a number of parts",
-            hint="SparkOptions(partitions=8), or leave it out",
-        )
-    return asked
-
-
 def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
-    """Raises for a setting that cannot take effect any more, instead of running without it."""
+    """Raise for a setting that cannot take effect any more, instead of running without it."""
     for key, value in conf.items():
         if own.conf.isModifiable(key):
             continue
@@ -207,7 +203,7 @@ def start_spark(master: str, conf: Mapping[str, str]) -> SparkSession:
 
 
 def _gateway(core: Mapping[str, str], log: Path) -> Any:
-    """Returns the JVM's gateway: the one that runs, or a new one whose output goes to the log."""
+    """Return the JVM's gateway: the one that runs, or a new one whose output goes to the log."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -221,7 +217,7 @@ def _gateway(core: Mapping[str, str], log: Path) -> Any:
 
 
 def _variables(java: Java | None, master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """Returns what the JVM and the context read from the environment while they start."""
+    """Return what the JVM and the context read from the environment while they start."""
     variables = {} if java is None else {"JAVA_HOME": str(java.home)}
     if not os.environ.get("PATH"):
         variables["PATH"] = os.defpath  # Spark's launcher is a shell script

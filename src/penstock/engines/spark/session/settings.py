@@ -55,7 +55,7 @@ FIXED = {
 
 
 def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings that Spark is started with: ours, the user's on top."""
+    """Return the settings that Spark is started with: ours, the user's on top."""
     ours = {
         "spark.app.name": "penstock",
         "spark.ui.enabled": "false",  # it would listen on all addresses
@@ -76,7 +76,7 @@ def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | None) -> dict[str, str]:
-    """Returns the settings of a run's own session: ours, the user's on top, and the fixed ones."""
+    """Return the settings of a run's own session: ours, the user's on top, and the fixed ones."""
     ours = {
         "spark.sql.shuffle.partitions": str(partitions),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
@@ -88,7 +88,7 @@ def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | 
 
 
 def check_conf(conf: Mapping[str, object]) -> dict[str, str]:
-    """Returns the user's settings as Spark writes them; raises for one that changes what programs mean."""
+    """Return the user's settings as Spark writes them; raise for one that changes what programs mean."""
     checked: dict[str, str] = {}
     for key, value in conf.items():
         if not isinstance(key, str) or not key.startswith("spark."):
@@ -109,7 +109,7 @@ def check_conf(conf: Mapping[str, object]) -> dict[str, str]:
 
 
 def is_on_this_machine(master: str) -> bool:
-    """Returns whether all that talks to the driver is on this machine, so that loopback is enough."""
+    """Return whether all that talks to the driver is on this machine, so that loopback is enough."""
     return master.startswith("local") or bool(
         re.match(r"spark://(127\.0\.0\.1|localhost|\[::1\])(:|$)", master)
     )
@@ -125,7 +125,7 @@ _ASSIGNED = re.compile(r"(?P<name>spark\.[\w.\-]+)=(?P<value>\S+)")
 
 
 def is_secret(key: str) -> bool:
-    """Returns whether a setting's name says that its value is secret.
+    """Return whether a setting's name says that its value is secret.
 
     >>> is_secret("spark.hadoop.fs.s3a.secret.key"), is_secret("spark.driver.memory")
     (True, False)
@@ -134,7 +134,7 @@ def is_secret(key: str) -> bool:
 
 
 def without_login(address: str) -> str:
-    """Returns an address without the name and password in it.
+    """Return an address without the name and password in it.
 
     >>> without_login("spark://ann:pw@host:7077")
     'spark://(hidden)@host:7077'
@@ -143,7 +143,7 @@ def without_login(address: str) -> str:
 
 
 def without_secrets(text: str, conf: Mapping[str, str]) -> str:
-    """Returns a text of Spark's, such as an error or the end of its log, without any secret of `conf`."""
+    """Return a text of Spark's, such as an error or the end of its log, without any secret of `conf`."""
     for value in sorted({conf[key] for key in conf if is_secret(key) and conf[key]}, key=len, reverse=True):
         text = text.replace(value, HIDDEN)
     return without_login(

@@ -17,7 +17,7 @@ import pyarrow as pa
 from penstock.frozen import dataclass
 from penstock.operators.ends import SourceTime
 from penstock.plan.plan import Ref
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.source import read_times
 
 BATCH_ROWS = 1 << 20
@@ -73,17 +73,17 @@ class FileSplit:
     n_rows: int
 
     def to_bytes(self) -> bytes:
-        """Returns the body of a wire row of kind READ."""
+        """Return the body of a wire row of kind READ."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def from_bytes(cls, body: bytes) -> FileSplit:
-        """Returns the split of such a body."""
+        """Return the split of such a body."""
         return cls(**json.loads(body))
 
 
 def split_files(source: str, batch: RemoteBatch, n_tasks: int) -> list[FileSplit]:
-    """Splits a batch between row groups, so that every task gets some and no split is too large."""
+    """Split a batch between row groups, so that every task gets some and no split is too large."""
     most = max(1, min(BATCH_ROWS, -(-batch.n_rows // n_tasks)))
     splits: list[FileSplit] = []
     for file in batch.files:
@@ -115,7 +115,7 @@ class FileReadPlan:
     rank: int | None
 
     def read(self, split: FileSplit) -> Iterator[Batch]:
-        """Reads the rows of a split, as the source gives them."""
+        """Read the rows of a split, as the source gives them."""
         import pyarrow.parquet as pq
 
         groups, start = list(range(split.first, split.last)), split.start
@@ -134,14 +134,19 @@ class FileReadPlan:
         times = read_times(rows, self.time, 0)
         if times.failed is not None and times.failed.any():
             raise FileChanged("a time is not within what the footer says")
-        ranks = () if self.rank is None else (np.full(n, self.rank, np.int64),)
-        return Batch(rows, times.micros, (*ranks, np.arange(start, start + n, dtype=np.int64)))
+        numbers = np.arange(start, start + n, dtype=np.int64)
+        return Batch(rows, times.micros, (*rank_column(self.rank, n), numbers))
 
 
 def add_null_columns(
     columns: pa.RecordBatch, names: Sequence[str], schema: pa.Schema, n_rows: int
 ) -> pa.RecordBatch:
-    """Returns rows of the whole schema: the columns that were read, by name, and nulls for the others."""
+    """Return rows of the whole schema: the columns that were read, by name, and nulls for the others."""
     read = dict(zip(names, columns.columns, strict=True))
     arrays = [read.get(field.name, pa.nulls(n_rows, field.type)) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def rank_column(rank: int | None, n_rows: int) -> tuple[Ints, ...]:
+    """Return the first column of the order of rows: the rank of their source, in a graph with several."""
+    return () if rank is None else (np.full(n_rows, rank, np.int64),)

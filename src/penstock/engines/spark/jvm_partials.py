@@ -13,13 +13,12 @@ row errors and never reach it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.expressions import lower_spark
@@ -57,11 +56,16 @@ class JvmPartials:
 
     @property
     def keys(self) -> list[str]:
-        """Returns the names of the key columns among the inputs and in groups."""
+        """Return the names of the key columns among the inputs and in groups."""
         return [f"k{place}" for place in range(len(self._up.key))]
 
+    def group(self, rows: DataFrame, time: Column) -> DataFrame:
+        """Return one row per key and slice: the keys, where the slice starts, and the cells."""
+        inputs = rows.select(*self.inputs(time), slice_start(time, self.slicing).alias(START))
+        return inputs.groupBy(*self.keys, START).agg(*self.cells())
+
     def inputs(self, time: Column) -> list[Column]:
-        """Returns the columns that are grouped: keys k0, …, the time "us", the values v0, … of aggregates."""
+        """Return the columns that are grouped: keys k0, …, the time "us", the values v0, … of aggregates."""
         keys = [column(name).alias(key) for name, key in zip(self._up.key, self.keys, strict=True)]
         values = [
             self._value(expr, form).alias(f"v{i}") for i, (expr, form) in enumerate(self._layout.values)
@@ -69,43 +73,29 @@ class JvmPartials:
         return [*keys, time.alias(MICROS), *values]
 
     def cells(self) -> list[Column]:
-        """Returns the aggregates p0, …: the cells of every accumulator, in the order of partials."""
+        """Return the aggregates p0, …: the cells of every accumulator, in the order of partials."""
         cells = [cell for accumulator in self._layout.accumulators for cell in self._cells(accumulator)]
         return [cell.alias(f"p{place}") for place, cell in enumerate(cells)]
 
     def to_batch(self, groups: pa.RecordBatch) -> Batch:
-        """Returns groups (keys, start, cells, by place) as partials; none has to wait for a watermark."""
-        groups = from_spark(groups, self._group_schema)
-        n_keys = len(self._up.key)
-        keys, (start, *cells) = groups.columns[:n_keys], groups.columns[n_keys:]
+        """Return groups (keys, start, cells, by place) as partials; none has to wait for a watermark."""
+        n_keys, format_ = len(self._up.key), self.format.schema
+        keys = from_spark(groups.select(list(range(n_keys))), pa.schema(list(format_)[:n_keys])).columns
+        start, *cells = groups.columns[n_keys:]
         starts = start.to_numpy(zero_copy_only=False)
         window, watermark = (
             pa.array(np.full(len(starts), constant, np.int64)) for constant in (self._window, NEVER)
         )
-        remaining = iter(cells)
+        accumulators = [a for a in self._layout.accumulators for _ in range(a.rule.width)]
         cells = [
-            self._order_floats(next(remaining), accumulator)
-            if self._is_float(accumulator)
-            else next(remaining)
-            for accumulator in self._layout.accumulators
-            for _ in range(accumulator.rule.width)
+            self._order_floats(cell, accumulator) if self._is_float(accumulator) else cell
+            for cell, accumulator in zip(cells, accumulators, strict=True)
         ]
         columns = [*keys, window, start, watermark, *cells]
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.format.schema), starts)
-
-    @cached_property
-    def _group_schema(self) -> pa.Schema:
-        keys = [self.format.schema.field(name) for name in self.format.key]
-        floats = [
-            accumulator.rule.floats or self._is_float(accumulator)
-            for accumulator in self._layout.accumulators
-            for _ in range(accumulator.rule.width)
-        ]
-        cells = [(f"p{i}", pa.float64() if is_float else pa.int64()) for i, is_float in enumerate(floats)]
-        return pa.schema([*keys, pa.field(START, pa.int64()), *map(pa.field, *zip(*cells, strict=True))])
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=format_), starts)
 
     def _value(self, expr: object, form: Form | None) -> Column:
-        """Returns what an accumulator reads: a BIGINT or a DOUBLE, or anything where only nulls count."""
+        """Return what an accumulator reads: a BIGINT or a DOUBLE, or anything where only nulls count."""
         assert isinstance(expr, Expr), "folds are not for the JVM"
         lowered, type_ = lower_spark(expr, self._up.schema), type_of(expr, self._up.schema)
         value = lowered.value
@@ -119,7 +109,7 @@ class JvmPartials:
         return to_long(value, type_)
 
     def _cells(self, accumulator: WindowAccumulator) -> Iterator[Column]:
-        """Yields the cells of an accumulator as aggregates; without values they are as its rule has them."""
+        """Yield the cells of an accumulator as aggregates; without values they are as its rule has them."""
         value = F.col(MICROS if accumulator.column is None else f"v{accumulator.column}")
         match accumulator.kind:
             case AccumulatorKind.ROWS:
@@ -149,12 +139,12 @@ class JvmPartials:
                 yield F.coalesce(F.max(value), long(INT64_MIN))
 
     def _is_float(self, accumulator: WindowAccumulator) -> bool:
-        """Returns whether an accumulator compares floats."""
+        """Return whether an accumulator compares floats."""
         place = accumulator.column
         return place is not None and self._layout.values[place][1] is Form.ORDERED
 
     def _order_floats(self, extremes: pa.Array, accumulator: WindowAccumulator) -> pa.Array:
-        """Returns floats as the integers that accumulators compare; null is the least of all."""
+        """Return floats as the integers that accumulators compare; null is the least of all."""
         floats: Cells = extremes.to_numpy(zero_copy_only=False)
         ordered = np.empty(len(floats), np.int64)
         if len(floats):
@@ -164,23 +154,24 @@ class JvmPartials:
 
 
 def slice_start(micros: Column, slicing: Slicing) -> Column:
-    """Returns the first microsecond of the slice that holds each time, also before 1970."""
-    within = _within(micros, slicing)
-    if len(slicing.offsets) == 1:
-        return micros - within
-    return micros - within + _look_up(within, slicing.offsets, slicing.offsets)
+    """Return the first microsecond of the slice that holds each time, also before 1970."""
+    return _slice_bound(micros, slicing, slicing.offsets)
 
 
 def slice_end(micros: Column, slicing: Slicing) -> Column:
-    """Returns the first microsecond after the slice that holds each time."""
-    within = _within(micros, slicing)
-    if len(slicing.offsets) == 1:
-        return micros - within + long(slicing.period)
-    return micros - within + _look_up(within, slicing.offsets, [*slicing.offsets[1:], slicing.period])
+    """Return the first microsecond after the slice that holds each time."""
+    return _slice_bound(micros, slicing, [*slicing.offsets[1:], slicing.period])
+
+
+def _slice_bound(micros: Column, slicing: Slicing, bounds: Sequence[int]) -> Column:
+    """Return a bound of the slice that holds each time; `bounds` are those of the slices in a period."""
+    # Why: pmod rounds down also for negative times, where `%` and `div` do not.
+    within = F.pmod(micros, long(slicing.period))
+    return micros - within + _look_up(within, slicing.offsets, bounds)
 
 
 def in_some_window(micros: Column, slicing: Slicing) -> Column:
-    """Returns whether a time is in a window at all; windows may leave gaps."""
+    """Return whether a time is in a window at all; windows may leave gaps."""
     if not slicing.has_gaps:
         return F.lit(True)
     inside = F.lit(False)
@@ -190,12 +181,12 @@ def in_some_window(micros: Column, slicing: Slicing) -> Column:
 
 
 def long(value: int) -> Any:
-    """Returns a literal BIGINT."""
+    """Return a literal BIGINT."""
     return F.lit(value).cast("long")
 
 
 def to_long(value: Column, type_: pa.DataType) -> Column:
-    """Returns integers, bools, dates and timestamps as the BIGINT below them."""
+    """Return integers, bools, dates and timestamps as the BIGINT below them."""
     if kind.is_timestamp(type_):
         return F.unix_micros(value)
     if kind.is_date32(type_):
@@ -205,14 +196,8 @@ def to_long(value: Column, type_: pa.DataType) -> Column:
     return value if kind.is_int64(type_) else value.cast("long")
 
 
-def _within(micros: Column, slicing: Slicing) -> Column:
-    """Returns how far into its period a time is."""
-    # Why: pmod rounds down also for negative times, where `%` and `div` do not.
-    return F.pmod(micros, long(slicing.period))
-
-
 def _look_up(within: Column, offsets: Sequence[int], values: Sequence[int]) -> Column:
-    """Returns the value beside the last offset that is not greater, by halving: six tests for 64 offsets."""
+    """Return the value beside the last offset that is not greater, by halving: six tests for 64 offsets."""
     if len(offsets) == 1:
         return long(values[0])
     half = len(offsets) // 2

@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark import read_placement
+from penstock.engines.spark import jvm_source, read_placement
+from penstock.engines.spark.file_splits import SourceFile
 from penstock.engines.spark.fragments import split_into_fragments
-from penstock.engines.spark.jvm import source as jvm_source
-from penstock.engines.spark.jvm.source import TIME, RemoteSource
+from penstock.engines.spark.jvm_source import TIME, RemoteSource
 from penstock.engines.spark.types import to_spark
-from penstock.engines.spark.worker.files import SourceFile
 from penstock.plan.plan import Plan
 from tests.engines.spark.test_read_paths import AGGREGATES, FALLIBLE, KEYS, WINDOWS
 from tests.support.parquet_feeds import columns, same_as_reference, write_files
@@ -138,12 +137,8 @@ def _physical(frame: Any) -> str:
 def test_outcomes_are_counted_and_only_rows_that_are_alive_go_on() -> None:
     import pyarrow as pa
 
-    from penstock.plan.plan import Ref
-
     schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
-    rows = jvm_source.HandedOverRows(
-        "s", Ref("s", "out"), schema, ("b",), 3, numbered=True, with_outcomes=True
-    )
+    rows = jvm_source.HandedOverRows(schema, ("b",), 3, numbered=True, with_outcomes=True)
     columns_ = [pa.array(["x", "y", "z"]), pa.array([7, 8, 9]), pa.array([0, 1, 2]), pa.array([0, 2, 0])]
     batch, outcomes = rows.to_batch(pa.RecordBatch.from_arrays(columns_, ["0", "1", "2", "3"]))
     assert batch.rows.to_pylist() == [{"a": None, "b": "x"}, {"a": None, "b": "z"}]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.jvm.partials import slice_end, slice_start
+from penstock.engines.spark.jvm_partials import slice_end, slice_start
 from penstock.timing.slices import Slicing
 from penstock.timing.units import LIMIT
 from penstock.timing.windows import TimeWindow

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
-from penstock.engines.spark.worker.operators import AdaptiveFinalStage, AdaptivePartials
+from penstock.engines.spark.fragment_task import AdaptiveFinalStage, AdaptivePartials
 from penstock.operators.op import LATE, OUT
 from penstock.plan.plan import Step
 from penstock.stages.patterns.pattern import PARTIALS
@@ -60,7 +60,7 @@ def test_rows_and_parts_give_the_results_late_rows_and_accounts_of_rows_alone(
     rounds: list[tuple[bool, list[int]]],
 ) -> None:
     windows, counted, wanted = step(), [Accounts(), Accounts()], Accounts()
-    before = AdaptivePartials(windows, site(counted[0]), counted[0])
+    before = AdaptivePartials(windows, site(counted[0]))
     behind, alone = (
         AdaptiveFinalStage(windows.op, windows.up, site(counted[1])),  # type: ignore[arg-type]  # it is of windows
         WindowStage(windows.op, windows.up, site(wanted)),  # type: ignore[arg-type]  # the same
@@ -100,7 +100,7 @@ def test_rows_and_parts_give_the_results_late_rows_and_accounts_of_rows_alone(
 @pytest.mark.parametrize(("copies", "worth"), [(4, True), (1, False)])
 def test_parts_are_made_as_long_as_they_are_fewer_than_rows(copies: int, worth: bool) -> None:
     windows, accounts = step(), Accounts()
-    before = AdaptivePartials(windows, site(accounts), accounts)
+    before = AdaptivePartials(windows, site(accounts))
     before.pending.append(rows(list(range(100)) * copies))
     made, left = before.aggregate(float("-inf"))
     assert [port for port, _ in made] == [PARTIALS]
@@ -113,7 +113,7 @@ def test_parts_are_made_as_long_as_they_are_fewer_than_rows(copies: int, worth: 
 
 def test_a_round_that_is_done_again_is_judged_by_its_own_watermark() -> None:
     windows, accounts = step(), Accounts()
-    before = AdaptivePartials(windows, site(accounts), accounts)
+    before = AdaptivePartials(windows, site(accounts))
     for watermark in (1_000, 0):
         before.worthwhile = True
         before.pending.append(rows([20]))

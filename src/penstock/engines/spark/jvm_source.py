@@ -13,7 +13,7 @@ row right (`read_placement.grouped_windows`): few rows then leave the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -28,8 +28,24 @@ from penstock.accounts import Accounts
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.columns import any_failed, column
-from penstock.engines.spark.fragments import Edge, FragmentPlan, Fragments, RoundPlan
-from penstock.engines.spark.jvm.partials import START, JvmPartials, slice_start, to_long
+from penstock.engines.spark.file_splits import (
+    FileReadPlan,
+    RemoteBatch,
+    SourceFile,
+    add_null_columns,
+    rank_column,
+)
+from penstock.engines.spark.fragment_task import (
+    ALIVE,
+    FAILED,
+    keep_warm,
+    load_plans,
+    report_outcomes,
+    resume_task,
+    to_wire_batches,
+)
+from penstock.engines.spark.fragments import Edge, Fragments, RoundPlan
+from penstock.engines.spark.jvm_partials import JvmPartials, long, to_long
 from penstock.engines.spark.read_placement import (
     OURS,
     SourcePipeline,
@@ -38,16 +54,7 @@ from penstock.engines.spark.read_placement import (
     used_columns,
 )
 from penstock.engines.spark.types import from_spark, spark_schema
-from penstock.engines.spark.wire import SPARK_SCHEMA, Kind, WirePartitioner, WireRow, pack_pieces, report
-from penstock.engines.spark.worker.files import FileReadPlan, RemoteBatch, SourceFile, add_null_columns
-from penstock.engines.spark.worker.task import (
-    ALIVE,
-    FAILED,
-    keep_warm,
-    report_outcomes,
-    resume_first_fragment,
-    to_wire_batches,
-)
+from penstock.engines.spark.wire import SPARK_SCHEMA, Kind, WirePartitioner, report
 from penstock.engines.wire import failure_to_dict
 from penstock.expr import Expr
 from penstock.frozen import dataclass
@@ -62,11 +69,10 @@ from penstock.timing.units import TimeType
 from penstock.timing.windows import BEFORE_ALL
 
 if TYPE_CHECKING:
+    from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
 TIME, SEQ, OUTCOME = f"{OURS}time", f"{OURS}seq", f"{OURS}outcome"
-LoadPlan = Callable[[], FragmentPlan]
-"""Gives the plan of fragment 0 in a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +113,12 @@ class RemoteSource:
 
     @property
     def reads_dataframe(self) -> bool:
-        """Returns whether the source is a DataFrame, which is one batch."""
+        """Return whether the source is a DataFrame, which is one batch."""
         return isinstance(self._reader, SparkReader)
 
     @property
     def read_plan(self) -> FileReadPlan:
-        """Returns how workers read the files of the source."""
+        """Return how workers read the files of the source."""
         source, time = self.pipeline.source, self._time
         if time is not None:
             time = replace(time, max_future=None)  # the driver has checked, by its own clock
@@ -120,7 +126,7 @@ class RemoteSource:
         return FileReadPlan(Ref(source.name, OUT), self._reader.schema, used, time, self._rank)
 
     def scan_times(self, files: Sequence[SourceFile]) -> TimeRange:
-        """Returns the range of times in some files, or in the DataFrame if there are none, by a small job."""
+        """Return the range of times in some files, or in the DataFrame if there are none, by a small job."""
         raw = F.lit(0)
         if self._time is not None and self._time.column is not None:
             raw = to_long(column(self._time.column), self._time.type.type)
@@ -130,17 +136,17 @@ class RemoteSource:
         least, greatest, n, n_rows = row
         return TimeRange(least or 0, greatest or 0, n_rows - n, n_rows)
 
-    def wire_rows(self, batch: RemoteBatch, round_: RoundPlan, load_plan: LoadPlan) -> DataFrame:
-        """Returns what leaves fragment 0 for the rows of a round, as wire rows."""
+    def wire_rows(self, batch: RemoteBatch, round_: RoundPlan, plans: Broadcast[bytes]) -> DataFrame:
+        """Return what leaves fragment 0 for the rows of a round, as wire rows."""
         window = self._windows
         if window is not None and round_.advances[window[0].name].before == BEFORE_ALL:
             frame = self.frame(batch.files, numbered=False)
             if OUTCOME not in frame.columns:
                 return self._group(frame, round_, *window)
-        return self._handed_over(self.frame(batch.files, numbered=True), round_, load_plan)
+        return self._handed_over(self.frame(batch.files, numbered=True), round_, plans)
 
     def accounts(self, batch: RemoteBatch, outcomes: Mapping[int, int]) -> dict[str, Accounts]:
-        """Returns what became of the rows of a batch in the JVM, step by step."""
+        """Return what became of the rows of a batch in the JVM, step by step."""
         if batch.by_workers:
             return {}  # the steps have counted for themselves
         n, accounts = batch.n_rows, dict[str, Accounts]()
@@ -155,7 +161,7 @@ class RemoteSource:
         return accounts
 
     def frame(self, files: Sequence[SourceFile], *, numbered: bool) -> DataFrame:
-        """Returns the rows behind the last step, with their times; `numbered`: with their numbers too."""
+        """Return the rows behind the last step, with their times; `numbered`: with their numbers too."""
         frame, filtered = self._source(files, numbered=numbered), False
         for place, step in enumerate(self.pipeline.steps, 1):
             op, up = step.op, step.up.schema
@@ -169,7 +175,7 @@ class RemoteSource:
         return frame
 
     def _source(self, files: Sequence[SourceFile], *, numbered: bool) -> DataFrame:
-        time = F.lit(0).cast("long")
+        time = long(0)
         if self._time is not None and self._time.column is not None:
             time = to_micros(column(self._time.column), self._time.type)
         columns = [column(name) for name in self._reader.schema.names]
@@ -179,7 +185,7 @@ class RemoteSource:
             self._read([file]).select(
                 *columns,
                 time.alias(TIME),
-                (F.col("_metadata.row_index") + F.lit(file.start).cast("long")).alias(SEQ),
+                (F.col("_metadata.row_index") + long(file.start)).alias(SEQ),
             )
             for file in files
         ]
@@ -192,31 +198,50 @@ class RemoteSource:
         return reader.parquet(*(file.path for file in files))
 
     def _group(self, frame: DataFrame, round_: RoundPlan, step: Step, edge: Edge) -> DataFrame:
-        """Returns partials by Spark's own grouping, as wire rows for the windows behind the exchange."""
+        """Return partials by Spark's own grouping, as wire rows for the windows behind the exchange."""
         assert isinstance(step.op, Windows), "only windows have partials"
         source, op, up = self.pipeline.source.name, step.op, step.up
         name, n_partitions = step.name, self._n_partitions
-        partials, time = JvmPartials(op, up), column(TIME)
-        rows = frame.select(*partials.inputs(time), slice_start(time, partials.slicing).alias(START))
-        groups = rows.groupBy(*partials.keys, START).agg(*partials.cells())
 
         def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return pack_groups(JvmPartials(op, up), source, name, edge, n_partitions, round_, batches)
+            partials, here = JvmPartials(op, up), partition_id()
+            partitioner = WirePartitioner(partials.format.key, partials.format.schema, n_partitions)
+            for groups in batches:
+                n_rows = int(pc.sum(groups.column(len(partials.keys) + 1)).as_py() or 0)
+                counts = Accounts(rows_in=n_rows, passed=n_rows).to_dict()
+                output = [
+                    report_outcomes(source, {ALIVE: n_rows}, round_, here),
+                    report(Kind.ACCOUNTS, round_.number, here, {name: counts}),
+                    *partitioner.pack(edge, partials.to_batch(groups), round_.number, here),
+                ]
+                yield from to_wire_batches(output)
 
-        return groups.mapInArrow(pack, SPARK_SCHEMA)
+        return JvmPartials(op, up).group(frame, column(TIME)).mapInArrow(pack, SPARK_SCHEMA)
 
-    def _handed_over(self, frame: DataFrame, round_: RoundPlan, load_plan: LoadPlan) -> DataFrame:
-        """Returns what fragment 0, in Python workers, makes of rows of the pipeline's last step."""
+    def _handed_over(self, frame: DataFrame, round_: RoundPlan, plans: Broadcast[bytes]) -> DataFrame:
+        """Return what fragment 0, in Python workers, makes of rows of the pipeline's last step."""
         ref = self.pipeline.last
         schema, used = self._plan[ref.step].outputs[ref.port].schema, used_columns(self._plan, ref)
         names = [name for name in schema.names if used is None or name in used]
         ours = [name for name in (SEQ, OUTCOME) if name in frame.columns]
         columns = [column(name).alias(str(place)) for place, name in enumerate([*names, TIME, *ours])]
-        source, rank = self.pipeline.source.name, self._rank
-        rows = HandedOverRows(source, ref, schema, tuple(names), rank, SEQ in ours, OUTCOME in ours)
+        source = self.pipeline.source.name
+        rows = HandedOverRows(schema, tuple(names), self._rank, SEQ in ours, OUTCOME in ours)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return run_handed_over(load_plan(), rows, round_, partition_id(), batches)
+            plan, here = load_plans(plans.value)[0], partition_id()
+            work = resume_task(plan, here)
+            for columns in batches:
+                batch, outcomes = rows.to_batch(columns)
+                output = [report_outcomes(source, outcomes, round_, here)]
+                if not outcomes.get(FAILED):
+                    try:
+                        output += work.run_rows(ref, batch, round_)
+                    except Exception as failure:
+                        failed = failure_to_dict(failure, work.at)
+                        output = [report(Kind.FAILURE, round_.number, here, failed)]
+                yield from to_wire_batches(output)
+            keep_warm(plan, work, here, "")
 
         return frame.select(*columns).mapInArrow(run, SPARK_SCHEMA)
 
@@ -225,14 +250,11 @@ class RemoteSource:
 class HandedOverRows:
     """Rows from the JVM: columns by place, then the time, and perhaps number and outcome.
 
-    ref     whose rows they are
-    schema  of that port
+    schema  of the port whose rows they are
     used    the columns that travel; others are nulls
     rank    of the source among several; None in a graph with one
     """
 
-    source: str
-    ref: Ref
     schema: pa.Schema
     used: tuple[str, ...]
     rank: int | None
@@ -240,76 +262,27 @@ class HandedOverRows:
     with_outcomes: bool
 
     def to_batch(self, columns: pa.RecordBatch) -> tuple[Batch, dict[int, int]]:
-        """Returns the rows that are alive, and how many had which outcome."""
+        """Return the rows that are alive, and how many had which outcome."""
         outcomes = {ALIVE: columns.num_rows}
         if self.with_outcomes:
             outcome = columns.column(columns.num_columns - 1)
-            counts = pc.value_counts(outcome)
-            values, numbers = counts.field("values").to_pylist(), counts.field("counts").to_pylist()
-            outcomes = dict(zip(values, numbers, strict=True))
+            outcomes = {
+                counted["values"]: counted["counts"] for counted in pc.value_counts(outcome).to_pylist()
+            }
             columns = columns.filter(pc.equal(outcome, ALIVE))
         n = len(self.used)
         types = pa.schema([self.schema.field(name) for name in self.used])
         rows = from_spark(columns.select(list(range(n))), types) if n else columns.select([])
-        if n < len(self.schema):
-            rows = add_null_columns(rows, self.used, self.schema, columns.num_rows)
-        times = np.asarray(columns.column(n).to_numpy(zero_copy_only=False), np.int64)
-        order = () if self.rank is None else (np.full(len(times), self.rank, np.int64),)
-        if self.numbered:
-            order = (*order, np.asarray(columns.column(n + 1).to_numpy(zero_copy_only=False), np.int64))
-        return Batch(rows, times, order), outcomes
-
-
-def run_handed_over(
-    plan: FragmentPlan,
-    handed_over: HandedOverRows,
-    round_: RoundPlan,
-    partition: int,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Runs rows from the JVM through fragment 0, a batch at a time; failures are reports."""
-    work = resume_first_fragment(plan, partition)
-    for columns in batches:
-        batch, outcomes = handed_over.to_batch(columns)
-        output = [report_outcomes(handed_over.source, outcomes, round_, partition)]
-        if not outcomes.get(FAILED):
-            try:
-                output += work.run_rows(handed_over.ref, batch, round_)
-            except Exception as failure:
-                output = [report(Kind.FAILURE, round_.number, partition, failure_to_dict(failure, work.at))]
-        yield from to_wire_batches(output)
-    keep_warm(plan, work, partition, "")
-
-
-def pack_groups(
-    partials: JvmPartials,
-    source: str,
-    step: str,
-    edge: Edge,
-    n_partitions: int,
-    round_: RoundPlan,
-    batches: Iterator[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    """Packs groups of the JVM as partials for the windows of a step, and counts the rows in them."""
-    partitioner = WirePartitioner(partials.format.key, partials.format.schema, n_partitions)
-    here = partition_id()
-    for groups in batches:
-        n_rows = int(pc.sum(groups.column(len(partials.keys) + 1)).as_py() or 0)
-        counts = Accounts(rows_in=n_rows, passed=n_rows).to_dict()
-        output = [
-            report_outcomes(source, {ALIVE: n_rows}, round_, here),
-            report(Kind.ACCOUNTS, round_.number, here, {step: counts}),
-        ]
-        output += [
-            WireRow(edge.fragment, Kind.BATCH, edge.number, round_.number, partition, body)
-            for partition, rows in partitioner.partition(partials.to_batch(groups), 0)
-            for body in pack_pieces(rows)
-        ]
-        yield from to_wire_batches(output)
+        times, *numbers = (
+            np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
+            for column in columns.columns[n : n + 1 + self.numbered]
+        )
+        rows = add_null_columns(rows, self.used, self.schema, len(times))
+        return Batch(rows, times, (*rank_column(self.rank, len(times)), *numbers)), outcomes
 
 
 def _filter(frame: DataFrame, how: Expr, up: pa.Schema, place: int, *, counted: bool) -> DataFrame:
-    """Returns the rows that pass a filter; if they are to be `counted`, the others too, marked."""
+    """Return the rows that pass a filter; if they are to be `counted`, the others too, marked."""
     shared = SharedColumns(frame)
     lowered = lower_spark(how, up, shared=shared)
     frame = shared.rows
@@ -346,7 +319,7 @@ def _outcome(frame: DataFrame) -> Column:
 
 
 def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
-    """Returns a DataFrame of another session in this one, whose settings what is computed from it follows."""
+    """Return a DataFrame of another session in this one, whose settings what is computed from it follows."""
     from pyspark.sql.classic.dataframe import DataFrame as Classic
 
     rows = spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(
@@ -356,16 +329,15 @@ def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
 
 
 def to_micros(value: Column, time: TimeType) -> Column:
-    """Returns a time column in microseconds; it is known to be within the limits."""
+    """Return a time column in microseconds; it is known to be within the limits."""
     raw = to_long(value, time.type)
     if time.unit == "ns":
-        thousand = F.lit(1000).cast("long")
-        return F.call_function("div", raw - F.pmod(raw, thousand), thousand)
-    return raw if time.step == 1 else raw * F.lit(time.step).cast("long")
+        return F.call_function("div", raw - F.pmod(raw, long(1000)), long(1000))
+    return raw if time.step == 1 else raw * long(time.step)
 
 
 def partition_id() -> int:
-    """Returns the number of the partition that this worker is at."""
+    """Return the number of the partition that this worker is at."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.worker import files as file_pieces
-from penstock.engines.spark.worker.files import (
+from penstock.engines.spark import file_splits as file_pieces
+from penstock.engines.spark.file_splits import (
     FileChanged,
     FileReadPlan,
     FileSplit,

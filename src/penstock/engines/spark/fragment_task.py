@@ -1,0 +1,409 @@
+"""A fragment at work on one partition, inside a Python worker of Spark: the same stages as in process.
+
+A task runs some rounds through one fragment, or through all fragments at once. Round by round, every step of
+a fragment takes its rows in, admitted by the watermark before the round, then emits what the watermark after
+it has passed: batches leave before the watermark they came with.
+
+Time windows take rows and partials alike: whoever is before the exchange decides which it sends. Rows are
+admitted here by the watermark before their round; partials were admitted where they were made, by the same
+one. The state is that of keyed windows, so a run may go on from a checkpoint whatever was sent before.
+
+State is resumed from where the last job left it: warm in this process if that was here, else from the state
+files. Invariant: warm state serves only the job right after the one that left it; if that one was not
+committed, because a step failed, its name is never asked for.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, field
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.accounts import Accounts
+from penstock.engines.frontiers import WatermarkAdvance
+from penstock.engines.spark.file_splits import FileSplit
+from penstock.engines.spark.fragments import DRIVER, Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
+from penstock.engines.spark.wire import SCHEMA, Kind, WirePartitioner, WireRow, from_wire, report, to_wire
+from penstock.engines.wire import failure_to_dict, unpack_batch
+from penstock.errors import NotSupported
+from penstock.frozen import dataclass
+from penstock.operators.op import ERRORS, LATE, Routing
+from penstock.operators.windows import Windows
+from penstock.plan.check import find_spark_sql
+from penstock.plan.plan import Ref, Step
+from penstock.stages.build import build_stage
+from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
+from penstock.stages.patterns.pattern import PARTIALS
+from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.order import merge_batches
+from penstock.stages.stage import Stage, StageContext
+from penstock.stages.window.stage import Emitted, WindowStage
+
+ALIVE, FAILED = 0, -1
+"""Outcomes of rows before fragment 0; a row that filter i of a pipeline in the JVM dropped has i + 1."""
+ROWS_PER_PARTIAL = 2
+"""Partials go over the exchange while there are at least this many rows to each."""
+_ROWS_PER_BATCH = 1024
+"""Wire rows in one Arrow batch."""
+_MOST_PLANS = 4
+"""Runs whose plans stay unpickled in one worker."""
+_MOST_RUNS = 8
+"""Runs whose state is kept warm in one worker; the oldest are dropped."""
+
+
+class FragmentInput:
+    """What arrived for a partition of a fragment.
+
+    rows      (round, step) -> batches
+    partials  (round, step) -> packed partials; the stage knows their columns
+    splits    round -> files that are to be read
+    """
+
+    def __init__(self, plan: FragmentPlan, rows: Iterable[WireRow] = ()) -> None:
+        self._edges = plan.edges_in
+        self.rows: dict[tuple[int, str], list[Batch]] = {}
+        self.partials: dict[tuple[int, str], list[bytes]] = {}
+        self.splits: dict[int, list[FileSplit]] = {}
+        self.partition = 0
+        self.add(rows)
+
+    def add(self, rows: Iterable[WireRow]) -> None:
+        """Add wire rows."""
+        for row in rows:
+            self.partition = row.partition
+            if row.body is None or row.kind is Kind.WAKE:
+                continue
+            if row.kind is Kind.READ:
+                self.splits.setdefault(row.round, []).append(FileSplit.from_bytes(row.body))
+                continue
+            edge = self._edges[row.edge]
+            assert edge.step is not None, "only steps take rows in"
+            if edge.ref.port == PARTIALS:
+                self.partials.setdefault((row.round, edge.step), []).append(row.body)
+            else:
+                self.rows.setdefault((row.round, edge.step), []).append(unpack_batch(row.body, edge.schema))
+
+
+class AdaptiveFinalStage(FinalAggregateStage):
+    """The window stage behind the exchange, which takes rows and partials."""
+
+    def on_batch(self, batch: Batch, watermark: float) -> Emitted:
+        """Take rows in, as keyed windows do."""
+        return WindowStage.on_batch(self, batch, watermark)
+
+    def on_partials(self, partials: Batch) -> None:
+        """Take partials in; those admitted by a later watermark wait for it."""
+        self._waiting.append(partials)
+        self._merge_waiting()
+
+
+class AdaptivePartials:
+    """Before the exchange: turns the rows of each round into partials, as long as those are fewer."""
+
+    def __init__(self, step: Step, site: StageContext) -> None:
+        assert isinstance(step.op, Windows), "only windows have partials"
+        self.step, self.accounts = step, site.accounts
+        self._stage = PartialAggregateStage(step.op, step.up, site)
+        self.format = self._stage.format
+        self.pending: list[Batch] = []
+        self.worthwhile = True
+
+    def aggregate(self, watermark: float) -> tuple[list[tuple[str, Batch]], list[Batch]]:
+        """Return the outputs of the pending rows, by port, and the rows that are better sent as they are."""
+        pending, self.pending = self.pending, []
+        if not pending or not self.worthwhile:
+            return [], pending
+        rows = merge_batches(pending, self.step.up.schema) if len(pending) > 1 else pending[0]
+        self._stage.restore({})  # a round that is done again is admitted by its own watermark
+        outputs = [*self._stage.on_batch(rows, watermark), *self._stage.flush()]
+        assert all(port in (PARTIALS, LATE, ERRORS) for port, _ in outputs), (
+            "results leave behind the exchange"
+        )
+        n_partials = sum(batch.num_rows for port, batch in outputs if port == PARTIALS)
+        self.worthwhile = n_partials * ROWS_PER_PARTIAL <= rows.num_rows
+        return outputs, []
+
+
+@dataclass(slots=True)
+class _ChainedStep:
+    """A step in its fragment; `replicas` are the other copies of a step whose every replica gets all rows."""
+
+    step: Step
+    stage: Stage
+    accounts: Accounts
+    replicas: tuple[Stage, ...] = ()
+    pending: list[Batch] = field(default_factory=list)
+
+
+class FragmentTask:
+    """The stages of a fragment on one partition."""
+
+    def __init__(self, plan: FragmentPlan, partition: int) -> None:
+        self._plan, self.partition = plan, partition
+        self._clock = RoundClock()
+        self._reasons: dict[str, list[str]] = {}
+        steps = plan.fragment.steps
+        self._steps = {s.name: self._chained_step(s) for s in steps if find_spark_sql(s.op) is None}
+        self._only_in_jvm = {s.name: s for s in steps if s.name not in self._steps}
+        self._partitioners = {
+            edge.number: WirePartitioner(edge.key, edge.schema, plan.n_partitions)
+            for edges in plan.edges_out.values()
+            for edge in edges
+        }
+        self._partials = {step.name: AdaptivePartials(step, self._site(step)) for step, _ in plan.sends}
+        for step, edge in plan.sends:
+            format_ = self._partials[step.name].format
+            self._partitioners[edge.number] = WirePartitioner(format_.key, format_.schema, plan.n_partitions)
+        self.at = 0  # the number of the current step, for failures
+
+    def _chained_step(self, step: Step) -> _ChainedStep:
+        site, takes_partials = self._site(step), Ref(step.name, PARTIALS)
+        if any(edge.ref == takes_partials for edge in self._plan.edges_in.values()):
+            assert isinstance(step.op, Windows), "only windows have partials"
+            return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), site.accounts)
+        is_copied = step.routing == Routing.BROADCAST and not step.op.stateful
+        n_stages = max(1, step.degree.least) if is_copied else 1
+        stage, *replicas = (build_stage(step.op, step.up, site) for _ in range(n_stages))
+        return _ChainedStep(step, stage, site.accounts, tuple(replicas))
+
+    def _site(self, step: Step) -> StageContext:
+        reasons = self._reasons.setdefault(step.name, [])
+        ports = self._plan.ports[step.name]
+        return StageContext(step.name, step.where, Accounts(), self._clock, ports, reasons)
+
+    def restore(self, task: JobTask) -> None:
+        """Restore the buckets of this partition from the state files."""
+        for name, places in task.state.items():
+            own = {b: place for b, place in places.items() if b % self._plan.n_partitions == self.partition}
+            if own and name in self._steps:
+                self._steps[name].stage.restore(task.files.read(own, name))
+
+    def run_round(self, round_: RoundPlan, inputs: FragmentInput) -> list[WireRow]:
+        """Run the rows of one round through all steps; return what leaves, and what was counted."""
+        self._clock.us = round_.now
+        output: list[WireRow] = []
+        for _, name in inputs.rows:
+            self._refuse_outside_jvm(name)
+        for number, chained in enumerate(self._steps.values()):
+            self.at = number
+            step, stage = chained.step, chained.stage
+            batches = [*inputs.rows.pop((round_.number, step.name), []), *chained.pending]
+            chained.pending = []
+            if isinstance(stage, WindowStage) and step.name in round_.fired:
+                stage.fired_at = round_.fired[step.name]
+            for body in inputs.partials.pop((round_.number, step.name), []):
+                assert isinstance(stage, AdaptiveFinalStage), "partials go to windows that take them"
+                partials = unpack_batch(body, stage.format.schema)
+                if partials.num_rows:
+                    stage.on_partials(partials)
+            for port, batch in self._run_step(chained, batches, round_.advances[step.name]):
+                if batch.num_rows:
+                    output += self._emit(Ref(step.name, port), batch, round_.number)
+        output += self._emit_partials(round_)
+        accounts = {name: chained.accounts for name, chained in self._steps.items()}
+        accounts |= {name: partials.accounts for name, partials in self._partials.items()}
+        counts = {name: asdict(counted.take()) for name, counted in accounts.items()}
+        output.append(report(Kind.ACCOUNTS, round_.number, self.partition, counts))
+        reasons = {name: texts.pop() for name, texts in self._reasons.items() if texts}
+        return [*output, report(Kind.REASONS, round_.number, self.partition, reasons)] if reasons else output
+
+    def run_rows(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[WireRow]:
+        """Run rows through the fragment that were read, or computed by the JVM, as those of a port."""
+        output = list(self._emit(ref, batch, round_.number))
+        return output + self.run_round(round_, FragmentInput(self._plan))
+
+    def _run_step(
+        self, chained: _ChainedStep, batches: list[Batch], advance: WatermarkAdvance
+    ) -> Iterator[tuple[str, Batch]]:
+        if len(batches) > 1:
+            batches = [merge_batches(batches, chained.step.up.schema)]
+        for stage in (chained.stage, *chained.replicas):
+            for batch in batches:
+                yield from stage.on_batch(batch, advance.before)
+            yield from stage.drain() if advance.over else stage.on_watermark(advance.after)
+
+    def _emit(self, ref: Ref, batch: Batch, round_: int) -> Iterator[WireRow]:
+        """Hand a batch to the steps of this fragment that read it, and pack it for those of others."""
+        for name in self._plan.fragment.inside.get(ref, ()):
+            self._refuse_outside_jvm(name)
+            self._steps[name].pending.append(batch)
+        for edge in self._plan.edges_out.get(ref, ()):
+            if edge.fragment == self._plan.fragment.number and edge.step is not None:
+                self._steps[edge.step].pending.append(batch)
+            elif edge.step in self._partials:
+                self._partials[edge.step].pending.append(batch)
+            else:
+                yield from self._pack(edge, batch, round_)
+
+    def _refuse_outside_jvm(self, name: str) -> None:
+        """Raise if rows reached a step whose expressions only the JVM can compute."""
+        if name in self._only_in_jvm:
+            step = self._only_in_jvm[name]
+            raise NotSupported(
+                f"{find_spark_sql(step.op)} runs in the JVM, and a batch had to be read outside of it",
+                step=name,
+                where=step.where,
+                detail="a row of it failed, a time was null or out of range, or a column had to be cast",
+                hint="filter such rows before, or use functions of Penstock: ps.col(...)",
+            )
+
+    def _pack(self, edge: Edge, batch: Batch, round_: int) -> Iterator[WireRow]:
+        return self._partitioners[edge.number].pack(edge, batch, round_, self.partition)
+
+    def _emit_partials(self, round_: RoundPlan) -> Iterator[WireRow]:
+        """Pack what is sent to windows behind the exchange: partials, or rows where those are not more."""
+        for number, (step, edge) in enumerate(self._plan.sends, len(self._steps)):
+            self.at = number
+            outputs, rows = self._partials[step.name].aggregate(round_.advances[step.name].before)
+            for port, batch in outputs:
+                if port == PARTIALS:
+                    yield from self._pack(edge, batch, round_.number)
+                else:
+                    yield from self._emit(Ref(step.name, port), batch, round_.number)
+            if rows:
+                # All edges to one step lead to the same place.
+                edges = (edge for edges in self._plan.edges_out.values() for edge in edges)
+                rows_edge = next(edge for edge in edges if edge.step == step.name)
+                for batch in rows:
+                    yield from self._pack(rows_edge, batch, round_.number)
+
+    def save(self, task: JobTask) -> list[WireRow]:
+        """Write the state that has changed; return where it is."""
+        if not self._plan.fragment.keyed:
+            return []
+        pieces = {name: dict(chained.stage.snapshot()) for name, chained in self._steps.items()}
+        last = task.rounds[-1].number
+        places = task.files.write(last + 1, f"{self._plan.fragment.number}-{self.partition}", pieces)
+        written = {step: list(by_bucket.items()) for step, by_bucket in places.items() if by_bucket}
+        return [report(Kind.STATE, last, self.partition, written)] if written else []
+
+
+@lru_cache(_MOST_PLANS)
+def load_plans(pickled: bytes) -> tuple[FragmentPlan, ...]:
+    """Return the plans of all fragments of a run, in a worker; they are unpickled once in each."""
+    plans: tuple[FragmentPlan, ...] = pickle.loads(pickled)  # noqa: S301 (the driver's own bytes)
+    return plans
+
+
+def run_fragment(
+    plan: FragmentPlan, task: JobTask, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run one partition of a fragment.
+
+    Wire rows for other fragments are passed on, so that a job is one line of fragments and nothing is
+    computed twice.
+    """
+    inputs = FragmentInput(plan)
+    for batch in batches:
+        own = pc.equal(batch.column("fragment"), plan.fragment.number)
+        inputs.add(from_wire(batch.filter(own)))
+        passed_on = batch.filter(pc.invert(own)).select(SCHEMA.names)
+        if passed_on.num_rows:
+            yield passed_on
+    yield from to_wire_batches(_run_timed(plan, task, inputs))
+
+
+def run_all_fragments(
+    plans: Sequence[FragmentPlan], task: JobTask, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run all fragments in one task, partition by partition: for little work that beats an exchange."""
+    pending: dict[tuple[int, int], list[WireRow]] = {}
+    output: list[WireRow] = []
+
+    def send(rows: Iterable[WireRow]) -> None:
+        for row in rows:
+            if row.fragment == DRIVER:
+                output.append(row)
+            else:
+                partition = row.partition if plans[row.fragment].fragment.keyed else 0
+                pending.setdefault((row.fragment, partition), []).append(row)
+
+    for batch in batches:
+        send(from_wire(batch))
+    for number, plan in enumerate(plans):
+        for partition in range(plan.n_partitions if plan.fragment.keyed else 1):
+            send(_run_timed(plan, task, FragmentInput(plan, pending.pop((number, partition), []))))
+    yield from to_wire_batches(output)
+
+
+def to_wire_batches(rows: Sequence[WireRow]) -> Iterator[pa.RecordBatch]:
+    """Yield wire rows as Arrow batches of bounded length."""
+    for start in range(0, len(rows), _ROWS_PER_BATCH):
+        yield to_wire(rows[start : start + _ROWS_PER_BATCH])
+
+
+def _run_timed(plan: FragmentPlan, task: JobTask, inputs: FragmentInput) -> list[WireRow]:
+    if not plan.fragment.keyed and not inputs.rows and not inputs.splits:
+        return []
+    began = time.perf_counter_ns()
+    output = _run_rounds(plan, task, inputs)
+    took_us = (time.perf_counter_ns() - began) // 1000
+    return [*output, report(Kind.WORK_TIME, task.rounds[-1].number, inputs.partition, {"us": took_us})]
+
+
+def _run_rounds(plan: FragmentPlan, task: JobTask, inputs: FragmentInput) -> list[WireRow]:
+    """Run all rounds of a job on one partition; every failure is returned as a report."""
+    partition, round_ = inputs.partition, task.rounds[0]
+    output: list[WireRow] = []
+    work: FragmentTask | None = None
+    split: FileSplit | None = None
+    try:
+        work = resume_task(plan, partition, task)
+        for round_ in task.rounds:
+            for split in inputs.splits.pop(round_.number, []):
+                read_plan = plan.reads[split.source]
+                for batch in read_plan.read(split):
+                    output += work.run_rows(read_plan.ref, batch, round_)
+            split = None
+            output += work.run_round(round_, inputs)
+        work.at = 0
+        output += work.save(task)
+    except Exception as failure:
+        if split is not None:
+            # Why no more than that: the driver reads the batch again, with all columns, and finds out which
+            # file could not be read, or which row failed.
+            return [report_outcomes(split.source, {FAILED: split.n_rows}, round_, partition)]
+        at = 0 if work is None else work.at
+        return [report(Kind.FAILURE, round_.number, partition, failure_to_dict(failure, at))]
+    keep_warm(plan, work, partition, task.job)
+    return output
+
+
+def report_outcomes(source: str, outcomes: Mapping[int, int], round_: RoundPlan, partition: int) -> WireRow:
+    """Return the report of how many rows of a source had which outcome before fragment 0."""
+    counts = {str(outcome): n_rows for outcome, n_rows in outcomes.items()}
+    return report(Kind.OUTCOMES, round_.number, partition, {"source": source, "outcomes": counts})
+
+
+_WARM: dict[str, dict[tuple[int, int], tuple[FragmentTask, str]]] = {}
+"""run -> (fragment, partition) -> the fragment there as a job left it, and that job."""
+
+
+def resume_task(plan: FragmentPlan, partition: int, task: JobTask | None = None) -> FragmentTask:
+    """Return a fragment as the right job left it here; else built anew, with its state from the files.
+
+    Fragment 0 keeps no state, so there any job and any partition will do.
+    """
+    keyed = plan.fragment.keyed
+    place = plan.fragment.number, partition if keyed else 0
+    work, job = _WARM.get(plan.run, {}).pop(place, (None, ""))
+    if work is None or (task is not None and keyed and job != task.after):
+        work = FragmentTask(plan, partition)
+        if task is not None and keyed:
+            work.restore(task)
+    work.partition = partition
+    return work
+
+
+def keep_warm(plan: FragmentPlan, work: FragmentTask, partition: int, job: str) -> None:
+    """Keep a fragment on one partition for the next task that comes to this worker."""
+    of_run = _WARM.pop(plan.run, {})
+    of_run[plan.fragment.number, partition if plan.fragment.keyed else 0] = work, job
+    _WARM[plan.run] = of_run
+    for run in list(_WARM)[:-_MOST_RUNS]:
+        del _WARM[run]

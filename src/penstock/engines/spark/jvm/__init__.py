@@ -1,1 +1,0 @@
-"""What runs as Spark expressions in the JVM."""

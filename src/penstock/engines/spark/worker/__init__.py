@@ -1,1 +1,0 @@
-"""What a Python worker does in a task."""
