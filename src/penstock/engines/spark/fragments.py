@@ -91,9 +91,17 @@ def split_into_fragments(plan: Plan) -> Fragments:
         for port, stream in step.outputs.items():
             holds = key is not None and stream.key == key and port not in (LATE, ERRORS)
             partitioned_by[Ref(step.name, port)] = key if holds else None
-    fragments = tuple(_fragment(plan, number, placement) for number in range(max(placement.values()) + 1))
+    fragments = []
+    for number in range(max(placement.values()) + 1):
+        steps = tuple(step for step in plan if placement[step.name] == number)
+        inside: dict[Ref, tuple[str, ...]] = {}
+        for step in steps:
+            for ref in step.feeds:
+                if placement[ref.step] == number:
+                    inside[ref] = (*inside.get(ref, ()), step.name)
+        fragments.append(Fragment(number, steps, inside))
     edges = _edges(plan, placement)
-    return Fragments(fragments, tuple(edges), _partial_edges(plan, placement, len(edges)), placement)
+    return Fragments(tuple(fragments), tuple(edges), _partial_edges(plan, placement, len(edges)), placement)
 
 
 def state_key(step: Step) -> Key | None:
@@ -125,16 +133,6 @@ def _partition_key(
         partitioned_by[ref] if placement[ref.step] == placement[step.name] else None for ref in step.feeds
     }
     return keys.pop() if len(keys) == 1 else None
-
-
-def _fragment(plan: Plan, number: int, placement: Mapping[str, int]) -> Fragment:
-    steps = tuple(step for step in plan if placement[step.name] == number)
-    inside: dict[Ref, tuple[str, ...]] = {}
-    for step in steps:
-        for ref in step.feeds:
-            if placement[ref.step] == number:
-                inside[ref] = (*inside.get(ref, ()), step.name)
-    return Fragment(number, steps, inside)
 
 
 def _edges(plan: Plan, placement: Mapping[str, int]) -> list[Edge]:

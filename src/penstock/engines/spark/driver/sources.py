@@ -220,6 +220,8 @@ class RemoteSourceReader(SourceReader):
             raise self.read_error(cause) from cause
 
     def _read(self) -> Iterator[SourceBatch | RemoteBatch]:
+        import pyarrow.parquet as pq
+
         reader = self._reader
         if isinstance(reader, SparkReader):
             times = self._scan_times(())
@@ -231,7 +233,10 @@ class RemoteSourceReader(SourceReader):
             footers, files = [], []
             for path in paths:
                 reader.check(path)
-                footer = _read_footer(path)
+                try:
+                    footer = pq.read_metadata(path)
+                except (OSError, pa.ArrowException) as problem:
+                    raise read_error(path, problem) from problem
                 groups = tuple(footer.row_group(g).num_rows for g in range(footer.num_row_groups))
                 files.append(SourceFile(str(path.absolute()), start, groups))
                 footers.append(footer)
@@ -309,15 +314,6 @@ def _to_number(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise TypeError(f"{value!r} is not a time")
-
-
-def _read_footer(file: Path) -> Any:
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(file)
-    except (OSError, pa.ArrowException) as problem:
-        raise read_error(file, problem) from problem
 
 
 def _is_plain(file: Path) -> bool:
