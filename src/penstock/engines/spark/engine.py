@@ -46,10 +46,7 @@ def need_pyspark() -> None:
 class SparkEngine:
     """Structured Streaming through PySpark: embedded, on a cluster, or in a session of the user."""
 
-    @property
-    def name(self) -> str:
-        """Return the name for `run(engine=...)`."""
-        return "spark"
+    name = "spark"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
         """Return what cannot be done in batches that Spark plans."""
