@@ -194,7 +194,7 @@ _BY_NAME: dict[str, pa.DataType] = {
     "timestamp[us]": pa.timestamp("us"),
 }
 
-_BY_PYTHON_TYPE: dict[type, pa.DataType] = {
+BY_PYTHON_TYPE: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
     float: pa.float64(),
@@ -306,8 +306,8 @@ def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.Dat
         return canonical(declared, path)
     if isinstance(declared, str):
         return _by_name(declared, path)
-    if isinstance(declared, type) and declared in _BY_PYTHON_TYPE:
-        return _BY_PYTHON_TYPE[declared]
+    if isinstance(declared, type) and declared in BY_PYTHON_TYPE:
+        return BY_PYTHON_TYPE[declared]
     if isinstance(declared, type) and issubclass(declared, np.generic):
         return _by_numpy_type(declared, path)
     if isinstance(declared, Mapping) or (isinstance(declared, type) and _is_row_class(declared)):
@@ -373,4 +373,4 @@ def _show(declared: object) -> str:
 
 
 def _list_accepted_types() -> str:
-    return 'use a pyarrow type, a name such as "int64", or ' + ", ".join(t.__name__ for t in _BY_PYTHON_TYPE)
+    return 'use a pyarrow type, a name such as "int64", or ' + ", ".join(t.__name__ for t in BY_PYTHON_TYPE)

@@ -116,7 +116,10 @@ def from_python(value: object, type: pa.DataType) -> object:
         wanted = "datetime" if kind.is_timestamp(type) else "date"
         raise RowFailure(f"{_show(value)} is not a {wanted}, and its column is {type_name(type)}")
     if kind.is_floating(type) and isinstance(value, int) and not isinstance(value, bool):
-        value = _float_of(value, type)
+        try:
+            value = float(value)
+        except OverflowError:
+            raise RowFailure(f"{value!r:.40} is out of range for {type_name(type)}") from None
     if kind.is_list(type) and isinstance(value, list | tuple | np.ndarray):
         return [from_python(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, Mapping):
@@ -232,13 +235,6 @@ def _checked_decimal(value: Decimal, type: pa.DataType) -> Decimal:
     if exact != value or len(exact.as_tuple().digits) > type.precision:
         raise RowFailure(f"{value} does not fit {type_name(type)}")
     return exact
-
-
-def _float_of(value: int, type: pa.DataType) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        raise RowFailure(f"{value!r:.40} is out of range for {type_name(type)}") from None
 
 
 def _struct_from_python(value: Mapping[object, object], type: pa.DataType) -> dict[str, object]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import RowFailure, SchemaError
 from penstock.expr.node import Expr, Node, method_text, operand_text
-from penstock.expr.types import parse_type
+from penstock.expr.types import BY_PYTHON_TYPE, parse_type
 from penstock.expr.values import (
     days_of,
     from_python,
@@ -27,14 +27,6 @@ from penstock.expr.values import (
 )
 from penstock.frozen import dataclass
 
-_BY_TYPE: tuple[tuple[type, pa.DataType], ...] = (
-    (type(None), pa.null()),
-    (bool, pa.bool_()),
-    (int, pa.int64()),
-    (float, pa.float64()),
-    (str, pa.string()),
-    (bytes, pa.binary()),
-)
 _LITERALS = "a literal is None, bool, int, float, str, bytes, Decimal, datetime or date"
 
 
@@ -191,7 +183,9 @@ def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
         return Literal(days_of(value), pa.date32(), free=True)
     if isinstance(value, Decimal):
         return Literal(value, _decimal_type(value), free=True)
-    for python_type, own_type in _BY_TYPE:
+    if value is None:
+        return Literal(None, pa.null(), free=True)
+    for python_type, own_type in BY_PYTHON_TYPE.items():
         if isinstance(value, python_type):
             return Literal(value, own_type, free=True)
     hint = "compute it in a row function instead"
