@@ -76,8 +76,6 @@ class AccumulatorKind(StrEnum):
     FOLD = "fold"
 
 
-EXACT = frozenset({AccumulatorKind.ROWS, AccumulatorKind.COUNT, AccumulatorKind.INT_SUM})
-"""Kinds from which what was added can be subtracted again exactly."""
 _WIDTHS = {
     AccumulatorKind.INT_SUM: 2,
     AccumulatorKind.MAX_COUNT: 2,
@@ -254,16 +252,14 @@ def why_not_by_itself(op: Windows) -> str | None:
     return f"a device cannot tell when {folds[0]} fails" if folds else None
 
 
-def explain_method(longest: int, *, exact: bool) -> str:
-    """Explain how windows of up to `longest` slices are combined; `exact` sums can be subtracted again.
+def explain_method(longest: int) -> str:
+    """Explain how windows of up to `longest` slices are combined.
 
-    A window of one slice needs nothing. Exact sums are kept as running sums, and what lies before a window is
-    subtracted; everything else goes over two stacks (*sweep*). Where few windows close at once the B-PAT of
-    SPRINGALD (IV-B) does less than either: a stage chooses at every watermark, and the answer is the same.
+    A window of one slice needs nothing. Others go over two stacks (*sweep*). Where few windows close at once
+    the B-PAT of SPRINGALD (IV-B) does less: a stage chooses at every watermark, and the answer is the same.
     """
     if longest == 1:
         return "direct: a window is one slice, and needs no tree"
-    many = "subtract: running sums are exact"
-    if not exact:
-        many = "sweep: two stacks, because what was added cannot be taken away exactly"
-    return f"{many}; B-PAT when few windows close at once, for a logarithm of {longest} slices each"
+    return (
+        f"sweep: two stacks; B-PAT when few windows close at once, for a logarithm of {longest} slices each"
+    )

@@ -20,7 +20,6 @@ from penstock.blocks import Derivation, tree
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import (
     AUTO,
-    EXACT,
     AccumulatorKind,
     accumulators_of,
     explain_method,
@@ -283,7 +282,7 @@ class _Windows:
             return "kept per open session, as rows come"
         if name in self.sketched:
             return "a sketch per slice; a window's are merged"
-        return explain_method(longest, exact=EXACT.issuperset(accumulators_of(self.numbers[name], self.up)))
+        return explain_method(longest)
 
     def _longest(self) -> Iterator[tuple[str, int | None]]:
         """(which windows, the most slices or panes of one), each different one once; None for sessions."""

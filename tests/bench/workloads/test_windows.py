@@ -94,7 +94,7 @@ def test_the_stage_answers_as_the_oracle(name: str) -> None:
     assert check_answer(compute_answer(flow), stage.run_stage(stage.prime_stage(flow))) is None
 
 
-@pytest.mark.parametrize("way", [None, "sweep", "subtract", "tree"])
+@pytest.mark.parametrize("way", [None, "sweep", "tree"])
 @pytest.mark.parametrize("name", ["steady", "skewed", "delayed and steady", "keys"])
 def test_a_store_with_its_choice_forced_answers_as_the_oracle(name: str, way: Any) -> None:
     flow = build_flow(SHAPES[name], seed=5)

@@ -1,4 +1,4 @@
-"""Sweep, subtract and tree against folding each window slice by slice, for every rule, at both speeds."""
+"""Sweep and tree against folding each window slice by slice, for every rule, at both speeds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows.accumulate import Rule, build_rule_loop
 from penstock.kernels.windows.combine import (
     query_windows,
-    subtract_prefixes,
     sweep_numbers,
     sweep_windows,
     update_trees,
@@ -134,20 +133,6 @@ def test_sweeping_cells_of_one_number_gives_what_folding_gives(
     out, scratch = rule.neutral_cells(len(lo)), np.empty(case.size, rule.dtype)
     arguments = (case.rings, ends, lo, hi, rule.neutral[0], scratch, out.reshape(-1))
     build_rule_loop(sweep_numbers, rule).version(compiled)(case.cells.reshape(-1), *arguments)
-    agree(out, case.folded())
-
-
-@pytest.mark.parametrize("rule", [rule for rule in rules.RULES if rule.exact], ids=lambda rule: rule.name)
-@speeds
-@fixed
-@given(cases)
-def test_subtracting_gives_what_folding_gives(
-    rule: Rule, compiled: bool, shape: tuple[int, int, int, int]
-) -> None:
-    case = Case(rule, *shape)
-    ends, lo, hi = case.windows()
-    out, scratch = rule.neutral_cells(len(lo)), rule.neutral_cells(64)
-    subtract_prefixes.version(compiled)(case.cells, case.rings, ends, lo, hi, scratch, out)
     agree(out, case.folded())
 
 

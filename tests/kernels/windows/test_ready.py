@@ -45,7 +45,7 @@ def test_windows_that_end_in_time_over_slices_held_are_listed_once_in_order(
     found: list[list[tuple[int, int, int]]] = [[] for _ in spans]
     while left:
         starts, lo, hi = (np.empty(left, np.int64) for _ in range(3))
-        ends, effort = np.empty(len(rings), np.int64), np.zeros(5, np.int64)
+        ends, effort = np.empty(len(rings), np.int64), np.zeros(4, np.int64)
         now = ready.list_ready.version(compiled)(
             rings, *kind, slicing.period, offsets, firsts, counts, most, starts, lo, hi, ends, effort
         )

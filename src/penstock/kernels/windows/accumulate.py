@@ -113,7 +113,7 @@ def max_numbers(earlier: float, later: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A way to combine cells. `exact` means that subtracting what was added gives back what was there.
+    """A way to combine cells.
 
     merge_numbers  the rule on two numbers, for cells of one number
     """
@@ -122,7 +122,6 @@ class Rule:
     floats: bool
     neutral: tuple[float, ...]
     merge: Loop
-    exact: bool = False
     merge_numbers: Loop | None = None
 
     @property
@@ -140,8 +139,8 @@ class Rule:
         return np.full((n, len(self.neutral)), self.neutral, np.float64 if self.floats else np.int64)
 
 
-COUNT = Rule("count", False, (0,), merge_add, exact=True, merge_numbers=add_numbers)
-WIDE_SUM = Rule("wide sum", False, (0, 0), merge_add, exact=True)
+COUNT = Rule("count", False, (0,), merge_add, merge_numbers=add_numbers)
+WIDE_SUM = Rule("wide sum", False, (0, 0), merge_add)
 FLOAT_SUM = Rule("float sum", True, (0.0,), merge_add, merge_numbers=add_numbers)
 MAX = Rule("greatest", False, (INT64_MIN,), merge_max, merge_numbers=max_numbers)
 MAX_COUNT = Rule("counted", False, (INT64_MIN, 0), merge_max_count)

@@ -34,9 +34,9 @@ Ints = npt.NDArray[np.int64]
 Cells = npt.NDArray[Any]
 
 
-SWEPT, ADVANCE, LACKING, LATE, WIDEST = range(5)
+SWEPT, ADVANCE, LACKING, LATE = range(4)
 """What putting windows together will take: slices that the windows of a ring cover, slices since their
-first window's end, slices that trees lack, slices that came late to them, and the most of one ring."""
+first window's end, slices that trees lack, and slices that came late to them."""
 
 
 @loop()
@@ -105,7 +105,7 @@ def list_ready(
     firsts, counts  int64[r]  what `count_ready` found, moved on by what is listed here
     starts, lo, hi  int64[n]  written: the start and the slices [lo, hi) that the ring has of each window
     ends            int64[r]  written: one past each ring's last window
-    effort          int64[5]  added to
+    effort          int64[4]  added to
     """
     n: int = 0
     for r in range(rings.shape[0]):
@@ -122,7 +122,6 @@ def list_ready(
         if n > begin:
             past = hi[n - 1]
             effort[SWEPT] += past - lo[begin]
-            effort[WIDEST] = max(effort[WIDEST], past - lo[begin])
             effort[ADVANCE] += past - hi[begin] + 1
             effort[LACKING] += max(past - max(rings[r, CLEAN], first), 0)
             effort[LATE] += max(rings[r, LATE_TO] - rings[r, LATE_FROM], 0)
@@ -204,31 +203,6 @@ def sweep_numbers(
             # A window without slices, as gaps leave them, has nothing behind the pivoting point.
             out[window] = merge_numbers(scratch[first - start], running) if first < pivot else running
             window += 1
-
-
-@loop("I2 I2 I I I I2 I2")
-def subtract_prefixes(
-    cells: Ints, rings: Ints, ends: Ints, lo: Ints, hi: Ints, scratch: Ints, out: Ints
-) -> None:
-    """Do what `sweep_windows` does, for exact sums: the prefix up to a window's end less that up to its
-    start.
-
-    scratch needs one row more than the slices from a ring's first `lo` to its last `hi`.
-    """
-    window = 0
-    for r in range(rings.shape[0]):
-        if window == ends[r]:
-            continue
-        start, base, mask = lo[window], rings[r, BASE], rings[r, MASK]
-        for part in range(cells.shape[1]):
-            running = 0
-            scratch[0, part] = 0
-            for id_ in range(start, hi[ends[r] - 1]):
-                running += cells[base + (id_ & mask), part]
-                scratch[id_ + 1 - start, part] = running
-            for i in range(window, ends[r]):
-                out[i, part] = scratch[hi[i] - start, part] - scratch[lo[i] - start, part]
-        window = ends[r]
 
 
 @loop()

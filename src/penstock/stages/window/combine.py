@@ -1,7 +1,7 @@
 """From slices to windows: which windows are ready to close, and how each is combined from its slices.
 
-Four methods with one answer: *direct* when a window is one slice, *subtract* running sums that are exact,
-*sweep* with two stacks, or *tree*, the B-PAT (SPRINGALD, IV-B). A sweep is linear in the slices it passes and
+Three methods with one answer: *direct* when a window is one slice, *sweep* with two stacks, or *tree*, the
+B-PAT (SPRINGALD, IV-B). A sweep is linear in the slices it passes and
 pays when many windows close at once; the tree costs a logarithm per window and pays when few do
 (`python -m bench windows`).
 """
@@ -26,7 +26,7 @@ from penstock.stages.window.inputs import Run
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, TimeWindow
 
-CombineMethod = Literal["direct", "subtract", "sweep", "tree"]
+CombineMethod = Literal["direct", "sweep", "tree"]
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ def list_next_windows(
     while n_left:
         now = n_left if n_left <= most else int(np.minimum(counts, most).sum())
         starts, lo, hi = (np.empty(now, np.int64) for _ in range(3))
-        ends, effort = np.empty(len(rings), np.int64), np.zeros(5, np.int64)
+        ends, effort = np.empty(len(rings), np.int64), np.zeros(4, np.int64)
         listed = (starts, lo, hi, ends, effort)
         run(loops.list_ready, rings, *kind, firsts, counts, most, *listed, work=now)
         lists.append(ReadyWindows(*listed))
@@ -92,17 +92,17 @@ def list_next_windows(
 def choose_method(longest: int, ready: ReadyWindows, is_light: bool = False) -> CombineMethod:
     """Choose the method that takes the least work for these windows; their results do not depend on it.
 
-    `longest` is the greatest number of slices of a window. Where sums are not exact, "subtract" means to
-    sweep. Rules of one number are `is_light` to sweep: a slice costs a fraction of a node of the tree.
+    `longest` is the greatest number of slices of a window. Rules of one number are `is_light` to sweep: a
+    slice costs a fraction of a node of the tree.
     """
     if longest == 1:
         return "direct"
-    swept, advance, lacking, late, _ = ready.effort.tolist()
+    swept, advance, lacking, late = ready.effort.tolist()
     n = len(ready.starts)
     # Why / 4: the tree is built once and kept, so what it lacks is spread over several closings.
     climbing = 2 * (advance + late) + lacking // 4 + n * longest.bit_length()
     sweeping = swept // 4 + n if is_light else 2 * swept + n
-    return "tree" if climbing < sweeping else "subtract"
+    return "tree" if climbing < sweeping else "sweep"
 
 
 class Combiner:
@@ -111,7 +111,7 @@ class Combiner:
     def __init__(self, slicing: Slicing, arena: Arena, run: Run, n_accumulators: int) -> None:
         self._arena, self._run, self._n_accumulators = arena, run, n_accumulators
         self.longest = slicing.longest
-        self._is_light = all(rule.merge_numbers is not None or rule.exact for rule in arena.rules)
+        self._is_light = all(rule.merge_numbers is not None for rule in arena.rules)
         self._levels = self.longest.bit_length() - 1
 
     def combine(
@@ -160,9 +160,6 @@ class Combiner:
             inputs = (cells, self._arena.tree_nodes()[accumulator], rule.neutral_cells(1))
             query = build_rule_loop(loops.query_windows, rule)
             self._run(query, *inputs, *spans, self._levels, out, work=work)
-        elif rule.exact and method != "sweep":
-            scratch = np.empty((int(ready.effort[loops.WIDEST]) + 1, cells.shape[1]), cells.dtype)
-            self._run(loops.subtract_prefixes, cells, *spans, scratch, out, work=work)
         elif rule.merge_numbers is not None:
             numbers, into = np.empty(self.longest, cells.dtype), out.reshape(-1)
             sweep = build_rule_loop(loops.sweep_numbers, rule)

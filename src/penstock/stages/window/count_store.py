@@ -298,8 +298,7 @@ class CountPanes:
 
     def explain(self) -> str:
         """Say how panes are combined, and why."""
-        rules, longest = self._accumulators.rules, self._slicing.longest
-        return "; ".join(dict.fromkeys(explain_method(longest, exact=rule.exact) for rule in rules))
+        return explain_method(self._slicing.longest)
 
     def add(self, numbers: Ints, rows: InputRows) -> None:
         """Add rows, each in some window and all by (slot, number), to the panes of their numbers."""

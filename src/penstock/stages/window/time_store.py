@@ -81,10 +81,9 @@ class TimeStore:
 
     def explain(self) -> tuple[str, ...]:
         """Say for each kind how its windows are combined from slices, and why."""
-        longest = self.slicing.longest
-        methods = dict.fromkeys(explain_method(longest, exact=rule.exact) for rule in self.accumulators.rules)
+        method = explain_method(self.slicing.longest)
         beside = "" if self._sketches is None else f"; and {self._sketches.explain()}"
-        return tuple(f"{window}: {'; '.join(methods)}{beside}" for window in self.slicing.windows)
+        return tuple(f"{window}: {method}{beside}" for window in self.slicing.windows)
 
     def has_state(self, slots: Ints) -> Mask:
         """Return which of these slots have slices that an open window needs."""
