@@ -1,6 +1,6 @@
 """The plan as task groups: which steps run in one task, and with how many replicas.
 
-A group is a chain of fused steps (`plan/fusion.py`). Sources, sinks and process operators exist once,
+A group is a chain of fused steps (`plan/plan.py`). Sources, sinks and process operators exist once,
 whatever the parallelism says, so a chain is split where a single step meets replicated ones. A window step
 that is decomposed (`stages/patterns`) is two groups: the parallel replicas, and the tasks that merge their
 results.
