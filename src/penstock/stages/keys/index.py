@@ -38,11 +38,8 @@ class WordKeys(KeySlots):
     Words of a small range stand in a dense table, at their distance from the low end (see `assign_dense`).
     """
 
-    def __init__(self, types: Sequence[pa.DataType]) -> None:
-        super().__init__(types)
-        self._dense: Ints | None = None
-        self._low = 0
-        self._missed = np.empty(BLOCK_ROWS + 1, np.int64)
+    _dense: Ints | None = None
+    _low = 0
 
     @property
     def nbytes(self) -> int:
@@ -90,7 +87,7 @@ class WordKeys(KeySlots):
         """Fill in the slots of the rows from `row` on; return the row it had to stop at, or all."""
         stack, n_free = self._stack, self._n_free
         if self._dense is None:
-            table = (self._pairs, self._shift, self._words, stack, n_free, self._missed)
+            table = (self._pairs, self._shift, self._words, stack, n_free, np.empty(BLOCK_ROWS + 1, np.int64))
             row, n_free = assign_words.compiled(words, row, *table, slots)
         else:
             table_ = (self._low, self._dense, self._words, stack, n_free)

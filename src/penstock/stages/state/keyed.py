@@ -261,17 +261,21 @@ class UserStateStage(KeyedStage):
         new_state: Callable[[], Any] = own_copy(op.state)
         super().__init__(op, up, site, op.how, new_state)
 
-    def call(self, values: PlainRow, state: Any) -> Any:
-        """Return what the function returns for a row."""
-        return self._call(self.new_row(values), state)
+    @abstractmethod
+    def check(self, returned: Any) -> Any:
+        """Return what the function returned for a row as plain values; may raise anything."""
+
+    def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
+        """Implement `KeyedStage.process_row`."""
+        return self.check(self._call(self.new_row(values), state)), state
 
 
 class StateMap(UserStateStage):
     """One row out for one row in."""
 
-    def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
+    def check(self, returned: Any) -> PlainRow:
         """Return the new row."""
-        return self.validator.plain(self.call(values, state)), state
+        return self.validator.plain(returned)
 
     def emit_row(self) -> EmitRow:
         """Emit the new row."""
@@ -286,9 +290,9 @@ class StateMap(UserStateStage):
 class StateFilter(UserStateStage):
     """The function says whether the row stays."""
 
-    def process_row(self, values: PlainRow, state: Any) -> tuple[bool, Any]:
+    def check(self, returned: Any) -> bool:
         """Return whether it stays."""
-        return check_truth(self.call(values, state)), state
+        return check_truth(returned)
 
     def emit_row(self) -> EmitRow:
         """Emit the row if it stays."""
@@ -302,9 +306,9 @@ class StateFilter(UserStateStage):
 class StateFlatMap(UserStateStage):
     """The function returns any number of rows."""
 
-    def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
+    def check(self, returned: Any) -> list[PlainRow]:
         """Return the new rows."""
-        return check_rows(self.call(values, state), self.validator), state
+        return check_rows(returned, self.validator)
 
     def collect(self, batch: Batch, slots: Ints, results: RowResults[list[PlainRow]]) -> Batch:
         """Return the new rows, each with its index among its siblings."""
