@@ -79,16 +79,12 @@ class CountStore:
         compile_after: int | None = None,
     ) -> None:
         self._windows, self._lateness, self._partial = tuple(windows), lateness, partial
+        self.n_kinds = len(self._windows)
         self._schema, jit = rows, JitPolicy(compile_after)
         self._panes = [CountPanes(window, accumulators, jit) for window in windows]
         self._open_rows = [OpenRows(window) for window in windows]
         self._waiting, self._rows = RowBlocks(), RowBlocks()
         self._slots = np.zeros((0, CLOSED + len(self._windows)), np.int64)
-
-    @property
-    def n_kinds(self) -> int:
-        """Return the number of kinds of window."""
-        return len(self._windows)
 
     @property
     def nbytes(self) -> int:

@@ -8,8 +8,7 @@ numba-cuda: only for stages that have found a device (`groups.py`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -47,12 +46,8 @@ _LIFTS = {
 _COMPARED = (AccumulatorKind.MAX, AccumulatorKind.MIN, AccumulatorKind.MAX_COUNT, AccumulatorKind.MIN_COUNT)
 
 
-class _Read(StrEnum):
-    """What an accumulator reads of a column: the values; integers of their order; one number of parts."""
-
-    VALUES = "values"
-    ORDER = "order"
-    PART = "part"
+_Read = Literal["values", "order", "part"]
+"""What an accumulator reads of a column: the values; integers of their order; one number of parts."""
 
 
 class CudaStore(TimeStore):
@@ -152,10 +147,10 @@ class CudaStore(TimeStore):
             return CudaAccumulator(rule, lift, None, flip)
         if accumulator.kind is AccumulatorKind.FOLD:
             column = len(self._reads)
-            self._reads += [(accumulator.column, _Read.PART, part) for part in range(rule.width)]
+            self._reads += [(accumulator.column, "part", part) for part in range(rule.width)]
             return CudaAccumulator(rule, lift, column, flip)
-        how = _Read.ORDER if accumulator.kind in _COMPARED else _Read.VALUES
-        read = (accumulator.column, how, 0)
+        how: _Read = "order" if accumulator.kind in _COMPARED else "values"
+        read: tuple[int, _Read, int] = (accumulator.column, how, 0)
         if read not in self._reads:
             self._reads.append(read)
         return CudaAccumulator(rule, lift, self._reads.index(read), flip)
@@ -172,9 +167,9 @@ class CudaStore(TimeStore):
 
 
 def _read(values: Values, read: _Read, part: int) -> npt.NDArray[Any]:
-    if read is _Read.PART:
+    if read == "part":
         return np.ascontiguousarray(values.data[:, part])
-    if read is _Read.VALUES or values.data.dtype == np.int64:
+    if read == "values" or values.data.dtype == np.int64:
         return values.data
     encoded = np.empty(len(values.data), np.int64)
     is_compiled = len(encoded) > policy.SIZES.compile_after

@@ -46,7 +46,7 @@ from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.options import Cuda
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import ENDED, InputRows
+from penstock.stages.rows.input import ENDED, InputRows, no_ints
 from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import WindowAccumulator
 from penstock.stages.window.store import (
@@ -173,7 +173,8 @@ class Admission:
         decisions = np.full((len(self._resolved.windows), n_rows), Decision.ADMITTED, np.uint8)
         for group, answer in zip(self._certain, decided, strict=True):
             self._note(group, answer, rows, watermark, decisions)
-        passed = self._is_admitted(self._certain, decisions)
+        kinds = np.concatenate([no_ints(), *(group.kinds for group in self._certain)])
+        passed = np.asarray((decisions[kinds] == Decision.ADMITTED).any(axis=0))
         if self._counted:
             self._admit_counted(rows, watermark, decisions, passed, buckets_of)
         admitted = (decisions == Decision.ADMITTED).any(axis=0)
@@ -212,11 +213,6 @@ class Admission:
                 # Invariant: a new dict, never a changed one, because another thread may be reading it.
                 counts, name = self._accounts.late_by_window, label or str(window)
                 self._accounts.late_by_window = {**counts, name: counts.get(name, 0) + missed}
-
-    def _is_admitted(self, groups: Sequence[WindowGroup], decisions: Decisions) -> Mask:
-        """Return which rows some kind of these groups has admitted."""
-        kinds = np.concatenate([np.empty(0, np.int64), *(group.kinds for group in groups)])
-        return np.asarray((decisions[kinds] == Decision.ADMITTED).any(axis=0))
 
 
 class PendingRows:

@@ -23,7 +23,7 @@ from penstock.operators.windows import WindowContext, Windows
 from penstock.stages.functions.calls import ApplyCaller, WindowFunctionFailure, plain_rows_of
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.rows.input import NOT_LIFTED, Objects, build_column, build_time_column
+from penstock.stages.rows.input import NOT_LIFTED, build_column, build_time_column
 from penstock.stages.stage import StageContext
 from penstock.stages.window.accumulators import AggregatePlan, SumOverflow
 from penstock.stages.window.folds import WindowRef
@@ -150,28 +150,23 @@ class ResultBuilder:
             ) from cause
 
     def _fold_rows(self, name: str, fold: Fold, closed: ClosedWindows) -> pa.Array:
-        """Fold the kept rows of each window in Python."""
+        """Fold the kept rows of each window in Python; rows from a snapshot are lifted now."""
         assert closed.members is not None, "folds in Python have rows"
-        caller, parts = self._inputs.fold_callers[name], self._lifted_parts(name, closed)
-        places, results = closed.members.places, []
-        for window, (start, end) in enumerate(pairwise(closed.members.offsets.tolist())):
-            of_window = parts[places[start:end]].tolist()
-            results.append(caller.result(of_window, partial(self._describe, closed, window)))
-        return from_plain(results, fold.type(self._up))
-
-    def _lifted_parts(self, name: str, closed: ClosedWindows) -> Objects:
-        """Return what lift returned for each kept row; rows from a snapshot are lifted now."""
-        assert closed.members is not None, "folds in Python have rows"
-        lifted, rows = closed.members.lifted, closed.members.rows
-        parts = lifted[self._inputs.python_folds.index(name)] if lifted else None
-        parts = np.full(rows.num_rows, NOT_LIFTED) if parts is None else parts
+        caller, members = self._inputs.fold_callers[name], closed.members
+        parts = np.full(members.rows.num_rows, NOT_LIFTED)
+        if members.lifted:
+            parts = members.lifted[self._inputs.python_folds.index(name)]
         unknown = np.flatnonzero([part is NOT_LIFTED for part in parts])
         if len(unknown):
             parts = parts.copy()
-            plain = plain_rows_of(rows.select(self._up.schema.names).take(pa.array(unknown)))
+            plain = plain_rows_of(members.rows.select(self._up.schema.names).take(pa.array(unknown)))
             for place, values in zip(unknown.tolist(), plain, strict=True):
-                parts[place] = self._inputs.fold_callers[name].lift(values)
-        return parts
+                parts[place] = caller.lift(values)
+        results = []
+        for window, (start, end) in enumerate(pairwise(members.offsets.tolist())):
+            of_window = parts[members.places[start:end]].tolist()
+            results.append(caller.result(of_window, partial(self._describe, closed, window)))
+        return from_plain(results, fold.type(self._up))
 
     def _this_window(self, closed: ClosedWindows, place: int) -> WindowContext:
         """Return a window as the user sees it."""

@@ -51,13 +51,9 @@ class RowStore:
 
     def __init__(self, windows: Sequence[TimeWindow], lateness: int, *, rows: pa.Schema) -> None:
         self._windows, self._lateness, self._schema = tuple(windows), lateness, rows
+        self.n_kinds = len(self._windows)
         self._rows = RowBlocks()
         self._closed_to = NEVER  # windows with end + lateness up to here have closed
-
-    @property
-    def n_kinds(self) -> int:
-        """Return the number of kinds of window."""
-        return len(self._windows)
 
     @property
     def nbytes(self) -> int:

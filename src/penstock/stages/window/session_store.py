@@ -255,15 +255,17 @@ class OpenSessions:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._newest = np.empty(0, np.int64)  # by slot
-        self._allocate(MIN_CAPACITY)
+        self._newest = no_ints()  # by slot
+        self.slots, self.opens, self.closes, self._older = no_ints(), no_ints(), no_ints(), no_ints()
+        self.changed = np.empty(0, np.bool_)
+        self._renumber(no_ints(), MIN_CAPACITY)
 
-    def _allocate(self, capacity: int) -> None:
-        """Begin with no sessions and room for this many."""
-        self.slots = np.full(capacity, NO_SESSION, np.int64)
-        self.opens, self.closes = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
-        self.changed = np.zeros(capacity, np.bool_)
-        self._older = np.full(capacity, NO_SESSION, np.int64)
+    def _renumber(self, old: Ints, capacity: int) -> None:
+        """Give what had the number old[i] the number i, and have room for this many."""
+        columns = (self.slots, self.opens, self.closes, self._older)
+        unused = np.full(capacity - len(old), NO_SESSION, np.int64)
+        self.slots, self.opens, self.closes, self._older = (np.append(c[old], unused) for c in columns)
+        self.changed = np.append(self.changed[old], np.zeros(len(unused), np.bool_))
 
     @property
     def capacity(self) -> int:
@@ -330,13 +332,8 @@ class OpenSessions:
             return None
         new = np.full(self.capacity + 1, NO_SESSION, np.int64)
         new[old] = np.arange(len(old))
-        slots, opens, closes, changed, older = (
-            column[old] for column in (self.slots, self.opens, self.closes, self.changed, self._older)
-        )
-        self._allocate(_round_capacity(2 * len(old)))
-        n = len(old)
-        self.slots[:n], self.opens[:n], self.closes[:n], self.changed[:n] = slots, opens, closes, changed
-        self._older[:n] = new[older]
+        self._renumber(old, _round_capacity(2 * len(old)))
+        self._older[: len(old)] = new[self._older[: len(old)]]
         self._newest = new[self._newest]
         held = np.flatnonzero(self._newest != NO_SESSION)
         self._newest = self._newest[: int(held[-1]) + 1 if len(held) else 0].copy()
@@ -346,17 +343,11 @@ class OpenSessions:
         """Have a list for each slot and numbers for this many new sessions."""
         n_slots = int(slots.max(initial=-1)) + 1
         if n_slots > len(self._newest):
-            self._newest = _extend(self._newest, max(n_slots, 2 * len(self._newest)))
+            more = max(n_slots, 2 * len(self._newest)) - len(self._newest)
+            self._newest = np.append(self._newest, np.full(more, NO_SESSION, np.int64))
         needed = int(np.count_nonzero(self.slots != NO_SESSION)) + n_new
         if needed > self.capacity:
-            capacity = _round_capacity(max(needed, 2 * self.capacity))
-            self.changed = np.append(self.changed, np.zeros(capacity - self.capacity, np.bool_))
-            self.opens, self.closes = _extend(self.opens, capacity), _extend(self.closes, capacity)
-            self.slots, self._older = _extend(self.slots, capacity), _extend(self._older, capacity)
-
-
-def _extend(array: Ints, length: int) -> Ints:
-    return np.concatenate([array, np.full(length - len(array), NO_SESSION, np.int64)])
+            self._renumber(np.arange(self.capacity), _round_capacity(max(needed, 2 * self.capacity)))
 
 
 def _round_capacity(needed: int) -> int:

@@ -9,16 +9,15 @@ one sort, then each group takes its rows at once.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.frozen import dataclass
 from penstock.stages.rows.batch import Ints
-from penstock.stages.rows.input import InputRows, Objects, Values
+from penstock.stages.rows.input import InputRows, Objects, Values, no_ints
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.sketches import HllSketch, KllSketch
 
@@ -61,10 +60,12 @@ class SliceSketches:
 
     def add(self, rows: InputRows, ids: Ints) -> None:
         """Add each row to the sketches of its slot and slice."""
-        groups = GroupedRows([rows.slots, ids])
-        names = list(zip(*(key.tolist() for key in groups.names), strict=True))
-        held = [self._trees[slot].cells.get(id_) if slot in self._trees else None for slot, id_ in names]
-        for (slot, id_), cell in zip(names, groups.update(self._sketches, held, rows.values), strict=True):
+
+        def find(slot: int, id_: int) -> Cell | None:
+            return self._trees[slot].cells.get(id_) if slot in self._trees else None
+
+        cells = update_cells(self._sketches, [rows.slots, ids], find, rows.values)
+        for (slot, id_), cell in cells.items():
             self._put(slot, id_, cell)
 
     def _put(self, slot: int, id_: int, cell: Cell) -> None:
@@ -198,10 +199,8 @@ class SessionSketches:
         """Add each row to the sketches of its number."""
         if not self._sketches or not len(numbers):
             return
-        groups = GroupedRows([numbers])
-        names = groups.names[0].tolist()
-        held = [self._cells.get(name) for name in names]
-        self._cells.update(zip(names, groups.update(self._sketches, held, rows.values), strict=True))
+        cells = update_cells(self._sketches, [numbers], self._cells.get, rows.values)
+        self._cells.update((number, cell) for (number,), cell in cells.items())
 
     def merge(self, sources: Ints, into: Ints) -> None:
         """Merge the sketches of some numbers into those of others, which may be new."""
@@ -238,36 +237,37 @@ class SessionSketches:
         return [self._cells[number] for number in numbers.tolist()] if self._sketches else []
 
 
-class GroupedRows:
-    """Rows grouped by some numbers of each, with one sort; `names` are the numbers of each group."""
+def update_cells(
+    sketches: Sequence[Sketch],
+    keys: Sequence[Ints],
+    find: Callable[..., Cell | None],
+    values: Sequence[Values],
+) -> dict[tuple[int, ...], Cell]:
+    """Return the cell of each group of rows with the rows added, by the group's keys; nulls are in no sketch.
 
-    def __init__(self, keys: Sequence[Ints]) -> None:
-        places = sort_indices(keys)
-        self._order = None if (places[1:] > places[:-1]).all() else places
-        ordered = [self._sort(key) for key in keys]
-        new = np.logical_or.reduce([key[1:] != key[:-1] for key in ordered])
-        heads = np.append(0, np.flatnonzero(new) + 1) if len(places) else places
-        self._numbers = np.repeat(np.arange(len(heads)), np.diff(heads, append=len(places)))
-        self.names = [key[heads] for key in ordered]
-
-    def _sort(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        return array if self._order is None else array[self._order]
-
-    def update(
-        self, sketches: Sequence[Sketch], held: Sequence[Cell | None], values: Sequence[Values]
-    ) -> list[Cell]:
-        """Return the cell of each group with its rows added; None is a new cell. Nulls are in no sketch."""
-        cells: list[Cell] = [[] for _ in held]
-        for place, sketch in enumerate(sketches):
-            column = values[sketch.column]
-            data, groups = self._sort(column.data), self._numbers
-            if column.valid is not None:
-                valid = self._sort(column.valid)
-                data, groups = data[valid], groups[valid]
-            before = [None if cell is None else cell[place] for cell in held]
-            for cell, updated in zip(cells, sketch.kind.update(before, groups, data), strict=True):
-                cell.append(updated)
-        return cells
+    Rows are grouped by all keys, with one sort. `find` returns the cell that a group has; None is a new cell.
+    """
+    order: Any = sort_indices(keys)
+    n_rows = len(order)
+    if (order[1:] > order[:-1]).all():
+        order = slice(None)  # they stand in order
+    ordered = [key[order] for key in keys]
+    new = np.logical_or.reduce([key[1:] != key[:-1] for key in ordered])
+    heads = np.append(0, np.flatnonzero(new) + 1) if n_rows else no_ints()
+    numbers = np.repeat(np.arange(len(heads)), np.diff(heads, append=n_rows))
+    names = list(zip(*(key[heads].tolist() for key in ordered), strict=True))
+    held = [find(*name) for name in names]
+    cells: list[Cell] = [[] for _ in names]
+    for place, sketch in enumerate(sketches):
+        column = values[sketch.column]
+        data, groups = column.data[order], numbers
+        if column.valid is not None:
+            valid = column.valid[order]
+            data, groups = data[valid], groups[valid]
+        before = [None if cell is None else cell[place] for cell in held]
+        for cell, updated in zip(cells, sketch.kind.update(before, groups, data), strict=True):
+            cell.append(updated)
+    return dict(zip(names, cells, strict=True))
 
 
 def merge_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> Cell:

@@ -140,9 +140,8 @@ class WindowStore(Protocol):
     Each watermark given to `add` is the one that `close` was last given.
     """
 
-    @property
-    def n_kinds(self) -> int:
-        """Return the number of kinds of window: `ClosedWindows.kinds` is below it."""
+    n_kinds: int
+    """The number of kinds of window: `ClosedWindows.kinds` is below it."""
 
     @property
     def nbytes(self) -> int:
