@@ -160,7 +160,7 @@ def by_pattern(case: Case, pattern: str, degree: int, *, joining: int = 1, ticks
 
 def by_one(case: Case, ticks: Sequence[int] | None = None) -> Told:
     """Keyed windows with one replica."""
-    options = {field.name: getattr(case.op, field.name) for field in fields(case.op)}
+    options = {field.name: getattr(case.op, field.name) for field in fields(case.op) if field.init}
     if case.op.function is not None:
         options |= {"apply": case.op.function.call, "schema": case.op.function.schema}
     return by_stage(replace(case, op=KeyedWindows(**options)), ticks)
