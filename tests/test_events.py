@@ -32,10 +32,10 @@ def test_every_kind_of_event_is_here() -> None:
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
 def test_an_event_is_one_json_object_with_its_kind_and_time(event: events.Event) -> None:
-    told = json.loads(json.dumps(event.to_dict()))
-    assert told["event"] == type(event).__name__
-    assert told["at"] == event.at
-    assert set(told) == {"event", *(field.name for field in dataclasses.fields(event))}
+    data = json.loads(json.dumps(event.to_dict()))
+    assert data["event"] == type(event).__name__
+    assert data["at"] == event.at
+    assert set(data) == {"event", *(field.name for field in dataclasses.fields(event))}
 
 
 def test_an_event_cannot_be_changed() -> None:

@@ -147,31 +147,38 @@ SHAPES: dict[str, tuple[Callable[[Decorator], type], list[tuple[tuple[Any, ...],
 }
 
 
-def outcome(call: Callable[..., Any], *given: Any, **named: Any) -> Any:
+def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
     """Returns what a call returns, or what it raises."""
     try:
-        return call(*given, **named)
+        return call(*arguments, **named)
     except Exception as failure:
         return type(failure), str(failure)
 
 
 def observe(cls: Any, arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]) -> Iterator[Any]:
     """Yields all that can be observed of a class and its objects."""
-    names = [each.name for each in dataclasses.fields(cls)]
+    names = [field.name for field in dataclasses.fields(cls)]
     yield str(inspect.signature(cls)), cls.__doc__, cls.__match_args__, cls.__name__, cls.__qualname__
-    yield [(each.name, each.type, each.init, each.repr, each.compare) for each in dataclasses.fields(cls)]
-    made = [outcome(cls, *given, **named) for given, named in arguments]
-    some = [each for each in made if isinstance(each, cls)]
-    yield [each for each in made if not isinstance(each, cls)]
-    for each in some:
-        yield repr(each) if "__repr__" in vars(cls) else None
-        yield outcome(hash, each) if "__eq__" in vars(cls) else None
-        yield [each == other for other in some], each == 1, each != each, hasattr(each, "__dict__")
-        yield [(outcome(setattr, each, name, 1), outcome(delattr, each, name)) for name in names]
-        yield dataclasses.asdict(each), dataclasses.astuple(each), each.__getstate__()
-        yield {name: getattr(copy.copy(each), name) for name in names}
+    yield [
+        (field.name, field.type, field.init, field.repr, field.compare) for field in dataclasses.fields(cls)
+    ]
+    outcomes = [outcome(cls, *positional, **named) for positional, named in arguments]
+    instances = [outcome_ for outcome_ in outcomes if isinstance(outcome_, cls)]
+    yield [outcome_ for outcome_ in outcomes if not isinstance(outcome_, cls)]
+    for instance in instances:
+        yield repr(instance) if "__repr__" in vars(cls) else None
+        yield outcome(hash, instance) if "__eq__" in vars(cls) else None
+        yield (
+            [instance == other for other in instances],
+            instance == 1,
+            instance != instance,
+            hasattr(instance, "__dict__"),
+        )
+        yield [(outcome(setattr, instance, name, 1), outcome(delattr, instance, name)) for name in names]
+        yield dataclasses.asdict(instance), dataclasses.astuple(instance), instance.__getstate__()
+        yield {name: getattr(copy.copy(instance), name) for name in names}
         for name in names:
-            other = outcome(dataclasses.replace, each, **{name: 9})
+            other = outcome(dataclasses.replace, instance, **{name: 9})
             yield dataclasses.asdict(other) if isinstance(other, cls) else other
 
 
@@ -179,8 +186,8 @@ def observe(cls: Any, arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]) -
 def test_a_class_is_what_pythons_own_would_be(name: str) -> None:
     shape, arguments = SHAPES[name]
     ours, theirs = observe(shape(dataclass), arguments), observe(shape(dataclasses.dataclass), arguments)
-    for mine, their in zip(ours, theirs, strict=True):
-        assert mine == their
+    for our, their in zip(ours, theirs, strict=True):
+        assert our == their
 
 
 @dataclass(frozen=True, slots=True)

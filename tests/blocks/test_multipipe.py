@@ -35,8 +35,8 @@ FAN = "Comb◀(Seq(S_by), {Seq(D_forward), Seq(D_keyby)})"
     ],
 )
 def test_split_gives_each_operator_a_branch_of_its_own(composition: Composition, left: str) -> None:
-    made = split(SRC, BY, [EVEN, ODD], composition=composition)
-    assert repr(made.term()) == f"A2A({left}, [[Pipe(Seq(even))]^2, Pipe(Seq(odd))])"
+    block = split(SRC, BY, [EVEN, ODD], composition=composition)
+    assert repr(block.term()) == f"A2A({left}, [[Pipe(Seq(even))]^2, Pipe(Seq(odd))])"
 
 
 def test_a_split_needs_two_branches() -> None:
@@ -74,19 +74,19 @@ def test_independent_pipes_merge_into_a_new_matryoshka(composition: Composition,
 
 def test_a_merge_reaches_every_rightmost_matryoshka_of_what_it_merges() -> None:
     whole = split(create(Operator("s", Kind.SRC)), BY, [Operator("x", Kind.M), Operator("y", Kind.M)]).term()
-    made = merge([whole, create(Operator("z", Kind.M)).term()], Operator("out", Kind.SNK))
+    block = merge([whole, create(Operator("z", Kind.M)).term()], Operator("out", Kind.SNK))
     ends = "Pipe(Comb(Seq(x), Seq(D_forward))), Pipe(Comb(Seq(y), Seq(D_forward)))"
-    assert ends in repr(made.term())
-    assert made.left_out == ()
+    assert ends in repr(block.term())
+    assert block.left_out == ()
 
 
 def test_closed_and_unread_branches_stay_inside_what_is_merged_and_get_no_distribution() -> None:
     ops = [Operator("x", Kind.M), Operator("late", Kind.SNK), Operator("unread", Kind.M)]
     whole = split(create(Operator("s", Kind.SRC)), BY, ops).term()
     other = create(Operator("z", Kind.M)).term()
-    made = merge([whole, other], Operator("out", Kind.SNK), unread={"unread"})
-    assert "[Pipe(Comb(Seq(x), Seq(D_forward))), Pipe(Seq(late)), Pipe(Seq(unread))]" in repr(made.term())
-    assert made.left_out == ("late", "unread")
+    block = merge([whole, other], Operator("out", Kind.SNK), unread={"unread"})
+    assert "[Pipe(Comb(Seq(x), Seq(D_forward))), Pipe(Seq(late)), Pipe(Seq(unread))]" in repr(block.term())
+    assert block.left_out == ("late", "unread")
 
 
 def test_a_merge_needs_two_pipes() -> None:

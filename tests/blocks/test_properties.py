@@ -46,10 +46,10 @@ def derived(
     nodes: list[Node], splits: dict[str, str] | None = None, composition: Composition = "combined"
 ) -> Derivation:
     """The derivation, setting aside graphs with a merge that no rule covers."""
-    found = attempt(nodes, splits or {}, composition)
-    assume(found is not None)
-    assert found is not None
-    return found
+    result = attempt(nodes, splits or {}, composition)
+    assume(result is not None)
+    assert result is not None
+    return result
 
 
 def attempt(nodes: list[Node], splits: dict[str, str], composition: Composition) -> Derivation | None:
@@ -84,19 +84,19 @@ def functions(block: Term) -> Iterator[Function]:
 
 def edges(terms: tuple[Term, ...]) -> Counter[tuple[str, str]]:
     """Which operator hands rows to which, read off a term; relays are passed through."""
-    found: list[tuple[str, str]] = []
+    result: list[tuple[str, str]] = []
     relays: set[str] = set()
     for inside, _ in pipes(terms):
         last = ""
         for function in inside:
             if isinstance(function.role, Kind):
-                found += [(last, function.name)] if last else []
+                result += [(last, function.name)] if last else []
                 last = function.name
                 relays |= {last} if function.role is Kind.ID else set()
             elif isinstance(function.role, Distribution):
-                found.append((last, function.name))
-    into = {relay: producer for producer, relay in found if relay in relays}
-    return Counter((into.get(one, one), two) for one, two in found if two not in relays)
+                result.append((last, function.name))
+    into = {relay: producer for producer, relay in result if relay in relays}
+    return Counter((into.get(one, one), two) for one, two in result if two not in relays)
 
 
 @unhurried
@@ -159,13 +159,13 @@ def test_chaining_never_changes_which_operator_follows_which(nodes: list[Node]) 
 @unhurried
 @given(graphs())
 def test_every_operator_occurs_once_in_as_many_replicas_as_it_has(nodes: list[Node]) -> None:
-    found = [
+    result = [
         (function.name, function.role, copies)
         for inside, copies in pipes(derived(nodes).terms)
         for function in inside
         if isinstance(function.role, Kind) and function.role is not Kind.ID
     ]
-    assert sorted(found) == sorted((node.op.name, node.op.kind, node.op.n) for node in nodes)
+    assert sorted(result) == sorted((node.op.name, node.op.kind, node.op.n) for node in nodes)
 
 
 @unhurried
@@ -173,7 +173,7 @@ def test_every_operator_occurs_once_in_as_many_replicas_as_it_has(nodes: list[No
 def test_the_composition_moves_distributions_and_leaves_the_operators_where_they_are(
     nodes: list[Node],
 ) -> None:
-    combined, *others = (
+    combined, *rest = (
         [
             ([function.name for function in inside if isinstance(function.role, Kind)], copies)
             for inside, copies in pipes(derived(nodes, composition=composition).terms)
@@ -181,7 +181,7 @@ def test_the_composition_moves_distributions_and_leaves_the_operators_where_they
         ]
         for composition in COMPOSITIONS
     )
-    assert all(other == combined for other in others)
+    assert all(other == combined for other in rest)
 
 
 @unhurried

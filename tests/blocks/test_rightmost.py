@@ -58,7 +58,7 @@ def test_pipe_with_last_appends_to_every_rightmost_pipe(block: PBB, expected: st
 
 def test_only_the_picked_pipes_are_touched() -> None:
     block = several(pipe("a"), pipe("b"))
-    changed = pipe_with_last(block, D, lambda each: each == pipe("b"))
+    changed = pipe_with_last(block, D, lambda node: node == pipe("b"))
     assert notation(changed) == "[Pipe(Seq(a)), Pipe(Seq(b) • Seq(D_keyby))]"
 
 

@@ -31,7 +31,7 @@ def test_voip_stream_agrees_in_seqs_and_combiners_and_has_one_less_of_the_others
     printed = Counts(32, 13, 14, 15, 9)
     ours = count(derive(VS).term)
     assert ours == (32, 13, 13, 14, 8)
-    assert [theirs - mine for theirs, mine in zip(printed, ours, strict=True)] == [0, 0, 1, 1, 1]
+    assert [theirs - our for theirs, our in zip(printed, ours, strict=True)] == [0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name", list(APPLICATIONS))
@@ -51,7 +51,8 @@ def test_the_page_shows_the_derivation_and_the_term_of_voip_stream() -> None:
 def test_spike_detection_takes_the_three_forms_of_figure_17() -> None:
     ends = "Pipe(Seq(average) • Seq(spikes) • Seq(sink))"
     assert [
-        notation(derive(SD, composition=each).term) for each in ("combined", "dedicated", "centralised")
+        notation(derive(SD, composition=composition).term)
+        for composition in ("combined", "dedicated", "centralised")
     ] == [
         f"A2A([Pipe(Comb(Seq(source), Seq(D_keyby)))], [{ends}])",
         f"A2A([Pipe(Seq(source) • Seq(D_keyby))], [{ends}])",

@@ -31,12 +31,12 @@ def test_the_demo_can_be_run_again_into_the_same_folder(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark-0")
 def test_the_demo_runs_on_spark_and_gives_what_the_reference_engine_gives(tmp_path: Path) -> None:
-    shown = [
+    lines = [
         penstock("demo", "--out", str(tmp_path / "out"), "--rows", "500", *how)
         for how in ((), ("--engine", "reference"))
     ]
-    assert [done.code for done in shown] == [0, 0]
-    assert shown[0].out == shown[1].out
+    assert [done.code for done in lines] == [0, 0]
+    assert lines[0].out == lines[1].out
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:

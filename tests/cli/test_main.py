@@ -88,8 +88,8 @@ def test_nothing_is_coloured_and_no_bar_is_drawn_where_there_is_no_terminal(
     screen.show_error(GraphError("a [bold]fact[/bold]", hint="a hint"))
     with screen.progress() as move:
         move(1, 3, "working")
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "GraphError: a [bold]fact[/bold]\n  hint:   a hint\n")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "GraphError: a [bold]fact[/bold]\n  hint:   a hint\n")
 
 
 def test_a_long_line_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:

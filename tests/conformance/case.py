@@ -70,16 +70,16 @@ class Case:
 
     def run(self, *pipes: ps.MultiPipe, balanced: bool = True, **options: Any) -> Outcome:
         """Run the graph and take what leaves the pipes; every account must add up."""
-        taken = [ps.write.memory() for _ in pipes]
-        for pipe, memory in zip(pipes, taken, strict=True):
+        sinks = [ps.write.memory() for _ in pipes]
+        for pipe, memory in zip(pipes, sinks, strict=True):
             pipe.sink(memory)
         if self.engine == "local":
             options.setdefault("options", ps.LocalOptions(deterministic=True))
         result = self.graph.run(self.engine, clock=self.clock, master=self.master, **options)
         if balanced:
-            wrong = {name: told for name, told in result.accounts.items() if not told.is_balanced}
+            wrong = {name: account for name, account in result.accounts.items() if not account.is_balanced}
             assert not wrong, f"accounts do not add up: {wrong}"
-        return Outcome(tuple(memory.table() for memory in taken), result)
+        return Outcome(tuple(memory.table() for memory in sinks), result)
 
     def gives(self, pipe: ps.MultiPipe, columns: str, *expected: tuple[Any, ...], **options: Any) -> Outcome:
         """Run the graph: exactly these columns and, in any order, these rows must leave the pipe."""
@@ -131,9 +131,9 @@ def _place(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value + 0.0:.6g}"
     if isinstance(value, dict):
-        return repr({name: _place(each) for name, each in value.items()})
+        return repr({name: _place(item) for name, item in value.items()})
     if isinstance(value, list | tuple):
         return (
-            [_place(each) for each in value] if isinstance(value, tuple) else repr(list(map(_place, value)))
+            [_place(item) for item in value] if isinstance(value, tuple) else repr(list(map(_place, value)))
         )
     return repr(value)

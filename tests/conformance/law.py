@@ -33,21 +33,21 @@ def law(max_examples: int, **drawn: st.SearchStrategy[Any]) -> Callable[[Test], 
         refused: list[ps.NotSupported] = []
 
         @functools.wraps(test)
-        def unless_refused(*args: Any, **others: Any) -> None:
+        def unless_refused(*args: Any, **options: Any) -> None:
             """An engine that refuses does so whatever the rows: no smaller example is looked for."""
             if not refused:
                 try:
-                    test(*args, **others)
+                    test(*args, **options)
                 except ps.NotSupported as refusal:
                     refused.append(refusal)
 
         many = wanted(given(**drawn)(unless_refused))
         few = settings(wanted, max_examples=FEW)(given(**drawn)(unless_refused))
 
-        def chosen(engine: str, **others: Any) -> None:
+        def chosen(engine: str, **options: Any) -> None:
             refused.clear()
             tried = few if engine == "spark" else many
-            tried(engine=engine, **others)
+            tried(engine=engine, **options)
             if refused:
                 raise refused[0]
 

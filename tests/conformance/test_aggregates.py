@@ -147,8 +147,8 @@ def test_a_window_sum_that_leaves_int64_fails_the_run_and_names_key_and_window(
     sums = rows.key_by("key").window(ps.tumbling(10), name="totals").aggregate(s=ps.sum("v"))
     with pytest.raises(ps.PenstockError) as failure:
         case.run(sums)
-    told = str(failure.value)
-    assert [part for part in ("totals", "hot", "10", "20") if part not in told] == []
+    text = str(failure.value)
+    assert [part for part in ("totals", "hot", "10", "20") if part not in text] == []
 
 
 def test_narrow_integers_are_summed_in_int64(case: Case) -> None:

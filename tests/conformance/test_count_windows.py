@@ -14,8 +14,8 @@ WINDOW = "window_start window_end window_index"
 
 def collected(rows: ps.MultiPipe, size: int, every: int | None = None, **options: object) -> ps.MultiPipe:
     """The values of each count window in order, in a step called "c"."""
-    made = rows.window(ps.count_window(size, every), name="c", **options)  # type: ignore[arg-type]  # options
-    return made.aggregate(vs=ps.collect("v"))
+    pipe = rows.window(ps.count_window(size, every), name="c", **options)  # type: ignore[arg-type]  # options
+    return pipe.aggregate(vs=ps.collect("v"))
 
 
 @everywhere

@@ -69,8 +69,8 @@ def test_a_failing_row_stops_the_run_and_the_error_names_step_place_and_row(case
 def test_skip_drops_and_counts_the_failing_row_only(case: Case, step: str) -> None:
     rows = case.untimed("v", [(4,), (0,), (5,)], [(0,), (2,)])
     outcome = case.run(FAILING[step](rows, name="risky", on_error="skip"))
-    told = outcome.account("risky")
-    assert (told.rows_in, told.errors, told.passed) == (5, 2, 3)
+    account = outcome.account("risky")
+    assert (account.rows_in, account.errors, account.passed) == (5, 2, 3)
     assert 0 not in outcome.values("v")
 
 
@@ -178,13 +178,13 @@ def test_a_failure_that_belongs_to_no_row_stops_the_run_whatever_the_policy(case
     rows = case.timed("t key v", [(1, "hot", 1), (2, "hot", 2)]).key_by("key")
     window = rows.window(ps.tumbling(10), on_error="skip", name="w")
     if part == "apply":
-        made = window.apply(lambda rows: fails(), schema=V)
+        pipe = window.apply(lambda rows: fails(), schema=V)
     else:
         combine = fails if part == "combine" else lambda a, b: a + b
         lower = fails if part == "lower" else None
-        made = window.aggregate(s=ps.fold(lambda row: row.v, combine, 0, lower, type="int64"))
+        pipe = window.aggregate(s=ps.fold(lambda row: row.v, combine, 0, lower, type="int64"))
     with pytest.raises(ps.FunctionError) as failure:
-        case.run(made)
+        case.run(pipe)
     assert failure.value.step == "w"
     assert "broken on purpose" in str(failure.value)
     assert "hot" in str(failure.value)

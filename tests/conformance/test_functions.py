@@ -95,8 +95,8 @@ def test_filter_by_a_row_function(case: Case) -> None:
 
 def test_filter_by_a_batch_function(case: Case) -> None:
     rows = case.untimed("v", [(1,), (5,)], [(None,), (7,)])
-    kept = rows.filter(ps.batch(lambda batch: pc.greater(batch["v"], 4)), name="f")
-    assert case.gives(kept, "v", (5,), (7,)).account("f").filtered == 2
+    filtered = rows.filter(ps.batch(lambda batch: pc.greater(batch["v"], 4)), name="f")
+    assert case.gives(filtered, "v", (5,), (7,)).account("f").filtered == 2
 
 
 def test_flat_map_by_an_expression_gives_a_row_per_item(case: Case) -> None:
@@ -188,10 +188,10 @@ def test_every_replica_has_a_copy_of_a_callable_object(case: Case) -> None:
     mapped = rows.map(
         Numbering(), schema={"v": "int64", "number": "int64"}, routing="broadcast", parallelism=2
     )
-    told = sorted((row["v"], row["number"]) for row in case.run(mapped).rows())
-    assert told[::2] == told[1::2]
-    assert [v for v, _ in told[::2]] == [5, 6, 7]
-    assert sorted(number for _, number in told[::2]) in copies_of(case.engine, 3)
+    result = sorted((row["v"], row["number"]) for row in case.run(mapped).rows())
+    assert result[::2] == result[1::2]
+    assert [v for v, _ in result[::2]] == [5, 6, 7]
+    assert sorted(number for _, number in result[::2]) in copies_of(case.engine, 3)
 
 
 @pytest.mark.parametrize(

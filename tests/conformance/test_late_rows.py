@@ -65,8 +65,8 @@ def test_a_row_late_for_some_of_its_windows_counts_in_the_others(case: Case) -> 
     outcome = case.run(counts, counts.late)
     same_rows(outcome.tables[0], f"{WINDOW} n", (10, 20, 2), (15, 25, 1))
     assert outcome.rows(1) == []
-    told = outcome.account("w")
-    assert (told.late, told.passed, told.late_by_window) == (0, 2, {"sliding 10 s every 5 s": 1})
+    account = outcome.account("w")
+    assert (account.late, account.passed, account.late_by_window) == (0, 2, {"sliding 10 s every 5 s": 1})
 
 
 def test_a_row_late_for_all_of_its_windows_is_late_once_and_misses_each(case: Case) -> None:

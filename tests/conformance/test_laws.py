@@ -36,8 +36,8 @@ def windowed(
     case = Case(engine)
     as_tuples = [[(row["t"], row["key"], row["value"]) for row in batch] for batch in batches]
     rows = case.timed("t key v", *as_tuples, delay=delay).with_columns(v=col("v") * 2, **spread)
-    made = rows.key_by("key").window(WINDOWS[window], lateness=lateness, name="w", **spread)
-    results = made.aggregate(n=ps.count(), s=ps.sum("v"), vs=ps.collect("v"), last=ps.last("v"))
+    pipe = rows.key_by("key").window(WINDOWS[window], lateness=lateness, name="w", **spread)
+    results = pipe.aggregate(n=ps.count(), s=ps.sum("v"), vs=ps.collect("v"), last=ps.last("v"))
     return case.run(results, results.late)
 
 

@@ -34,7 +34,7 @@ def follow(
     rows = graph.source(reader, time="t", time_unit="s", delay="1000 d")
     step = rows.key_by("key").window(window, lateness=lateness, name="w").aggregate(n=ps.count())
     harness = Harness(step, engine=engine)
-    told = []
+    output = []
     for entry in [*script, None]:
         if entry is None:
             assert harness.end().accounts["w"].is_balanced
@@ -43,51 +43,51 @@ def follow(
         else:
             harness.push([{"t": t, "key": key} for t, key in entry])
         results = [(r["key"], r["window_start"], r["window_end"], r["n"]) for r in harness.take()]
-        told.append((results, [row["t"] for row in harness.late()]))
-    return told
+        output.append((results, [row["t"] for row in harness.late()]))
+    return output
 
 
 NOTHING: tuple[list[Result], list[int]] = ([], [])
 
 
 def test_flink_a_tumbling_window_waits_out_its_lateness_and_leaves_once(engine: str) -> None:
-    told = follow(
+    output = follow(
         engine, ps.tumbling(20), [(5, "a")], 20, [(19, "a")], 24, [(18, "a")], 25, [(17, "a")], lateness=5
     )
-    assert told == [*[NOTHING] * 5, ([("a", 0, 20, 3)], []), ([], [17]), NOTHING]
+    assert output == [*[NOTHING] * 5, ([("a", 0, 20, 3)], []), ([], [17]), NOTHING]
 
 
 def test_flink_a_window_is_there_until_the_watermark_is_at_its_end(engine: str) -> None:
-    told = follow(engine, ps.tumbling(20), [(0, "a"), (19, "b")], 19, [(1, "a")], 20)
-    assert told == [*[NOTHING] * 3, ([("a", 0, 20, 2), ("b", 0, 20, 1)], []), NOTHING]
+    output = follow(engine, ps.tumbling(20), [(0, "a"), (19, "b")], 19, [(1, "a")], 20)
+    assert output == [*[NOTHING] * 3, ([("a", 0, 20, 2), ("b", 0, 20, 1)], []), NOTHING]
 
 
 def test_flink_a_row_late_for_the_first_of_its_sliding_windows_is_in_the_others(engine: str) -> None:
     #  size 30, every 10: a row at 10 is in [-10, 20), [0, 30) and [10, 40)
-    told = follow(engine, ps.sliding(30, every=10), [(10, "a")], 20, [(11, "a")], 40, [(12, "a")])
-    assert told[1] == ([("a", -10, 20, 1)], [])
-    assert told[3] == ([("a", 0, 30, 2), ("a", 10, 40, 2)], [])
-    assert told[4:] == [([], [12]), NOTHING]
+    output = follow(engine, ps.sliding(30, every=10), [(10, "a")], 20, [(11, "a")], 40, [(12, "a")])
+    assert output[1] == ([("a", -10, 20, 1)], [])
+    assert output[3] == ([("a", 0, 30, 2), ("a", 10, 40, 2)], [])
+    assert output[4:] == [([], [12]), NOTHING]
 
 
 def test_flink_a_session_that_a_row_prolongs_does_not_leave_at_its_old_end(engine: str) -> None:
-    told = follow(engine, ps.session(30), [(10, "a"), (20, "a")], 49, [(45, "a")], 74, 75)
-    assert told == [*[NOTHING] * 4, ([("a", 10, 75, 3)], []), NOTHING]
+    output = follow(engine, ps.session(30), [(10, "a"), (20, "a")], 49, [(45, "a")], 74, 75)
+    assert output == [*[NOTHING] * 4, ([("a", 10, 75, 3)], []), NOTHING]
 
 
 def test_flink_a_row_behind_the_watermark_that_touches_an_open_session_is_in_it(engine: str) -> None:
     #  W = 60: a row at 20 would be a session [20, 50) that is gone, but [50, 80) is open and touches it
-    told = follow(engine, ps.session(30), [(50, "a")], 60, [(20, "a")], [(19, "b")], 80)
-    assert told == [NOTHING, NOTHING, NOTHING, ([], [19]), ([("a", 20, 80, 2)], []), NOTHING]
+    output = follow(engine, ps.session(30), [(50, "a")], 60, [(20, "a")], [(19, "b")], 80)
+    assert output == [NOTHING, NOTHING, NOTHING, ([], [19]), ([("a", 20, 80, 2)], []), NOTHING]
 
 
 def test_flink_sessions_with_lateness_merge_until_it_is_over(engine: str) -> None:
-    told = follow(
+    output = follow(
         engine, ps.session(10), [(0, "a"), (30, "a")], 14, [(8, "a")], 27, 28, [(19, "a")], lateness=10
     )
-    assert told[3:5] == [NOTHING, ([("a", 0, 18, 2)], [])]
+    assert output[3:5] == [NOTHING, ([("a", 0, 18, 2)], [])]
     #  [19, 29) is in time until W = 39, and joins nothing: [0, 18) has gone, [30, 40) does not touch it
-    assert told[5:] == [NOTHING, ([("a", 19, 29, 1), ("a", 30, 40, 1)], [])]
+    assert output[5:] == [NOTHING, ([("a", 19, 29, 1), ("a", 30, 40, 1)], [])]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_flink_a_row_at_the_last_and_at_the_first_moment_of_windows(
     engine: str, t: int, starts: list[int] | None
 ) -> None:
     starts = starts or [-5_000, -4_000, -3_000, -2_000, -1_000]
-    told = follow(engine, ps.sliding(5_000, every=1_000), [(t, "a")])
-    assert told[-1][0] == [("a", start, start + 5_000, 1) for start in starts]
+    output = follow(engine, ps.sliding(5_000, every=1_000), [(t, "a")])
+    assert output[-1][0] == [("a", start, start + 5_000, 1) for start in starts]
 
 
 def test_kafka_streams_stream_time_and_grace_close_a_window(engine: str) -> None:
@@ -113,9 +113,9 @@ def test_kafka_streams_stream_time_and_grace_close_a_window(engine: str) -> None
 
 
 def test_kafka_streams_one_key_moves_stream_time_for_all(engine: str) -> None:
-    told = follow(engine, ps.tumbling(10), [(1, "a")], [(2, "b")], 10, [(3, "a"), (11, "b")])
-    assert told[2] == ([("a", 0, 10, 1), ("b", 0, 10, 1)], [])
-    assert told[3] == ([], [3])
+    output = follow(engine, ps.tumbling(10), [(1, "a")], [(2, "b")], 10, [(3, "a"), (11, "b")])
+    assert output[2] == ([("a", 0, 10, 1), ("b", 0, 10, 1)], [])
+    assert output[3] == ([], [3])
 
 
 @pytest.mark.parametrize(
@@ -164,8 +164,8 @@ def test_kafka_streams_a_join_window_has_both_its_ends(case: Case) -> None:
 def test_kafka_streams_a_join_window_may_lie_before_or_after(
     case: Case, within: tuple[int, int], met: list[int]
 ) -> None:
-    found = pairs(case, [1_000], [899, 900, 1_000, 1_100, 1_101], within=within)
-    assert found == [(1_000, u) for u in met]
+    matches = pairs(case, [1_000], [899, 900, 1_000, 1_100, 1_101], within=within)
+    assert matches == [(1_000, u) for u in met]
 
 
 @not_yet("spark", "local", reason=JOINS)
@@ -203,8 +203,8 @@ def test_spark_a_window_leaves_when_the_delay_has_passed_and_a_later_row_is_late
 
 def test_spark_sessions_of_words(case: Case) -> None:
     #  Spark drops the row at 25 only when W has passed 35; here W is 11
-    told = [(40, "hello"), (40, "world")], [(41, "world"), (41, "hello")], [(25, "spark")], [(90, "x")]
-    rows = case.timed("t key", *told, delay=30).key_by("key")
+    feeds = [(40, "hello"), (40, "world")], [(41, "world"), (41, "hello")], [(25, "spark")], [(90, "x")]
+    rows = case.timed("t key", *feeds, delay=30).key_by("key")
     case.gives(
         rows.window(ps.session(10)).aggregate(n=ps.count()),
         "key window_start window_end n",
@@ -256,18 +256,18 @@ def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: Any) -> Non
 
 
 def test_beam_fixed_windows_begin_at_multiples_on_both_sides_of_zero(engine: str) -> None:
-    told = follow(engine, ps.tumbling(5), [(t, "a") for t in (-6, -5, -1, 0, 4, 5)])
-    assert told[-1][0] == [("a", -10, -5, 1), ("a", -5, 0, 2), ("a", 0, 5, 2), ("a", 5, 10, 1)]
+    output = follow(engine, ps.tumbling(5), [(t, "a") for t in (-6, -5, -1, 0, 4, 5)])
+    assert output[-1][0] == [("a", -10, -5, 1), ("a", -5, 0, 2), ("a", 0, 5, 2), ("a", 5, 10, 1)]
 
 
 def test_beam_sliding_windows_whose_period_is_longer_than_they_are(engine: str) -> None:
-    told = follow(engine, ps.sliding(2, every=5), [(t, "a") for t in range(12)])
-    assert told[-1][0] == [("a", 0, 2, 2), ("a", 5, 7, 2), ("a", 10, 12, 2)]
+    output = follow(engine, ps.sliding(2, every=5), [(t, "a") for t in range(12)])
+    assert output[-1][0] == [("a", 0, 2, 2), ("a", 5, 7, 2), ("a", 10, 12, 2)]
 
 
 def test_beam_sessions_are_of_one_key(engine: str) -> None:
-    told = follow(engine, ps.session(10), [(1, "a"), (2, "b"), (9, "a"), (14, "b"), (20, "a")])
-    assert sorted(told[-1][0]) == [("a", 1, 19, 2), ("a", 20, 30, 1), ("b", 2, 12, 1), ("b", 14, 24, 1)]
+    output = follow(engine, ps.session(10), [(1, "a"), (2, "b"), (9, "a"), (14, "b"), (20, "a")])
+    assert sorted(output[-1][0]) == [("a", 1, 19, 2), ("a", 20, 30, 1), ("b", 2, 12, 1), ("b", 14, 24, 1)]
 
 
 def test_beam_fixed_windows_can_be_put_into_sessions(case: Case) -> None:
@@ -279,8 +279,8 @@ def test_beam_fixed_windows_can_be_put_into_sessions(case: Case) -> None:
 
 
 def test_beam_an_infinite_watermark_lets_everything_go(engine: str) -> None:
-    told = follow(engine, ps.tumbling(10), [(1, "a"), (1_000_000, "a")], lateness=1_000_000_000)
-    assert told == [NOTHING, ([("a", 0, 10, 1), ("a", 1_000_000, 1_000_010, 1)], [])]
+    output = follow(engine, ps.tumbling(10), [(1, "a"), (1_000_000, "a")], lateness=1_000_000_000)
+    assert output == [NOTHING, ([("a", 0, 10, 1), ("a", 1_000_000, 1_000_010, 1)], [])]
 
 
 def test_bytewax_sessions_in_order_and_a_late_row(case: Case) -> None:
@@ -299,8 +299,8 @@ def test_bytewax_a_window_collects_in_order_of_time_whatever_the_order_of_arriva
 
 def test_bytewax_the_latest_and_the_greatest_of_a_window(case: Case) -> None:
     rows = case.timed("t v", [(1, 5), (3, 9), (2, 7)], [(11, 1)])
-    told = rows.window(ps.tumbling(10)).aggregate(last=ps.last("v"), most=ps.max("v"), least=ps.min("v"))
-    case.gives(told, "window_start window_end last most least", (0, 10, 9, 9, 5), (10, 20, 1, 1, 1))
+    pipe = rows.window(ps.tumbling(10)).aggregate(last=ps.last("v"), most=ps.max("v"), least=ps.min("v"))
+    case.gives(pipe, "window_start window_end last most least", (0, 10, 9, 9, 5), (10, 20, 1, 1, 1))
 
 
 @not_yet("spark", "local", reason=JOINS)
@@ -324,8 +324,8 @@ def test_pathway_an_interval_join_on_time_alone(case: Case, how: str, within: in
         alone += [(t, None) for t in TIMES if all(t != pair[0] for pair in met)]
     if how in ("right", "full"):
         alone += [(None, u) for u in OTHERS if all(u != pair[1] for pair in met)]
-    found = pairs(case, TIMES, OTHERS, within=within, how=how)
-    assert sorted(found, key=str) == sorted(met + alone, key=str)
+    matches = pairs(case, TIMES, OTHERS, within=within, how=how)
+    assert sorted(matches, key=str) == sorted(met + alone, key=str)
 
 
 def test_pathway_windows_by_a_computed_key(case: Case) -> None:
@@ -341,8 +341,8 @@ def test_pathway_windows_by_a_computed_key(case: Case) -> None:
 
 
 def test_pathway_a_cutoff_ignores_what_comes_too_late_and_nothing_else(engine: str) -> None:
-    told = follow(engine, ps.sliding(10, every=5), [(12, "a")], 18, [(9, "a")], [(4, "a")], lateness=2)
+    output = follow(engine, ps.sliding(10, every=5), [(12, "a")], 18, [(9, "a")], [(4, "a")], lateness=2)
     #  W = 18: windows that end at 15 stay until 17, so a row at 9 has only missed [5, 15) and [0, 10)
-    assert told[1][0] == [("a", 5, 15, 1)]
-    assert told[2:4] == [([], [9]), ([], [4])]
-    assert told[4][0] == [("a", 10, 20, 1)]
+    assert output[1][0] == [("a", 5, 15, 1)]
+    assert output[2:4] == [([], [9]), ([], [4])]
+    assert output[4][0] == [("a", 10, 20, 1)]

@@ -46,8 +46,8 @@ def test_a_barrier_ends_when_one_input_can_bring_no_more(case: Case) -> None:
     pipes = two(case, [[1, 2, 3], [4]], [[10], [], [20]])
     (out,) = case.graph.operator(Barrier(), inputs=pipes, name="barrier")
     outcome = case.gives(out, "a b", (1, 10), (2, 20))
-    told = outcome.account("barrier")
-    assert (told.rows_in, told.passed, told.unrouted) == (6, 4, 2)
+    account = outcome.account("barrier")
+    assert (account.rows_in, account.passed, account.unrouted) == (6, 4, 2)
 
 
 class Either(ps.ProcessOperator):
@@ -103,9 +103,9 @@ class Several(ps.ProcessOperator):
         port, over = ctx.inputs["in"], False
         while not over:
             over = not await ctx.wait_for_all({"in": 3})
-            taken = [int(str(port.pop()["v"])) for _ in range(min(3, len(port)))]
-            if taken:
-                await ctx.outputs["out"].push({"s": sum(taken), "n": len(taken)})
+            values = [int(str(port.pop()["v"])) for _ in range(min(3, len(port)))]
+            if values:
+                await ctx.outputs["out"].push({"s": sum(values), "n": len(values)})
 
 
 def test_rows_that_are_too_few_for_a_wait_can_still_be_taken_when_it_is_over(case: Case) -> None:

@@ -64,7 +64,7 @@ def test_every_row_of_any_graph_is_accounted_for(
     engine: str, done: list[Choice], given_rows: list[Batches]
 ) -> None:
     accounts, _ = run(graph_of(able(engine, done), given_rows), engine)
-    assert [name for name, told in accounts.items() if not told.is_balanced] == []
+    assert [name for name, account in accounts.items() if not account.is_balanced] == []
 
 
 @law(N, done=choices(max_size=8), given_rows=streams())

@@ -31,8 +31,8 @@ def test_several_indexes_mean_a_copy_each_and_none_is_unrouted(case: Case) -> No
     a, b = case.untimed("v", [(1,), (2,), (3,)]).split(where, 2, name="s")
     outcome = case.run(a, b)
     assert (outcome.bag("v", 0), outcome.bag("v", 1)) == ([1], [1, 3])
-    told = outcome.account("s")
-    assert (told.rows_in, told.rows_out, told.passed, told.unrouted) == (3, 3, 2, 1)
+    account = outcome.account("s")
+    assert (account.rows_in, account.rows_out, account.passed, account.unrouted) == (3, 3, 2, 1)
 
 
 def test_named_branches_take_every_row_they_are_true_for(case: Case) -> None:
@@ -98,8 +98,8 @@ def test_a_branch_without_rows_does_not_hold_windows_back(case: Case) -> None:
     #  the watermark passes a split on every branch, rows or not
     rows = case.timed("t v", [(1, 1)], [(30, 1)], [(2, 1)])
     never, always = rows.split(lambda row: row.v, 2)
-    told = case.run(never.merge(always).window(ps.tumbling(10), name="w").aggregate(n=ps.count()))
-    assert told.account("w").late == 1
+    result = case.run(never.merge(always).window(ps.tumbling(10), name="w").aggregate(n=ps.count()))
+    assert result.account("w").late == 1
 
 
 @pytest.mark.parametrize("degree", [1, 3])

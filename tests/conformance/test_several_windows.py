@@ -51,8 +51,8 @@ def test_a_row_late_for_one_kind_counts_in_the_other(case: Case) -> None:
     outcome = case.run(counts, counts.late)
     same_rows(outcome.tables[0], f"{WINDOW} n", ("fast", 5, 10, 1), ("slow", 0, 10, 2))
     assert outcome.rows(1) == []
-    told = outcome.account("w")
-    assert (told.late, told.passed, told.late_by_window) == (0, 2, {"fast": 1})
+    account = outcome.account("w")
+    assert (account.late, account.passed, account.late_by_window) == (0, 2, {"fast": 1})
 
 
 def test_a_row_late_for_every_kind_is_late_once(case: Case) -> None:
@@ -63,8 +63,8 @@ def test_a_row_late_for_every_kind_is_late_once(case: Case) -> None:
     )
     outcome = case.run(counts.late)
     same_rows(outcome.tables[0], "t", (2,))
-    told = outcome.account("w")
-    assert (told.late, told.passed, told.late_by_window) == (1, 1, {"fast": 1, "slow": 1})
+    account = outcome.account("w")
+    assert (account.late, account.passed, account.late_by_window) == (1, 1, {"fast": 1, "slow": 1})
 
 
 def test_a_row_in_the_gap_of_one_kind_counts_in_the_other(case: Case) -> None:
@@ -110,8 +110,8 @@ def test_time_session_and_count_windows_stand_side_by_side(case: Case) -> None:
 def test_a_row_unfinished_in_one_kind_and_counted_in_another_has_passed(case: Case) -> None:
     rows = case.timed("t", [(1,), (2,), (3,)])
     counts = rows.window(time=ps.tumbling(5), pair=ps.count_window(2), name="w").aggregate(n=ps.count())
-    told = case.run(counts).account("w")
-    assert (told.passed, told.unfinished) == (3, 0)
+    account = case.run(counts).account("w")
+    assert (account.passed, account.unfinished) == (3, 0)
 
 
 def test_results_of_a_key_leave_by_end_then_start_over_all_kinds(case: Case) -> None:
@@ -124,7 +124,7 @@ def test_results_of_a_key_leave_by_end_then_start_over_all_kinds(case: Case) -> 
 def test_lateness_holds_for_every_kind(case: Case) -> None:
     #  W = 12: fast [0, 5) + 6 has left at 11, slow [0, 10) + 6 has not
     rows = case.timed("t", [(12,)], [(2,)])
-    told = case.run(
+    result = case.run(
         rows.window(fast=ps.tumbling(5), slow=ps.tumbling(10), lateness=6, name="w").aggregate(n=ps.count())
     ).account("w")
-    assert (told.late, told.late_by_window) == (0, {"fast": 1})
+    assert (result.late, result.late_by_window) == (0, {"fast": 1})

@@ -45,8 +45,8 @@ def test_filter_with_state_can_drop_what_was_seen_before(case: Case) -> None:
         return fresh
 
     rows = case.timed("t key v", [(1, "a", 5), (2, "a", 5), (3, "b", 5)], [(4, "a", 6), (5, "a", 5)])
-    kept = rows.key_by("key").filter(new, state=set, name="once")
-    outcome = case.gives(kept, "t key v", (1, "a", 5), (3, "b", 5), (4, "a", 6))
+    filtered = rows.key_by("key").filter(new, state=set, name="once")
+    outcome = case.gives(filtered, "t key v", (1, "a", 5), (3, "b", 5), (4, "a", 6))
     assert outcome.account("once").filtered == 2
 
 

@@ -245,5 +245,5 @@ def test_an_empty_side_gives_no_pairs(case: Case) -> None:
 def test_every_row_that_is_not_late_has_passed(case: Case) -> None:
     left = lefts(case, [(100, "a", 1)], [(1, "a", 2)])
     right = rights(case, [(100, "b", 1)], [(101, "a", 2)])
-    told = case.run(left.join(right, on=SAME, within=5, name="j")).account("j")
-    assert (told.rows_in, told.passed, told.late, told.rows_out) == (4, 3, 1, 1)
+    account = case.run(left.join(right, on=SAME, within=5, name="j")).account("j")
+    assert (account.rows_in, account.passed, account.late, account.rows_out) == (4, 3, 1, 1)

@@ -20,8 +20,8 @@ def test_every_file_of_cases_is_a_feature_of_its_own() -> None:
     features = {}
     for file in sorted(Path(__file__).parent.glob("test_*.py")):
         module = import_module(f"tests.conformance.{file.stem}")
-        cases = [each for name, each in vars(module).items() if name.startswith("test_")]
-        if any({"case", "engine"} & set(inspect.signature(each).parameters) for each in cases):
+        cases = [case for name, case in vars(module).items() if name.startswith("test_")]
+        if any({"case", "engine"} & set(inspect.signature(case_).parameters) for case_ in cases):
             features[file.name] = getattr(module, "FEATURE", None)
     assert None not in features.values(), features
     assert len(set(features.values())) == len(features)

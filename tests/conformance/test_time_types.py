@@ -108,9 +108,9 @@ def test_dates_make_windows_of_days(case: Case) -> None:
 
 def test_sessions_and_count_windows_come_back_in_the_type_of_the_column(case: Case) -> None:
     rows = case.timed("t:date", [(date(2024, 2, 28),), (date(2024, 2, 29),)])
-    made = rows.window(rest=ps.session("1 d"), pair=ps.count_window(2)).aggregate(n=ps.count())
+    pipe = rows.window(rest=ps.session("1 d"), pair=ps.count_window(2)).aggregate(n=ps.count())
     case.gives(
-        made,
+        pipe,
         f"window {WINDOW} window_index n",
         ("rest", date(2024, 2, 28), date(2024, 3, 1), None, 2),
         ("pair", date(2024, 2, 28), date(2024, 2, 29), 0, 2),

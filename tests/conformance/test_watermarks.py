@@ -22,9 +22,9 @@ def late(case: Case, rows: ps.MultiPipe) -> int:
     return case.run(rows.window(ps.tumbling(10), name="w").aggregate(n=ps.count())).account("w").late
 
 
-def yielding(*given: object) -> Callable[[], Iterator[object]]:
+def yielding(*items: object) -> Callable[[], Iterator[object]]:
     """A generator function of these rows and promises."""
-    return lambda: iter(given)
+    return lambda: iter(items)
 
 
 def test_the_watermark_never_goes_back(case: Case) -> None:

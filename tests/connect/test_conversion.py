@@ -23,8 +23,8 @@ def test_a_batch_of_more_than_two_gibibytes_is_refused_with_a_way_out() -> None:
 
 
 def test_columns_that_fit_are_not_unlike_and_others_are_named_nearest_first() -> None:
-    given = pa.schema([("ad", pa.int64()), ("price", pa.float64())])
-    assert schema_difference(given, pa.schema([("price", pa.float64())])) is None
-    assert schema_difference(given, pa.schema([("prize", pa.float64())])) == (
+    schema = pa.schema([("ad", pa.int64()), ("price", pa.float64())])
+    assert schema_difference(schema, pa.schema([("price", pa.float64())])) is None
+    assert schema_difference(schema, pa.schema([("prize", pa.float64())])) == (
         'it has no column "prize"; its columns are price, ad'
     )

@@ -80,7 +80,7 @@ def values_of(table: pa.Table | pa.RecordBatch) -> list[list[object]]:
 def _shown(value: object) -> object:
     if isinstance(value, float):
         return "nan" if math.isnan(value) else repr(value)
-    return [_shown(each) for each in value] if isinstance(value, list) else value
+    return [_shown(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.slow
@@ -116,6 +116,6 @@ def test_what_is_written_reads_back_the_same(
 def test_cuts_never_change_rows(rows: pa.RecordBatch, size: int) -> None:
     whole, cut = read.table(rows), read.table(rows, batch=size)
     assert values_of(table_of(cut)) == values_of(table_of(whole))
-    assert [len(each) for each in cuts_of(read.rows([{"a": 1}] * rows.num_rows, batch=size))] == [
+    assert [len(cut) for cut in cuts_of(read.rows([{"a": 1}] * rows.num_rows, batch=size))] == [
         batch.rows.num_rows for batch in cut.batches()
     ]

@@ -21,8 +21,8 @@ class Block:
 def blocks(file: Path) -> list[Block]:
     text = file.read_text(encoding="utf-8")
     return [
-        Block(file, text.count("\n", 0, found.start()) + 2, found[2], "no-run" not in found[1])
-        for found in _FENCE.finditer(text)
+        Block(file, text.count("\n", 0, match.start()) + 2, match[2], "no-run" not in match[1])
+        for match in _FENCE.finditer(text)
     ]
 
 

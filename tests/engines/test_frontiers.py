@@ -81,10 +81,10 @@ def advances_seen() -> Iterator[dict[str, Advances]]:
     round_input, advance = Interpreter._round_input, Frontiers.advance
 
     def watch_input(self: Interpreter, step: Any, *args: Any) -> Any:
-        given = round_input(self, step, *args)
-        over = len(given.over) == len(step.inputs)
-        seen["reference"].append((step.name, given.before, given.after, over))
-        return given
+        inputs = round_input(self, step, *args)
+        over = len(inputs.over) == len(step.inputs)
+        seen["reference"].append((step.name, inputs.before, inputs.after, over))
+        return inputs
 
     def watch_advance(self: Frontiers, sources: Any) -> dict[str, WatermarkAdvance]:
         advances = advance(self, sources)

@@ -61,10 +61,10 @@ def failure(loop: ps.ProcessOperator, engine: str) -> str:
 
 @pytest.mark.parametrize("on", ["reference", "local"])
 def test_a_loop_that_asks_for_rows_and_never_takes_them_is_stopped(on: str) -> None:
-    told = failure(NeverTakes(), on)
-    assert "rows were waited for 100001 times, were there, and none was taken" in told
-    assert 'port "in" has 1' in told
-    assert 'take a row after a wait that is true: ctx.inputs["in"].pop()' in told
+    error = failure(NeverTakes(), on)
+    assert "rows were waited for 100001 times, were there, and none was taken" in error
+    assert 'port "in" has 1' in error
+    assert 'take a row after a wait that is true: ctx.inputs["in"].pop()' in error
 
 
 @pytest.mark.parametrize("on", ["reference", "local"])

@@ -72,8 +72,8 @@ class Diary:
     def describe(self) -> str:
         return "a diary"
 
-    def _note(self, what: str, text: str) -> Diary:
-        if what == self.fails:
+    def _note(self, topic: str, text: str) -> Diary:
+        if topic == self.fails:
             raise OSError("disk full")
         self.log.append(text)
         return self

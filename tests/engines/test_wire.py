@@ -17,14 +17,14 @@ def crossed(failure: Exception) -> PenstockError:
 
 @pytest.mark.parametrize(
     "kind",
-    [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, PenstockError)],
+    [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PenstockError)],
 )
 def test_an_error_of_ours_arrives_as_it_was(kind: type[PenstockError]) -> None:
     failure = kind("a fact", step="sums", where=Where("a.py", 7), detail="so and so", hint="do this")
-    told = crossed(failure)
-    assert type(told) is kind
-    assert str(told) == str(failure)
-    assert (told.step, told.where, told.hint) == ("sums", Where("a.py", 7), "do this")
+    error = crossed(failure)
+    assert type(error) is kind
+    assert str(error) == str(failure)
+    assert (error.step, error.where, error.hint) == ("sums", Where("a.py", 7), "do this")
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,9 @@ def test_an_error_of_ours_arrives_as_it_was(kind: type[PenstockError]) -> None:
 def test_what_a_users_function_raised_is_still_the_cause(cause: Exception) -> None:
     failure = FunctionError("function f failed on a row")
     failure.__cause__ = cause
-    told = crossed(failure).__cause__
-    assert type(told) is type(cause)
-    assert str(told) == str(cause)
+    error = crossed(failure).__cause__
+    assert type(error) is type(cause)
+    assert str(error) == str(cause)
 
 
 class Own(Exception):
@@ -67,7 +67,7 @@ def test_what_is_no_error_of_ours_is_told_with_its_trace() -> None:
     try:
         raise MemoryError("too much")
     except MemoryError as failure:
-        told = crossed(failure)
-    assert isinstance(told, EngineError)
-    assert told.fact == "a worker failed: MemoryError"
-    assert "test_wire.py" in str(told.detail)
+        error = crossed(failure)
+    assert isinstance(error, EngineError)
+    assert error.fact == "a worker failed: MemoryError"
+    assert "test_wire.py" in str(error.detail)

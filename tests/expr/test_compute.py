@@ -21,9 +21,9 @@ GIVEN: dict[str, tuple[object, ...]] = {
 
 @pytest.mark.parametrize("name", sorted(compute.BY_NAME))
 def test_a_function_called_by_name_gives_what_the_whole_library_gives(name: str) -> None:
-    given = GIVEN.get(name, (NUMBERS, pa.scalar(2.0)))
-    found = getattr(compute, name)(*given)
-    assert str(found) == str(getattr(whole, name)(*given))
+    arguments = GIVEN.get(name, (NUMBERS, pa.scalar(2.0)))
+    result = getattr(compute, name)(*arguments)
+    assert str(result) == str(getattr(whole, name)(*arguments))
 
 
 def test_all_other_functions_are_those_of_the_library() -> None:

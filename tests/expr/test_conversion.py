@@ -128,8 +128,8 @@ def test_integers_become_text_and_text_becomes_bytes() -> None:
 
 
 def test_decimals_become_the_nearest_float() -> None:
-    given = [Decimal("0.1"), Decimal("1234567890123456.7"), None]
-    assert run(A.cast("float64"), given, pa.decimal128(20, 1)) == [0.1, 1234567890123456.7, None]
+    values = [Decimal("0.1"), Decimal("1234567890123456.7"), None]
+    assert run(A.cast("float64"), values, pa.decimal128(20, 1)) == [0.1, 1234567890123456.7, None]
     assert run(A.cast("decimal(10, 2)"), [Decimal("1.5")], pa.decimal128(5, 1)) == [Decimal("1.50")]
 
 

@@ -150,8 +150,8 @@ def test_when_takes_the_first_condition_that_holds() -> None:
 
 
 def test_when_fails_only_by_what_it_asks_and_takes() -> None:
-    taken = when(A > 0).then(1 // B).otherwise(2)
-    assert run(taken, [1, 0, None], I64, b=([0, 0, 0], I64)) == [FAILED, 2, 2]
+    choice = when(A > 0).then(1 // B).otherwise(2)
+    assert run(choice, [1, 0, None], I64, b=([0, 0, 0], I64)) == [FAILED, 2, 2]
     asked = when(A > 0).then(1).when(FAILS).then(2).otherwise(3)
     assert run(asked, [1, 0, 0], I64, b=([0, 0, 1], I64)) == [1, FAILED, 2]
 

@@ -51,16 +51,16 @@ def test_a_dict_is_copied_where_every_value_is_its_own_plain_value(
         st.dictionaries(st.sampled_from([*NAMES, "other"]), VALUES)
         | st.fixed_dictionaries(dict.fromkeys(fields, VALUES))
     )
-    look = compile_row_check(pa.schema(fields), lambda given: ("otherwise", given))
-    found = look(row)
-    if isinstance(found, dict):
-        assert found == row or any(value != value for value in row.values())  # NaN is not itself
-        assert list(found) == list(fields)
-        assert found is not row
+    look = compile_row_check(pa.schema(fields), lambda row_: ("otherwise", row_))
+    result = look(row)
+    if isinstance(result, dict):
+        assert result == row or any(value != value for value in row.values())  # NaN is not itself
+        assert list(result) == list(fields)
+        assert result is not row
         for name, value in row.items():
             assert from_python(value, fields[name]) is value
     else:
-        assert found == ("otherwise", row)
+        assert result == ("otherwise", row)
         assert row.keys() != fields.keys() or any(closer(row[name], fields[name]) for name in fields)
 
 
@@ -78,13 +78,13 @@ def closer(value: Any, type_: pa.DataType) -> bool:
 
 @given(st.sampled_from(TYPES), VALUES)
 def test_one_value_is_asked_about_as_in_a_row(type_: pa.DataType, value: Any) -> None:
-    look = compile_row_check(pa.schema([("v", type_)]), lambda given: None)
+    look = compile_row_check(pa.schema([("v", type_)]), lambda row: None)
     assert exact_type_check(type_)(value) == (value is not None and look({"v": value}) is not None)
 
 
 @pytest.mark.parametrize("given_out", [None, 3, [], ("a",), type("Mine", (dict,), {})(a=1)])
 def test_what_is_no_dict_is_somebody_elses_affair(given_out: object) -> None:
-    look = compile_row_check(pa.schema([("a", pa.int64())]), lambda given: given)
+    look = compile_row_check(pa.schema([("a", pa.int64())]), lambda row: row)
     assert look(given_out) is given_out
 
 
@@ -95,7 +95,7 @@ def test_what_is_written_for_a_schema_is_not_taken_for_code_of_the_user() -> Non
 def test_something_can_be_done_before_the_look() -> None:
     look = compile_row_check(
         pa.schema([("a", pa.int64())]),
-        lambda given: "no",
+        lambda row: "no",
         "row = double(row)",
         {"double": lambda n: {"a": 2 * n}},
     )

@@ -17,7 +17,7 @@ STRING, LIST = pa.string(), pa.list_(pa.int64())
 
 
 @pytest.mark.parametrize(
-    ("expr", "given", "expected"),
+    ("expr", "text", "expected"),
     [
         (A.str.lower(), "ÀBc", "Àbc"),
         (A.str.upper(), "ßàb", "ßàB"),
@@ -47,8 +47,8 @@ STRING, LIST = pa.string(), pa.list_(pa.int64())
         (concat(A, "-", A), "é", "é-é"),
     ],
 )
-def test_functions_of_text(expr: Expr, given: str, expected: object) -> None:
-    assert run(expr, [given, None], STRING) == [expected, None]
+def test_functions_of_text(expr: Expr, text: str, expected: object) -> None:
+    assert run(expr, [text, None], STRING) == [expected, None]
 
 
 def test_items_of_a_list_column() -> None:

@@ -21,7 +21,7 @@ US = pa.timestamp("us")
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("type_in", "expected"),
     [
         (pa.bool_(), pa.bool_()),
         (pa.int8(), pa.int8()),
@@ -47,8 +47,8 @@ US = pa.timestamp("us")
         (pa.uuid(), pa.binary()),
     ],
 )
-def test_the_type_that_a_column_is_read_as(given: pa.DataType, expected: pa.DataType) -> None:
-    assert canonical(given, "a") == expected
+def test_the_type_that_a_column_is_read_as(type_in: pa.DataType, expected: pa.DataType) -> None:
+    assert canonical(type_in, "a") == expected
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_a_dict_may_mix_arrow_types_names_and_python_types() -> None:
 
 
 def test_an_arrow_schema_comes_out_canonical() -> None:
-    given = pa.schema(
+    schema = pa.schema(
         [("a", pa.uint8()), ("b", pa.dictionary(pa.int8(), pa.string())), ("c", pa.timestamp("ns"))]
     )
-    assert parse_schema(given) == pa.schema(
+    assert parse_schema(schema) == pa.schema(
         [("a", pa.int16()), ("b", pa.string()), ("c", pa.timestamp("us"))]
     )
 

@@ -82,7 +82,7 @@ def test_a_time_that_python_cannot_show_fails_the_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "type", "expected"),
+    ("value", "type", "expected"),
     [
         (None, pa.int8(), None),
         (np.datetime64("NaT"), TIME, None),
@@ -104,12 +104,12 @@ def test_a_time_that_python_cannot_show_fails_the_row() -> None:
         ({"x": 1}, pa.struct({"x": pa.float64(), "y": pa.string()}), {"x": 1.0, "y": None}),
     ],
 )
-def test_what_users_give_becomes_plain(given: object, type: pa.DataType, expected: object) -> None:
-    assert same(from_python(given, type), expected)
+def test_what_users_give_becomes_plain(value: object, type: pa.DataType, expected: object) -> None:
+    assert same(from_python(value, type), expected)
 
 
 @pytest.mark.parametrize(
-    ("given", "type", "reason"),
+    ("value", "type", "reason"),
     [
         (1.0, pa.int64(), "float 1.0 does not fit the type int64"),
         (math.nan, pa.int64(), "does not fit"),
@@ -126,9 +126,9 @@ def test_what_users_give_becomes_plain(given: object, type: pa.DataType, expecte
         ([True], pa.list_(pa.int64()), "bool True"),
     ],
 )
-def test_what_does_not_fit_fails_the_row(given: object, type: pa.DataType, reason: str) -> None:
+def test_what_does_not_fit_fails_the_row(value: object, type: pa.DataType, reason: str) -> None:
     with pytest.raises(RowFailure, match=reason):
-        from_python(given, type)
+        from_python(value, type)
 
 
 OF_TYPE: dict[pa.DataType, st.SearchStrategy[object]] = {
@@ -147,10 +147,10 @@ COLUMNS = st.sampled_from(list(OF_TYPE)).flatmap(
 DTYPES = [np.bool_, np.int8, np.int16, np.int32, np.int64, np.float32, np.float64, np.uint8]
 
 
-def same_array(found: pa.Array, expected: pa.Array) -> None:
-    found.validate(full=True)
-    assert found.type == expected.type
-    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # -0.0 is not 0.0 here, and NaN is NaN
+def same_array(actual: pa.Array, expected: pa.Array) -> None:
+    actual.validate(full=True)
+    assert actual.type == expected.type
+    assert repr(actual.to_pylist()) == repr(expected.to_pylist())  # -0.0 is not 0.0 here, and NaN is NaN
 
 
 @pytest.mark.slow
@@ -208,6 +208,6 @@ def test_nulls_of_the_null_type_are_told_too() -> None:
 def test_values_come_back_from_any_slice(column: tuple[pa.DataType, list[object]], start: int) -> None:
     type_, values = column
     array = pa.array([value for value in values if value is not None], type_).slice(start)
-    found, expected = to_numpy(array), array.to_numpy(zero_copy_only=False)
-    assert found.dtype == expected.dtype
-    assert repr(found.tolist()) == repr(expected.tolist())
+    result, expected = to_numpy(array), array.to_numpy(zero_copy_only=False)
+    assert result.dtype == expected.dtype
+    assert repr(result.tolist()) == repr(expected.tolist())

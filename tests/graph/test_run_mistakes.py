@@ -130,14 +130,14 @@ def test_a_sink_must_not_write_to_a_folder_that_the_graph_reads(tmp_path: Path) 
     first = ps.PipeGraph("first")
     first.source(ps.read.rows([{"user": "ann", "n": 1}])).sink(ps.write.csv(out))
     first.run("reference")
-    kept = sorted(out.iterdir())
-    for readable in (out, out / "*.csv", kept[-1], [tmp_path / "out" / ".." / "out"]):
+    files = sorted(out.iterdir())
+    for readable in (out, out / "*.csv", files[-1], [tmp_path / "out" / ".." / "out"]):
         again = ps.PipeGraph("again").source(ps.read.csv(readable, schema={"user": str}), name="in")
         again.sink(ps.write.csv(out, overwrite=True), name="end")
         with pytest.raises(GraphError, match=r'sink "end" writes to ".*", which step "in" reads') as caught:
             again.graph.run("reference")
         assert caught.value.step == "end"
-    assert sorted(out.iterdir()) == kept
+    assert sorted(out.iterdir()) == files
 
 
 class AnyEngine:

@@ -203,13 +203,13 @@ def test_a_row_function_may_drop_the_time_column_and_rows_keep_their_time() -> N
 
 def test_filters_and_maps_that_leave_the_key_alone_keep_it() -> None:
     keyed = trades().key_by("user")
-    for kept in (
+    for stored in (
         keyed.filter(col("paid")),
         keyed.with_columns(x=col("n")),
         keyed.select("n", "user"),
         keyed.flat_map(tags=col("tags")),
     ):
-        assert kept.stream.key == ("user",)
+        assert stored.stream.key == ("user",)
 
 
 def test_what_changes_or_drops_the_key_columns_loses_the_key() -> None:

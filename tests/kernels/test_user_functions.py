@@ -57,7 +57,7 @@ def test_functions_that_differ_in_anything_are_two(other: Callable[[Any], Any]) 
 
 def test_the_two_zeros_and_constants_of_other_types_are_told_apart() -> None:
     ways = [lambda row: 0.0, lambda row: -0.0, lambda row: 0, lambda row: False, lambda row: (0.0, 0)]
-    assert len({FunctionSource(each) for each in ways}) == len(ways)
+    assert len({FunctionSource(item) for item in ways}) == len(ways)
 
 
 def test_a_global_that_a_function_names_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,10 +61,10 @@ class Far:
     def assign(self, words: list[int], row: int = 0, block: int = 4) -> tuple[int, list[int]]:
         slots = np.full(len(words), -7, dtype=np.int64)
         missed = np.zeros(block + 1, dtype=np.int64)
-        given = np.array(words, dtype=np.int64)
-        given.flags.writeable = False
+        values = np.array(words, dtype=np.int64)
+        values.flags.writeable = False
         stopped, self.n_free = self.pick(assign_words)(
-            given, row, self.pairs, SHIFT, self.slot_words, self.stack, self.n_free, missed, slots
+            values, row, self.pairs, SHIFT, self.slot_words, self.stack, self.n_free, missed, slots
         )
         return stopped, slots.tolist()
 
@@ -114,7 +114,7 @@ def test_a_far_table_finds_what_is_in_it_and_nothing_else(
     written, compiled = Far(_quiet), Far(lambda loop: loop.compiled)
     known: dict[int, int] = {}
     for batch in batches:
-        words = [at_home(*each) for each in batch]
+        words = [at_home(*item) for item in batch]
         fresh = set(words) - set(known)
         if len(known) + len(fresh) > 12:
             continue
@@ -134,11 +134,11 @@ def test_a_far_table_finds_what_is_in_it_and_nothing_else(
 
 def test_slots_are_entered_into_an_empty_table_as_if_their_words_had_come(pick: Pick) -> None:
     words = [at_home(14, n) for n in range(5)] + [2**63 - 1, -(2**63), -1, 0]
-    came, entered = Far(pick), Far(pick)
-    came.assign(words)
-    entered.slot_words[:] = came.slot_words
+    arrived, entered = Far(pick), Far(pick)
+    arrived.assign(words)
+    entered.slot_words[:] = arrived.slot_words
     pick(insert_slots)(np.arange(9), entered.slot_words, entered.pairs, SHIFT)
-    assert entered.pairs.tolist() == came.pairs.tolist()
+    assert entered.pairs.tolist() == arrived.pairs.tolist()
 
 
 def near(pick: Pick, words: list[int], low: int, reach: int, n_free: int = 64) -> tuple[int, int, list[int]]:

@@ -23,10 +23,10 @@ class Doll:
 
     def containers(self) -> int:
         if self.shuffles:
-            mine = self.shuffles + 1 + self.split
+            own = self.shuffles + 1 + self.split
         else:
-            mine = int(self.split or self.after_merge or self.n > 1)
-        return mine + (self.after_merge and (self.split or self.shuffles > 0))
+            own = int(self.split or self.after_merge or self.n > 1)
+        return own + (self.after_merge and (self.split or self.shuffles > 0))
 
 
 def counts_by_formula(nodes: Sequence[Node], splits: Mapping[str, str] | None = None) -> Counts:

@@ -32,7 +32,9 @@ class Ring:
     def hold(self, slice_: int) -> int:
         """Hold a slice; its cell."""
         if slice_ < self.first:
-            self.late |= {each for each in range(slice_, self.first) if each < self.clean}
+            self.late |= {
+                slice_number for slice_number in range(slice_, self.first) if slice_number < self.clean
+            }
         self.first, self.end = min(self.first, slice_), max(self.end, slice_ + 1)
         if slice_ < self.clean:
             self.late.add(slice_)

@@ -28,27 +28,27 @@ class NaiveCounts:
         return False
 
     def close(self, watermark: float, ended: bool) -> list[tuple[int, int, int, int, list[int]]]:
-        found = []
+        result = []
         for name, slot in self.slots.items():
             slot.placed += sorted(row for row in slot.waiting if row[0] + self.lateness < watermark)
             slot.waiting = [row for row in slot.waiting if row[0] + self.lateness >= watermark]
             while len(slot.placed) >= slot.n_left * self.every + self.size:
-                found.append(self._window(name, slot.n_left))
+                result.append(self._window(name, slot.n_left))
                 slot.n_left += 1
             while ended and self.partial and len(slot.placed) > slot.n_left * self.every:
-                found.append(self._window(name, slot.n_left))
+                result.append(self._window(name, slot.n_left))
                 slot.n_left += 1
-        return found
+        return result
 
     def fire_early(self) -> list[tuple[int, int, int, int, list[int]]]:
-        found = []
+        result = []
         for name, slot in self.slots.items():
             index = slot.n_left
             while len(slot.placed) > max(slot.shown, index * self.every):
-                found.append(self._window(name, index))
+                result.append(self._window(name, index))
                 index += 1
             slot.shown = len(slot.placed)
-        return found
+        return result
 
     def outcomes(self) -> dict[int, str]:
         """At the end: what became of every row that was placed."""

@@ -18,10 +18,10 @@ def folded(
     zero: Any,
 ) -> dict[tuple[int, int], tuple[int, Any]]:
     """(rows, part) by (slot, start of slice) of rows (slot, time, value) that are not before `open_from`."""
-    found: dict[tuple[int, int], tuple[int, Any]] = {}
+    result: dict[tuple[int, int], tuple[int, Any]] = {}
     for slot, time, value in rows:
         if time >= open_from:
             place = slot, slice_of(time, [pair])[0]
-            n, part = found.get(place, (0, zero))
-            found[place] = n + 1, combine(part, lift(value))
-    return found
+            n, part = result.get(place, (0, zero))
+            result[place] = n + 1, combine(part, lift(value))
+    return result

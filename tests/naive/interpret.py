@@ -22,7 +22,7 @@ from penstock.expr.values import float32
 
 def interpret(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:
     """Returns a function from a row's plain values to the expression's plain value; it raises RowFailure."""
-    steps = [(_compile(each), each.inputs) for each in resolve(expr, schema)]
+    steps = [(_compile(step), step.inputs) for step in resolve(expr, schema)]
 
     def value_of(row: Mapping[str, object]) -> object:
         results: list[object] = []

@@ -39,6 +39,6 @@ class NaiveKept:
         return [(window, self.open.pop(window)) for window in gone]
 
     def fire_early(self) -> list[tuple[Window, list[int]]]:
-        shown = sorted(self.changed)
+        windows = sorted(self.changed)
         self.changed = set()
-        return [(window, self.open[window]) for window in shown]
+        return [(window, self.open[window]) for window in windows]

@@ -13,19 +13,19 @@ Combine = Callable[[int, int], int]
 
 def levels(leaves: Sequence[int], combine: Combine) -> list[list[int]]:
     """The leaves, then each level above them, up to the root. As many leaves as a power of two."""
-    found = [list(leaves)]
-    while len(found[-1]) > 1:
-        below = found[-1]
-        found.append([combine(below[i], below[i + 1]) for i in range(0, len(below), 2)])
-    return found
+    result = [list(leaves)]
+    while len(result[-1]) > 1:
+        below = result[-1]
+        result.append([combine(below[i], below[i + 1]) for i in range(0, len(below), 2)])
+    return result
 
 
 def windows(
     leaves: Sequence[int], offset: int, n: int, step: int, n_windows: int, combine: Combine
 ) -> list[int]:
     """Each window is n leaves in a circle; the next starts `step` leaves further on."""
-    found = []
+    result = []
     for window in range(n_windows):
         members = [leaves[(offset + window * step + i) % len(leaves)] for i in range(n)]
-        found.append(reduce(combine, members))
-    return found
+        result.append(reduce(combine, members))
+    return result

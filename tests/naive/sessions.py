@@ -59,7 +59,7 @@ class NaiveSessions:
         return gone
 
     def fire_early(self) -> list[tuple[int, int, int, list[int]]]:
-        shown = [(slot, s) for slot, sessions in self.open.items() for s in sessions if s.changed]
-        for _, session in shown:
+        changed = [(slot, s) for slot, sessions in self.open.items() for s in sessions if s.changed]
+        for _, session in changed:
             session.changed = False
-        return [(slot, s.start, s.end, s.rows) for slot, s in shown]
+        return [(slot, s.start, s.end, s.rows) for slot, s in changed]

@@ -43,5 +43,5 @@ def same(key: tuple[object, ...]) -> tuple[object, ...]:
 
 def table_of(words: Sequence[int]) -> list[int]:
     """The slots of words, handed out in order of first appearance from 0."""
-    found: dict[int, int] = {}
-    return [found.setdefault(word, len(found)) for word in words]
+    result: dict[int, int] = {}
+    return [result.setdefault(word, len(result)) for word in words]

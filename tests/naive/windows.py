@@ -9,22 +9,22 @@ def starts(time: int, size: int, every: int) -> list[int]:
     Windows start at multiples of `every`, so it is enough to count from far below `time` to above it.
     """
     number = -(abs(time) + size) // every - 2
-    found = []
+    result = []
     while number * every <= time:
         start = number * every
         if start <= time < start + size:
-            found.append(start)
+            result.append(start)
         number += 1
-    return found
+    return result
 
 
 def sessions(times: list[int], gap: int) -> list[tuple[int, int, int]]:
     """(first time, last time + gap, rows) of every session; sessions that touch are one."""
-    found: list[tuple[int, int, int]] = []
+    result: list[tuple[int, int, int]] = []
     for time in sorted(times):
-        if found and time <= found[-1][1]:
-            first, end, rows = found[-1]
-            found[-1] = (first, max(end, time + gap), rows + 1)
+        if result and time <= result[-1][1]:
+            first, end, rows = result[-1]
+            result[-1] = (first, max(end, time + gap), rows + 1)
         else:
-            found.append((time, time + gap, 1))
-    return found
+            result.append((time, time + gap, 1))
+    return result

@@ -53,10 +53,10 @@ def test_stages_keep_what_the_rule_says(name: str, totally_ordered: bool) -> Non
     else:
         assert lowered is not None
         assert not sheet.sketches
-        rows, *others = sheet.accumulators
+        rows, *rest = sheet.accumulators
         assert rows.kind is AccumulatorKind.ROWS
-        assert sorted(each.kind for each in others) == sorted(accumulators_of(aggregate, UP))
-        assert [each.rule.width for each in others] == [width_of(each.kind, aggregate) for each in others]
+        assert sorted(item.kind for item in rest) == sorted(accumulators_of(aggregate, UP))
+        assert [item.rule.width for item in rest] == [width_of(item.kind, aggregate) for item in rest]
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ COUNT = {"n": spec.count()}
 
 
 def refusal(op: Windows) -> PenstockError:
-    with pytest.raises(PenstockError) as told:
+    with pytest.raises(PenstockError) as failure:
         op.outputs({IN: Case(op, [], schema=WIDE).up})
-    return told.value
+    return failure.value
 
 
 def sample(rows: list[Any]) -> dict[str, int]:
@@ -58,10 +58,10 @@ def sample(rows: list[Any]) -> dict[str, int]:
     ],
 )
 def test_a_step_that_no_device_can_take_is_refused_when_it_is_built(op: Windows, why: str) -> None:
-    told = refusal(op)
-    assert isinstance(told, NotSupported)
-    assert told.fact == f'device="cuda" was asked for, but {why}'
-    assert (told.hint or "").startswith('say device="auto"')
+    error = refusal(op)
+    assert isinstance(error, NotSupported)
+    assert error.fact == f'device="cuda" was asked for, but {why}'
+    assert (error.hint or "").startswith('say device="auto"')
 
 
 @pytest.mark.parametrize("name", [*ROWS, *SKETCHES])
@@ -75,9 +75,9 @@ def test_an_aggregate_that_registers_cannot_hold_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTERS)
-@pytest.mark.parametrize("made", [KeyedWindows, ParallelWindows])
-def test_every_register_may_be_on_a_device(made: type[Windows], name: str) -> None:
-    op = made(windows=sliding(5, 2), aggregates={name: REGISTERS[name]}, device="cuda")
+@pytest.mark.parametrize("kind", [KeyedWindows, ParallelWindows])
+def test_every_register_may_be_on_a_device(kind: type[Windows], name: str) -> None:
+    op = kind(windows=sliding(5, 2), aggregates={name: REGISTERS[name]}, device="cuda")
     op.outputs({IN: Case(op, [], schema=WIDE).up})
 
 
@@ -88,11 +88,11 @@ def test_other_devices_refuse_nothing(device: str) -> None:
 
 
 def test_an_unknown_device_lists_the_known_ones_nearest_first() -> None:
-    with pytest.raises(GraphError) as told:
+    with pytest.raises(GraphError) as failure:
         KeyedWindows(windows=tumbling(5), aggregates=COUNT, device="cudo")
-    assert told.value.fact == "device='cudo' is unknown"
-    assert (told.value.detail or "").startswith("the devices are cuda, ")
-    assert told.value.hint == 'say device="cuda"'
+    assert failure.value.fact == "device='cudo' is unknown"
+    assert (failure.value.detail or "").startswith("the devices are cuda, ")
+    assert failure.value.hint == 'say device="cuda"'
 
 
 def windowed(**options: Any) -> ps.MultiPipe:
@@ -102,10 +102,10 @@ def windowed(**options: Any) -> ps.MultiPipe:
 
 
 def test_the_verb_hands_the_device_on_and_names_the_step_that_is_refused() -> None:
-    with pytest.raises(NotSupported) as told:
+    with pytest.raises(NotSupported) as failure:
         windowed(window=ps.session("5 us"), device="cuda")
-    assert told.value.step == "sums"
-    assert told.value.where is not None
+    assert failure.value.step == "sums"
+    assert failure.value.where is not None
 
 
 def test_a_step_that_asks_for_a_device_is_not_cut_into_parts() -> None:

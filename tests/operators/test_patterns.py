@@ -34,35 +34,35 @@ def test_one_replica_is_keyed() -> None:
 
 
 def test_keys_come_first() -> None:
-    found = choice(sliding(10, 2), key=("k",))
-    assert found == Choice("keyed", "the keys (k) spread the rows, and nothing is combined after")
+    pattern = choice(sliding(10, 2), key=("k",))
+    assert pattern == Choice("keyed", "the keys (k) spread the rows, and nothing is combined after")
     assert choice(sliding(10, 2), key=("k",), n_keys=4).pattern == "keyed"
 
 
 def test_overlapping_windows_of_no_key_are_paned() -> None:
-    found = choice(sliding(10, 2))
-    assert found.pattern == "paned"
-    assert found.reason == (
+    pattern = choice(sliding(10, 2))
+    assert pattern.pattern == "paned"
+    assert pattern.reason == (
         "there is no key, and windows overlap: each is made of up to 5 slices, which are shared out"
     )
 
 
 def test_windows_of_too_few_keys_are_spread_otherwise() -> None:
-    found = choice(sliding(10, 2), key=("k",), n_keys=3)
-    assert found.pattern == "paned"
-    assert found.reason.startswith("there are 3 keys for 4 replicas, and ")
+    pattern = choice(sliding(10, 2), key=("k",), n_keys=3)
+    assert pattern.pattern == "paned"
+    assert pattern.reason.startswith("there are 3 keys for 4 replicas, and ")
 
 
 def test_tumbling_windows_of_no_key_are_mapped_and_reduced() -> None:
-    found = choice(tumbling(10))
-    assert found.pattern == "map_reduce"
-    assert found.reason == "there is no key, and windows do not overlap: the rows of each are shared out"
+    pattern = choice(tumbling(10))
+    assert pattern.pattern == "map_reduce"
+    assert pattern.reason == "there is no key, and windows do not overlap: the rows of each are shared out"
 
 
 def test_whole_windows_of_no_key_are_dealt() -> None:
-    found = choice(sliding(10, 2), aggregates=COLLECT)
+    pattern = choice(sliding(10, 2), aggregates=COLLECT)
     reason = "there is no key, and results are made from the rows of whole windows"
-    assert found == Choice("parallel", reason)
+    assert pattern == Choice("parallel", reason)
 
 
 @pytest.mark.parametrize("windows", [session(5), count_window(2), {"x": tumbling(5), "y": session(5)}])

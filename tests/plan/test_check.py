@@ -27,9 +27,9 @@ def test_a_plan_holds_only_what_some_sink_needs() -> None:
 
 def test_a_plan_for_collecting_leaves_the_sinks_out() -> None:
     pipe = trades()
-    kept = pipe.filter(PAID, name="kept")
-    kept.sink(ps.write.memory())
-    plan = pipe.graph.plan(kept)
+    filtered = pipe.filter(PAID, name="kept")
+    filtered.sink(ps.write.memory())
+    plan = pipe.graph.plan(filtered)
     assert [step.name for step in plan] == ["trades", "kept"]
     assert plan.collects == (Ref("kept"),)
     assert plan.sinks == ()

@@ -110,13 +110,13 @@ def test_control_characters_in_a_column_s_name_do_not_break_lines() -> None:
 def test_the_json_holds_every_column_and_what_else_the_text_says() -> None:
     graph = wide(36)
     graph["source"].select("column_0", name="forgotten")
-    told = json.loads(graph.explain("reference", format="json"))
-    assert told["graph"] == "wide"
-    assert len(told["steps"][0]["gives"]["out"]["columns"]) == 36
-    assert told["blocks"].startswith("Pipe\n")
-    assert told["derivation"][0] == "1. create       source"
-    assert told["engine"] == list(resolve_engine("reference").explain(graph.plan()))
-    assert told["not_run"] == ["forgotten"]
+    data = json.loads(graph.explain("reference", format="json"))
+    assert data["graph"] == "wide"
+    assert len(data["steps"][0]["gives"]["out"]["columns"]) == 36
+    assert data["blocks"].startswith("Pipe\n")
+    assert data["derivation"][0] == "1. create       source"
+    assert data["engine"] == list(resolve_engine("reference").explain(graph.plan()))
+    assert data["not_run"] == ["forgotten"]
 
 
 def test_a_format_that_does_not_exist_is_refused() -> None:

@@ -30,17 +30,17 @@ def source() -> ps.MultiPipe:
 def said(pipe: ps.MultiPipe) -> dict[str, list[str]]:
     """What is said of the window step, by topic."""
     pipe.sink(ps.write.memory())
-    found = defaultdict(list)
+    result = defaultdict(list)
     (step,) = [step for step in json.loads(pipe.graph.explain(format="json"))["steps"] if step["windows"]]
     for line in step["windows"]:
-        found[line["topic"]].append(line["says"])
-    return dict(found)
+        result[line["topic"]].append(line["says"])
+    return dict(result)
 
 
 def test_a_pattern_that_was_chosen_says_why_and_what_becomes_of_the_step() -> None:
     unkeyed = ps.PipeGraph("g").source(ps.read.rows([], schema=SCHEMA), time="t", delay="1 s")
-    told = said(unkeyed.window(EVERY_SECOND, parallelism=4).aggregate(n=ps.count()))
-    assert told["pattern"] == [
+    notes = said(unkeyed.window(EVERY_SECOND, parallelism=4).aggregate(n=ps.count()))
+    assert notes["pattern"] == [
         "paned, chosen because there is no key, and windows overlap: each is made of up to 10 slices, "
         "which are shared out; PLQ + WLQ: slices go to replicas in turn, and windows are combined "
         "from them by key"
@@ -49,38 +49,38 @@ def test_a_pattern_that_was_chosen_says_why_and_what_becomes_of_the_step() -> No
 
 @pytest.mark.parametrize("pattern", ["keyed", "parallel", "paned", "map_reduce"])
 def test_a_pattern_that_was_named_says_so(pattern: Any) -> None:
-    (told,) = said(source().window(EVERY_SECOND, pattern=pattern).aggregate(n=ps.count()))["pattern"]
-    assert told.startswith(f"{pattern}, asked for by name; ")
+    (notes,) = said(source().window(EVERY_SECOND, pattern=pattern).aggregate(n=ps.count()))["pattern"]
+    assert notes.startswith(f"{pattern}, asked for by name; ")
 
 
 def test_a_tumbling_window_is_one_slice_and_needs_no_tree() -> None:
-    told = said(source().window(ps.tumbling("10 s")).aggregate(n=ps.count(), most=ps.max("v")))
-    assert told["slices"] == ["tumbling 10 s: 1 per slide, 1 in a window"]
-    assert told["algorithm"] == [
+    notes = said(source().window(ps.tumbling("10 s")).aggregate(n=ps.count(), most=ps.max("v")))
+    assert notes["slices"] == ["tumbling 10 s: 1 per slide, 1 in a window"]
+    assert notes["algorithm"] == [
         'n=count(), most=max(col("v")): direct: a window is one slice, and needs no tree'
     ]
-    assert told["memory"] == ["24 bytes per key and open slice"]  # rows, values, the greatest
+    assert notes["memory"] == ["24 bytes per key and open slice"]  # rows, values, the greatest
 
 
 def test_windows_of_several_slices_go_over_two_stacks_or_a_tree() -> None:
-    told = said(
+    notes = said(
         source()
         .window(EVERY_SECOND)
         .aggregate(n=ps.count(), total=ps.sum("v"), mean=ps.mean("x"), most=ps.max("v"))
     )
-    assert told["slices"] == ["sliding 10 s every 1 s: 1 per slide, 10 in a window"]
+    assert notes["slices"] == ["sliding 10 s every 1 s: 1 per slide, 10 in a window"]
     names = 'n=count(), total=sum(col("v")), mean=mean(col("x")), most=max(col("v"))'
-    assert told["algorithm"] == [f"{names}: {SWEEP}; {TREE}"]
+    assert notes["algorithm"] == [f"{names}: {SWEEP}; {TREE}"]
 
 
 def test_a_slide_that_does_not_divide_the_window_has_two_slices() -> None:
-    told = said(source().window(ps.sliding("10 s", every="3 s")).aggregate(n=ps.count()))
-    assert told["slices"] == ["sliding 10 s every 3 s: 2 per slide, 7 in a window"]
+    notes = said(source().window(ps.sliding("10 s", every="3 s")).aggregate(n=ps.count()))
+    assert notes["slices"] == ["sliding 10 s every 3 s: 2 per slide, 7 in a window"]
 
 
 def test_windows_that_share_slices_say_so() -> None:
-    told = said(source().window(fast=ps.tumbling("1 s"), slow=EVERY_SECOND).aggregate(n=ps.count()))
-    assert told["slices"] == [
+    notes = said(source().window(fast=ps.tumbling("1 s"), slow=EVERY_SECOND).aggregate(n=ps.count()))
+    assert notes["slices"] == [
         "fast: tumbling 1 s: 1 per slide, 1 in a window, shared with other windows",
         "slow: sliding 10 s every 1 s: 1 per slide, 10 in a window, shared with other windows",
     ]
@@ -88,21 +88,21 @@ def test_windows_that_share_slices_say_so() -> None:
 
 def test_sessions_and_count_windows_have_no_slices_of_time() -> None:
     windows = source().window(visit=ps.session("5 s"), ten=ps.count_window(10))
-    told = said(windows.aggregate(n=ps.count()))
-    assert told["slices"] == [
+    notes = said(windows.aggregate(n=ps.count()))
+    assert notes["slices"] == [
         "visit: session with gap 5 s: none; where a session ends depends on its rows",
         "ten: count 10: none of time; rows wait to be put in order, then panes of rows",
     ]
-    assert told["algorithm"] == [
+    assert notes["algorithm"] == [
         "n=count() in visit: kept per open session, as rows come",
         "n=count() in ten: direct: a window is one slice, and needs no tree",
     ]
-    assert told["memory"] == [
+    assert notes["memory"] == [
         "24 bytes per key and open session",
         "24 bytes per key and pane of rows",
         "every row of a count window until the watermark puts it in order",
     ]
-    assert told["device"] == ["cpu: session with gap 5 s is not made of slices of time"]
+    assert notes["device"] == ["cpu: session with gap 5 s is not made of slices of time"]
 
 
 def lifted(row: Any) -> tuple[float, float]:
@@ -126,7 +126,7 @@ def added(a: int, b: int) -> int:
 
 
 def test_a_fold_says_whether_it_is_compiled_and_why_not() -> None:
-    told = said(
+    notes = said(
         source()
         .window(EVERY_SECOND)
         .aggregate(
@@ -135,23 +135,23 @@ def test_a_fold_says_whether_it_is_compiled_and_why_not() -> None:
         )
     )
     why = "its zero is not of floats; with 0.0 in it, it could be compiled"
-    assert told["fold"] == [
+    assert notes["fold"] == [
         "fast=fold(combined) is compiled, if Numba can",
         f"slow=fold(added) runs in Python: {why}",
     ]
-    assert told["keeps rows"] == [f"for slow=fold(added): {why}"]
-    assert told["memory"][0].startswith("24 bytes per key and open slice")
+    assert notes["keeps rows"] == [f"for slow=fold(added): {why}"]
+    assert notes["memory"][0].startswith("24 bytes per key and open slice")
 
 
 def test_rows_that_are_kept_say_for_what() -> None:
-    told = said(source().window(EVERY_SECOND).aggregate(all=ps.collect("v"), first=ps.first("v")))
-    assert told["keeps rows"] == [
+    notes = said(source().window(EVERY_SECOND).aggregate(all=ps.collect("v"), first=ps.first("v")))
+    assert notes["keeps rows"] == [
         'for all=collect(col("v")): it is made from all values of a window',
         'for first=first(col("v")), unless the reader numbers them: '
         "rows of one time have no number that puts them in order",
     ]
-    assert told["slices"] == ["sliding 10 s every 1 s: none; only rows are kept"]
-    assert told["memory"] == ["every row until its last window leaves"]
+    assert notes["slices"] == ["sliding 10 s every 1 s: none; only rows are kept"]
+    assert notes["memory"] == ["every row until its last window leaves"]
 
 
 def whole(rows: list[Any]) -> dict[str, int]:
@@ -159,16 +159,16 @@ def whole(rows: list[Any]) -> dict[str, int]:
 
 
 def test_a_function_of_whole_windows_keeps_their_rows() -> None:
-    told = said(source().window(EVERY_SECOND).apply(whole, schema={"n": "int64"}))
-    assert told["keeps rows"] == ["for row function whole: it sees whole windows"]
-    assert "algorithm" not in told
+    notes = said(source().window(EVERY_SECOND).apply(whole, schema={"n": "int64"}))
+    assert notes["keeps rows"] == ["for row function whole: it sees whole windows"]
+    assert "algorithm" not in notes
 
 
 def test_sketches_are_kept_per_slice_and_told_of() -> None:
-    told = said(source().window(EVERY_SECOND).aggregate(n=ps.count(), middle=ps.quantile("x", 0.5)))
-    assert 'middle=quantile(col("x")): a sketch per slice; a window\'s are merged' in told["algorithm"]
-    assert told["memory"][0].startswith("8 bytes and 1 sketch per key and open slice")
-    assert "keeps rows" not in told
+    notes = said(source().window(EVERY_SECOND).aggregate(n=ps.count(), middle=ps.quantile("x", 0.5)))
+    assert 'middle=quantile(col("x")): a sketch per slice; a window\'s are merged' in notes["algorithm"]
+    assert notes["memory"][0].startswith("8 bytes and 1 sketch per key and open slice")
+    assert "keeps rows" not in notes
 
 
 @pytest.mark.parametrize(
@@ -207,10 +207,10 @@ AGGREGATES: dict[str, Any] = {
 @pytest.mark.parametrize("names", [["n"], ["total", "mean"], ["spread", "most", "least"], list(AGGREGATES)])
 def test_memory_is_what_the_stage_takes_per_slice(names: list[str]) -> None:
     pipe = source().window(ps.tumbling("10 s")).aggregate({name: AGGREGATES[name] for name in names})
-    (told,) = said(pipe)["memory"]
+    (notes,) = said(pipe)["memory"]
     step = pipe.graph.steps["window"]
     assert isinstance(step.op, Windows)
     stage = WindowStage(step.op, step.up, StageContext("window", None, Accounts(), ManualClock()))
     store = stage._groups[0].store
     assert isinstance(store, TimeStore)
-    assert told == f"{8 * sum(rule.width for rule in store._arena.rules)} bytes per key and open slice"
+    assert notes == f"{8 * sum(rule.width for rule in store._arena.rules)} bytes per key and open slice"

@@ -62,8 +62,8 @@ def test_nothing_has_no_size() -> None:
 @pytest.mark.slow
 @given(layouts())
 @settings(deadline=None)
-def test_no_two_boxes_overlap_and_all_are_inside(made: Drawing) -> None:
-    nodes, _, layout = made
+def test_no_two_boxes_overlap_and_all_are_inside(drawing: Drawing) -> None:
+    nodes, _, layout = drawing
     assert all(apart(a, b) for a, b in combinations(nodes, 2))
     assert all(place.x >= 0 and place.y >= 0 for place in nodes)
     assert all(place.x + place.width <= layout.width for place in nodes)
@@ -74,9 +74,9 @@ def test_no_two_boxes_overlap_and_all_are_inside(made: Drawing) -> None:
 @given(layouts())
 @settings(deadline=None)
 def test_every_line_leaves_its_tail_on_the_right_and_enters_its_head_on_the_left(
-    made: Drawing,
+    drawing: Drawing,
 ) -> None:
-    nodes, edges, layout = made
+    nodes, edges, layout = drawing
     for edge, route in zip(edges, layout.routes, strict=True):
         tail, head = nodes[edge.tail], nodes[edge.head]
         (x0, y0), (x1, y1) = route.points[0], route.points[-1]
@@ -88,8 +88,8 @@ def test_every_line_leaves_its_tail_on_the_right_and_enters_its_head_on_the_left
 @pytest.mark.slow
 @given(layouts())
 @settings(deadline=None)
-def test_no_line_passes_over_a_box(made: Drawing) -> None:
-    nodes, _, layout = made
+def test_no_line_passes_over_a_box(drawing: Drawing) -> None:
+    nodes, _, layout = drawing
     for route in layout.routes:
         for (x0, y0), (x1, y1) in zip(route.points, route.points[1:], strict=False):
             # A curve stays between two layers and within the heights of its ends; a straight piece is itself.

@@ -58,9 +58,9 @@ def test_shapes_follow_the_operators() -> None:
 
 
 def test_the_ports_of_a_join_label_its_edges_instead_of_the_routing() -> None:
-    found = lines(drawn(graphs.join()))
-    assert ("bids", "pairs", "left", LineKind.ROWS) in found
-    assert ("select", "pairs", "right", LineKind.ROWS) in found
+    result = lines(drawn(graphs.join()))
+    assert ("bids", "pairs", "left", LineKind.ROWS) in result
+    assert ("select", "pairs", "right", LineKind.ROWS) in result
 
 
 def test_a_branch_that_is_keyed_says_both() -> None:

@@ -15,12 +15,12 @@ SCHEMA = {"t": "int64", "k": "string", "v": "int64"}
 
 
 def pipes(graph: ps.PipeGraph, *names: str, **options: Any) -> list[Any]:
-    made = []
+    output = []
     for name in names:
         reader = ps.read.batches(ROWS, schema=SCHEMA)
         source = graph.source(reader, time="t", time_unit="s", delay="9 s", name=name)
-        made.append(source.with_columns(v=col("v") + 1, **options))
-    return made
+        output.append(source.with_columns(v=col("v") + 1, **options))
+    return output
 
 
 @pytest.mark.parametrize("on", ["reference", "local"])
@@ -32,10 +32,10 @@ def test_all_readers_of_a_merged_pipe_get_all_rows(on: str, degree: int) -> None
     small = both.filter(col("v") < 3)
     sums = both.key_by("k").window(ps.tumbling("20 s")).aggregate(s=ps.sum("v"))
     thrice = both.with_columns(v=col("v") * 3)
-    found = graph.collect(small, sums, thrice, engine=on)
-    assert sorted(row["v"] for row in found[0].to_pylist()) == [1, 1, 2, 2]
-    assert {row["k"]: row["s"] for row in found[1].to_pylist()} == {"a": 72, "b": 84}
-    assert sum(row["v"] for row in found[2].to_pylist()) == 3 * 2 * 78
+    rows = graph.collect(small, sums, thrice, engine=on)
+    assert sorted(row["v"] for row in rows[0].to_pylist()) == [1, 1, 2, 2]
+    assert {row["k"]: row["s"] for row in rows[1].to_pylist()} == {"a": 72, "b": 84}
+    assert sum(row["v"] for row in rows[2].to_pylist()) == 3 * 2 * 78
 
 
 def test_the_relay_is_in_the_plan_and_is_named_like_no_other_step() -> None:

@@ -26,11 +26,11 @@ def parsed(graph: ps.PipeGraph) -> ElementTree.Element:
 
 
 def of_class(root: ElementTree.Element, tag: str, name: str) -> list[ElementTree.Element]:
-    return [found for found in root.iter(SVG + tag) if name in found.get("class", "").split()]
+    return [element for element in root.iter(SVG + tag) if name in element.get("class", "").split()]
 
 
 def texts(root: ElementTree.Element, name: str) -> list[str]:
-    return [found.text or "" for found in of_class(root, "text", name)]
+    return [element.text or "" for element in of_class(root, "text", name)]
 
 
 def sides(rect: ElementTree.Element) -> tuple[float, float, float, float]:

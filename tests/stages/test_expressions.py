@@ -45,15 +45,15 @@ def test_values_and_failures_are_the_same_for_few_rows_and_for_many(data: st.Dat
     rows = batch_of(data.draw(columns(tuple(read), max_rows=8)))
     by_arrow, arrow_failed = values_of(0, expressions, rows.schema, rows)
     for given_rows in (rows, plain_batch(rows)):
-        found, failed = values_of(10**6, expressions, rows.schema, given_rows)
-        assert [each.type for each in found] == [each.type for each in by_arrow]
+        result, failed = values_of(10**6, expressions, rows.schema, given_rows)
+        assert [column.type for column in result] == [column.type for column in by_arrow]
         assert (failed is None or not failed.any()) == (arrow_failed is None)
         bad = np.zeros(rows.num_rows, np.bool_) if arrow_failed is None else arrow_failed
         if failed is not None:
             assert failed.tolist() == bad.tolist()
-        for one, other in zip(found, by_arrow, strict=True):
+        for one, other in zip(result, by_arrow, strict=True):
             pairs = zip(to_plain(one), to_plain(other), bad, strict=True)
-            assert all(same(mine, theirs) for mine, theirs, is_bad in pairs if not is_bad)
+            assert all(same(ours, theirs) for ours, theirs, is_bad in pairs if not is_bad)
 
 
 @pytest.mark.parametrize("n_rows", [1, 42, 43, 5_000])
@@ -73,13 +73,13 @@ def test_integers_compare_alike_in_small_arrays_and_in_large(n_rows: int, type_:
     numbers = [n % 100 for n in range(n_rows)]
     rows = pa.RecordBatch.from_arrays([pa.array(numbers, type_)], schema=pa.schema({"a": type_}))
     conditions = [col("a") == 5, lit(5) < col("a"), col("a") >= 99, col("a") != col("a"), col("a") <= lit(7)]
-    found, _ = values_of(0, conditions, rows.schema, rows)
+    result, _ = values_of(0, conditions, rows.schema, rows)
     expected = [[n == 5 for n in numbers], [n > 5 for n in numbers], [n >= 99 for n in numbers]]
     expected += [[False] * n_rows, [n <= 7 for n in numbers]]
-    assert [each.to_pylist() for each in found] == expected
+    assert [item.to_pylist() for item in result] == expected
 
 
 def test_expressions_that_read_no_column_have_a_value_for_every_row() -> None:
     rows = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), pa.array([1, 2, 3])], schema=SCHEMA)
-    (found,), _ = values_of(100, [lit(7)], SCHEMA, rows)
-    assert found.to_pylist() == [7, 7, 7]
+    (result,), _ = values_of(100, [lit(7)], SCHEMA, rows)
+    assert result.to_pylist() == [7, 7, 7]

@@ -74,9 +74,9 @@ def test_parts_make_the_sketch_of_the_whole_however_they_were_cut(parts: list[tu
 
 def test_each_group_gets_its_own_values() -> None:
     groups, values = np.array([2, 0, 2, 0]), hash_coupons(pa.array([1, 2, 3, 2]))
-    found = HllSketch.update([None, of(9), of(1)], groups, values)
-    assert [each.estimate() for each in found] == [1, 1, 2]
-    assert np.array_equal(found[2].data, of(1, 3).data)
+    result = HllSketch.update([None, of(9), of(1)], groups, values)
+    assert [item.estimate() for item in result] == [1, 1, 2]
+    assert np.array_equal(result[2].data, of(1, 3).data)
 
 
 def test_memory_is_bounded_whatever_comes() -> None:

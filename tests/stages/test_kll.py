@@ -27,10 +27,10 @@ def nearest_rank(values: list[float], q: float) -> float | None:
     return ordered[max(1, math.ceil(Fraction(str(q)) * len(values))) - 1]
 
 
-def same(found: float | None, expected: float | None) -> bool:
-    if found is None or expected is None:
-        return found is expected
-    return found == expected or (math.isnan(found) and math.isnan(expected))
+def same(actual: float | None, expected: float | None) -> bool:
+    if actual is None or expected is None:
+        return actual is expected
+    return actual == expected or (math.isnan(actual) and math.isnan(expected))
 
 
 @given(st.lists(NUMBERS, max_size=KLL_K), SHARES)
@@ -50,9 +50,9 @@ def test_parts_of_few_values_make_the_whole(one: list[float], other: list[float]
 @pytest.mark.parametrize("q", [0.01, 0.25, 0.5, 0.9, 0.999])
 def test_of_many_values_the_rank_is_near(q: float) -> None:
     parts = [of([float(value) for value in range(start, 100_000, 10)]) for start in range(10)]
-    found = KllSketch.merge(parts).quantile(q)
-    assert found is not None
-    assert abs(found / 100_000 - q) < 0.03
+    quantile = KllSketch.merge(parts).quantile(q)
+    assert quantile is not None
+    assert abs(quantile / 100_000 - q) < 0.03
 
 
 def test_the_ends_are_exact_however_many_values_there_are() -> None:
@@ -61,9 +61,9 @@ def test_the_ends_are_exact_however_many_values_there_are() -> None:
 
 
 def test_each_group_gets_its_own_values() -> None:
-    found = KllSketch.update([None, of([5.0]), None], np.array([1, 1, 2]), np.array([7.0, 9.0, math.nan]))
-    assert [each.quantile(0.5) for each in found[:2]] == [None, 7.0]
-    assert same(found[2].quantile(0.5), math.nan)
+    result = KllSketch.update([None, of([5.0]), None], np.array([1, 1, 2]), np.array([7.0, 9.0, math.nan]))
+    assert [item.quantile(0.5) for item in result[:2]] == [None, 7.0]
+    assert same(result[2].quantile(0.5), math.nan)
 
 
 def test_memory_is_bounded_whatever_comes() -> None:

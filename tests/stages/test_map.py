@@ -52,8 +52,8 @@ class Numbering:
 
 
 def widened(rows: pa.RecordBatch) -> pa.RecordBatch:
-    found = pc.multiply_checked(rows.column("v"), 2)
-    return pa.RecordBatch.from_arrays([rows.column("word"), found], names=["k", "w"])
+    result = pc.multiply_checked(rows.column("v"), 2)
+    return pa.RecordBatch.from_arrays([rows.column("word"), result], names=["k", "w"])
 
 
 def not_huge(rows: pa.RecordBatch) -> pa.Array:
@@ -131,10 +131,10 @@ def test_a_table_join_finds_what_the_reference_engine_finds(how: str, on: Any, d
 def test_null_matches_nothing_and_both_zeros_are_one_key() -> None:
     rows = [("a", 0, 1, x) for x in (None, float("nan"), -0.0, 2.0)]
     op = TableJoin(ps.read.table(TABLE.select(["x", "found"])), "x", "left")
-    told = by_stage(case(op, rows)).rows["out"]
-    assert [("'found': 2" in row, "'found': 3" in row) for row in told].count((True, False)) == 1
-    assert [("'found': 2" in row, "'found': 3" in row) for row in told].count((False, True)) == 1
-    assert sum("'found': None" in row for row in told) == 2
+    result = by_stage(case(op, rows)).rows["out"]
+    assert [("'found': 2" in row, "'found': 3" in row) for row in result].count((True, False)) == 1
+    assert [("'found': 2" in row, "'found': 3" in row) for row in result].count((False, True)) == 1
+    assert sum("'found': None" in row for row in result) == 2
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])
@@ -152,14 +152,14 @@ def test_keys_that_the_table_does_not_have_are_not_kept() -> None:
 
 
 def test_a_row_that_fails_midway_in_flat_map_gives_no_rows_at_all() -> None:
-    told = by_stage(case(FlatMap(repeated, PAIR, on_error="skip"), [("a", 0, 5), ("a", 0, 2)]))
-    assert len(told.rows["out"]) == 2
-    assert told.accounts.errors == 1
+    result = by_stage(case(FlatMap(repeated, PAIR, on_error="skip"), [("a", 0, 5), ("a", 0, 2)]))
+    assert len(result.rows["out"]) == 2
+    assert result.accounts.errors == 1
 
 
-def wrong(what: Any) -> Callable[[pa.RecordBatch], Any]:
+def wrong(value: Any) -> Callable[[pa.RecordBatch], Any]:
     def gives(rows: pa.RecordBatch) -> Any:
-        return what(rows) if callable(what) else what
+        return value(rows) if callable(value) else value
 
     return gives
 

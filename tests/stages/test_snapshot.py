@@ -33,15 +33,15 @@ def hand_over(driven: Driven, degree: int) -> None:
         held |= stage.export_buckets()
     driven.resize(degree)
     for home, stage in enumerate(stateful_stages(driven)):
-        mine = [bucket for bucket in range(256) if bucket % degree == home]
-        stage.replace_buckets({b: held[b] for b in mine if b in held}, removed=(), added=mine)
+        own = [bucket for bucket in range(256) if bucket % degree == home]
+        stage.replace_buckets({b: held[b] for b in own if b in held}, removed=(), added=own)
 
 
 def moved(tried: Case, degrees: list[int]) -> StageResult:
     """A run whose state changes hands after every batch; 0 leaves it where it is."""
     driven = Driven(tried)
-    for number, each in enumerate(tried.batches):
-        driven.push(each)
+    for number, batch in enumerate(tried.batches):
+        driven.push(batch)
         if degree := degrees[number % len(degrees)]:
             hand_over(driven, degree)
     return driven.end()
@@ -79,8 +79,11 @@ def test_what_came_is_saved_next_and_what_went_is_not_even_if_it_had_changed() -
     stage.snapshot()
     driven.push(driven.case.batches[1])  # both keys change
     held = stage.export_buckets()
-    kept, gone = sorted(held)
-    came = next(bucket for bucket in range(256) if bucket not in held)
-    stage.replace_buckets({kept: held[kept]}, removed=[gone], added=[came])
-    assert set(stage.snapshot()) == {kept, came}  # nothing is left of what came: that is saved too
+    old_bucket, gone = sorted(held)
+    new_bucket = next(bucket for bucket in range(256) if bucket not in held)
+    stage.replace_buckets({old_bucket: held[old_bucket]}, removed=[gone], added=[new_bucket])
+    assert set(stage.snapshot()) == {
+        old_bucket,
+        new_bucket,
+    }  # nothing is left of what came: that is saved too
     assert stage.snapshot() == {}

@@ -59,51 +59,51 @@ class StageResult:
 
 
 def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) -> StageResult:
-    told, clock = StageResult(), ManualClock(NOW)
+    result, clock = StageResult(), ManualClock(NOW)
     judge = Interpreter(builder.plan(), clock=clock, events=ignore_event)
     try:
         judge.open()
-        for each in batches:
+        for batch in batches:
             clock.advance(1_000)
-            judge.round({name: each})
-            told.watermarks.append(judge.source(name).frontier.watermark)
+            judge.round({name: batch})
+            result.watermarks.append(judge.source(name).frontier.watermark)
     except PenstockError as problem:
-        told.error = describe_error(problem)
+        result.error = describe_error(problem)
     for ref, rows in judge.collected.items():
         if ref.port == "errors":
-            told.errors += [repr((dict(row.values), row.order)) for row in rows]
+            result.errors += [repr((dict(row.values), row.order)) for row in rows]
         else:
-            told.out += [repr((dict(row.values), row.time or 0, row.order)) for row in rows]
-    told.accounts = judge.accounts[name]
-    return told
+            result.out += [repr((dict(row.values), row.time or 0, row.order)) for row in rows]
+    result.accounts = judge.accounts[name]
+    return result
 
 
 def by_stage(
     builder: PlanBuilder, name: str, batches: list[SourceBatch], *, rank: int | None = 0
 ) -> StageResult:
-    told, clock = StageResult(), ManualClock(NOW)
+    result, clock = StageResult(), ManualClock(NOW)
     (step,) = builder.steps
     assert isinstance(step.op, Source)
-    stage = SourceStage(step.op, StageContext(name, step.where, told.accounts, clock), rank=rank)
+    stage = SourceStage(step.op, StageContext(name, step.where, result.accounts, clock), rank=rank)
     try:
-        for each in batches:
+        for batch in batches:
             clock.advance(1_000)
-            for port, rows in stage.on_read(each):
+            for port, rows in stage.on_read(batch):
                 assert rows.rows.schema == step.outputs[port].schema
-                told.out += shown(rows, timed=True) if port == "out" else []
-                told.errors += shown(rows, timed=False) if port == "errors" else []
-            told.watermarks.append(stage.watermark)
+                result.out += shown(rows, timed=True) if port == "out" else []
+                result.errors += shown(rows, timed=False) if port == "errors" else []
+            result.watermarks.append(stage.watermark)
     except PenstockError as problem:
-        told.error = describe_error(problem.at(name, step.where))
-    return told
+        result.error = describe_error(problem.at(name, step.where))
+    return result
 
 
-def shown(given: Batch, *, timed: bool) -> list[str]:
-    told = []
-    for i, values in enumerate(plain_rows_of(given.rows)):
-        order = tuple(int(column[i]) for column in given.order if column[i] != NO_ORDER)
-        told.append(repr((values, int(given.times[i]), order) if timed else (values, order)))
-    return told
+def shown(batch: Batch, *, timed: bool) -> list[str]:
+    lines = []
+    for i, values in enumerate(plain_rows_of(batch.rows)):
+        order = tuple(int(column[i]) for column in batch.order if column[i] != NO_ORDER)
+        lines.append(repr((values, int(batch.times[i]), order) if timed else (values, order)))
+    return lines
 
 
 def schema_of(kind: str) -> pa.Schema:
@@ -114,8 +114,8 @@ def raw_rows(schema: pa.Schema, rows: list[tuple[Any, Any]], **options: Any) -> 
     """A batch whose times are given as the integers below them."""
     width = pa.int32() if pa.types.is_date32(schema.field("t").type) else pa.int64()
     times = pa.array([row[0] for row in rows], width).view(schema.field("t").type)
-    made = pa.RecordBatch.from_arrays([times, pa.array([row[1] for row in rows], pa.int64())], schema=schema)
-    return SourceBatch(made, **options)
+    batch = pa.RecordBatch.from_arrays([times, pa.array([row[1] for row in rows], pa.int64())], schema=schema)
+    return SourceBatch(batch, **options)
 
 
 @st.composite
@@ -127,14 +127,14 @@ def streams(draw: st.DrawFn, kind: str) -> list[SourceBatch]:
         st.integers(-2000, 2000),
         st.sampled_from([widest, -widest - 1, 2**31 - 2, NOW]).filter(lambda value: abs(value) <= widest + 1),
     )
-    found = []
+    result = []
     for _ in range(draw(st.integers(0, 4))):
         rows = draw(st.lists(st.tuples(times, st.one_of(st.none(), st.integers(-3, 3))), max_size=6))
         numbers = pa.array(range(len(rows)), pa.int64()) if draw(st.booleans()) else None
         promised = draw(st.one_of(st.none(), st.integers(-2000, 2000)))
         bad = (BadRow("x;y", "not a number", "file:3"),) if draw(st.booleans()) else ()
-        found.append(raw_rows(schema, rows, seq=numbers, watermark=promised, bad=bad))
-    return found
+        result.append(raw_rows(schema, rows, seq=numbers, watermark=promised, bad=bad))
+    return result
 
 
 @pytest.mark.slow
@@ -173,8 +173,8 @@ TIMED: dict[str, Any] = {"time": "t", "time_unit": "us"}
 
 
 def test_the_watermark_follows_the_greatest_time_less_the_delay_and_never_goes_back() -> None:
-    told = told_both({**TIMED, "delay": 2}, rows(), rows(3, 9), rows(8), rows(15))
-    assert told.watermarks == [BEFORE_ALL, 7, 7, 13]
+    result = told_both({**TIMED, "delay": 2}, rows(), rows(3, 9), rows(8), rows(15))
+    assert result.watermarks == [BEFORE_ALL, 7, 7, 13]
 
 
 def test_a_watermark_function_is_asked_about_every_batch_that_has_rows() -> None:
@@ -192,9 +192,9 @@ def test_a_watermark_function_is_asked_about_every_batch_that_has_rows() -> None
 
 @pytest.mark.parametrize("given_back", ["soon", True, 1.5, date(2020, 1, 1)])
 def test_a_watermark_function_that_gives_no_time_stops_the_run(given_back: object) -> None:
-    told = told_both({**TIMED, "watermark": lambda rows: given_back}, rows(3))
-    assert told.error is not None
-    assert "watermark function" in told.error
+    result = told_both({**TIMED, "watermark": lambda rows: given_back}, rows(3))
+    assert result.error is not None
+    assert "watermark function" in result.error
 
 
 def test_a_watermark_expression_that_fails_on_a_row_fails_the_row() -> None:
@@ -204,15 +204,15 @@ def test_a_watermark_expression_that_fails_on_a_row_fails_the_row() -> None:
 
 
 def test_only_what_the_source_yields_counts_where_it_says_so() -> None:
-    told = told_both(
+    result = told_both(
         {**TIMED, "watermark": source_watermark()}, rows(3), rows(50, watermark=20), rows(watermark=10)
     )
-    assert told.watermarks == [BEFORE_ALL, 20, 20]
+    assert result.watermarks == [BEFORE_ALL, 20, 20]
 
 
 def test_ingest_time_is_the_clock_when_the_batch_comes() -> None:
-    told = told_both({"time": ingest_time()}, rows(None, 5), rows(6))
-    assert told.watermarks == [NOW + 1_000, NOW + 2_000]
+    result = told_both({"time": ingest_time()}, rows(None, 5), rows(6))
+    assert result.watermarks == [NOW + 1_000, NOW + 2_000]
 
 
 def test_rows_without_time_have_no_watermark() -> None:

@@ -22,7 +22,7 @@ def step(
     n: int = 1,
     chain: bool = False,
 ) -> Node:
-    edges = tuple(each if isinstance(each, Input) else Input(each) for each in inputs)
+    edges = tuple(item if isinstance(item, Input) else Input(item) for item in inputs)
     return Node(Operator(name, kind, n, routing), edges, chain)
 
 

@@ -67,9 +67,9 @@ def written(folder: Path) -> dict[str, Counter[str]]:
 def expected(folder: Path) -> dict[str, Counter[str]]:
     """What the judge gives, who never dies."""
     graph_of(folder).run("reference")
-    found = written(folder)
-    assert all(found.values()), "every sink must have something to lose"
-    return found
+    result = written(folder)
+    assert all(result.values()), "every sink must have something to lose"
+    return result
 
 
 def dying_at(number: int, end: Callable[[], None]) -> Callable[..., None]:

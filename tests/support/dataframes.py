@@ -86,11 +86,11 @@ def judged_stream(
 ) -> list[dict[str, Any]]:
     """What has left the reference engine after some batches, while the stream goes on."""
     pipe = pipe_of(ps.read.table(batches[0].slice(0, 0)), keys, window, aggregates, **options)
-    harness, taken = Harness(pipe, engine="reference"), list[dict[str, Any]]()
+    harness, rows = Harness(pipe, engine="reference"), list[dict[str, Any]]()
     for batch in batches:
         harness.push(batch.to_pylist())
-        taken += harness.take()
-    return taken
+        rows += harness.take()
+    return rows
 
 
 class Files:

@@ -25,8 +25,8 @@ def batch_of(columns: Columns) -> pa.RecordBatch:
 def _insist_on_twin(one: ValueOf, other: ValueOf, rows: Sequence[Mapping[str, object]]) -> None:
     """What was written must give what following the program gives, failures with their reasons included."""
     for row in rows:
-        found, twin = _told(one, row), _told(other, row)
-        assert same(found, twin), f"{row}: {found!r} != {twin!r}"
+        result, twin = _told(one, row), _told(other, row)
+        assert same(result, twin), f"{row}: {result!r} != {twin!r}"
 
 
 def _told(value_of: ValueOf, row: Mapping[str, object]) -> object:

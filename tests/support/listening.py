@@ -10,11 +10,11 @@ LISTEN = "0A"
 
 def with_children(process: int) -> list[int]:
     """The process and all that it started, directly or not."""
-    found = [process]
-    for each in found:
-        for task in Path(f"/proc/{each}/task").glob("*/children"):
-            found += [int(child) for child in task.read_text().split()]
-    return found
+    pids = [process]
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            pids += [int(child) for child in task.read_text().split()]
+    return pids
 
 
 def addresses_of(process: int) -> set[str]:
@@ -27,25 +27,25 @@ def addresses_of(process: int) -> set[str]:
 
 
 def _sockets(process: int) -> set[str]:
-    found = set()
+    result = set()
     for descriptor in Path(f"/proc/{process}/fd").iterdir():
         try:
             target = str(descriptor.readlink())
         except FileNotFoundError:  # closed since it was listed
             continue
         if target.startswith("socket:["):
-            found.add(target[len("socket:[") : -1])
-    return found
+            result.add(target[len("socket:[") : -1])
+    return result
 
 
 def _listening() -> list[tuple[str, str]]:
-    found = []
+    result = []
     for family in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{family}").read_text().splitlines()[1:]:
             fields = line.split()
             if fields[3] == LISTEN:
-                found.append((fields[9], _address(fields[1].partition(":")[0])))
-    return found
+                result.append((fields[9], _address(fields[1].partition(":")[0])))
+    return result
 
 
 def _address(text: str) -> str:

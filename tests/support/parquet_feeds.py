@@ -65,8 +65,8 @@ def run(engine: str | Engine, build: Build, **options: object) -> tuple[list[pa.
 def same_as_reference(build: Build, engine: str | Engine) -> RunResult:
     """Asserts that an engine gives the rows and the accounts of the reference engine."""
     expected, wanted = run("reference", build)
-    given, got = run(engine, build)
-    for ours, theirs in zip(given, expected, strict=True):
+    rows_in, got = run(engine, build)
+    for ours, theirs in zip(rows_in, expected, strict=True):
         wrong = difference(ours, theirs)
         assert wrong is None, wrong
     for name, accounts in wanted.accounts.items():

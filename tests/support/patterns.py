@@ -53,8 +53,8 @@ class Spread:
         self.accounts.append(Accounts())
         return StageContext(STEP, None, self.accounts[-1], self.clock)
 
-    def push(self, given: SourceBatch) -> None:
-        rows = stage_batch(given)
+    def push(self, source: SourceBatch) -> None:
+        rows = stage_batch(source)
         for number, share in self.pattern.partitioner(rows):
             self._from_replica(self.pattern.replicas[number].on_batch(share, self.watermark.now))
         self.watermark.observe(int(rows.times.max()) if rows.num_rows else None)
@@ -91,8 +91,8 @@ class Spread:
     def _queues(self) -> list[list[tuple[Batch | None, float]]]:
         """What each replica is given, in order: rows with the watermark that judges them, or that alone."""
         queues: list[list[tuple[Batch | None, float]]] = [[] for _ in self.pattern.replicas]
-        for given in self.case.batches:
-            rows = stage_batch(given)
+        for source in self.case.batches:
+            rows = stage_batch(source)
             for number, share in self.pattern.partitioner(rows):
                 queues[number].append((share, self.watermark.now))
             self.watermark.observe(int(rows.times.max()) if rows.num_rows else None)
@@ -103,7 +103,7 @@ class Spread:
     def told(self) -> Told:
         streams = self.case.op.outputs({IN: self.case.up})
         tables = {
-            port: pa.Table.from_batches([each.rows for each in self.out[port]], schema=stream.schema)
+            port: pa.Table.from_batches([batch.rows for batch in self.out[port]], schema=stream.schema)
             for port, stream in streams.items()
         }
         return Told(tables, total(self.accounts))
@@ -152,9 +152,9 @@ class Spread:
 
 def by_pattern(case: Case, pattern: str, degree: int, *, joining: int = 1, ticks: Sequence[int] = ()) -> Told:
     spread = Spread(case, pattern, degree, joining=joining)
-    for number, given in enumerate(case.batches):
+    for number, source in enumerate(case.batches):
         spread.clock.advance(ticks[number] if ticks else 0)
-        spread.push(given)
+        spread.push(source)
     return spread.end()
 
 
@@ -182,17 +182,17 @@ def total(parts: Sequence[Accounts]) -> Accounts:
 def _save(stages: Sequence[Stage], saved: Pieces) -> None:
     """What changed since the last time; no two stages save the same bucket."""
     new = [stage.snapshot() for stage in stages]
-    assert sum(map(len, new)) == len({bucket for each in new for bucket in each})
-    for each in new:
-        saved |= each
+    assert sum(map(len, new)) == len({bucket for entry in new for bucket in entry})
+    for item in new:
+        saved |= item
 
 
 def _go_on_showing(before: Pattern, now: Pattern) -> None:
     """When windows were last shown early is known to whoever makes the stages."""
-    shown = next(stage.fired_at for stage in before.replicas if isinstance(stage, WindowStage))
+    fired_at = next(stage.fired_at for stage in before.replicas if isinstance(stage, WindowStage))
     for stage in (*now.replicas, *now.final_stages):
         if isinstance(stage, WindowStage):
-            stage.fired_at = shown
+            stage.fired_at = fired_at
 
 
 def _restore(stages: Sequence[Stage], deal: Partitioner, saved: Pieces) -> None:

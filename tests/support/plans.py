@@ -83,7 +83,7 @@ class PlanBuilder:
         self, *batches: Rows | SourceBatch, schema: pa.Schema = KTV, keeps_raw: bool = False, **options: Any
     ) -> Ref:
         source_batches = tuple(
-            each if isinstance(each, SourceBatch) else batch(each, schema) for each in batches
+            rows_in if isinstance(rows_in, SourceBatch) else batch(rows_in, schema) for rows_in in batches
         )
         if "time" not in options and "t" in schema.names:
             options = {"time": "t", "time_unit": "us", **options}
@@ -100,8 +100,8 @@ class PlanBuilder:
         control: Mapping[str, Sequence[Ref]] | None = None,
         control_schema: pa.Schema | None = None,
     ) -> Ref:
-        inputs = [self._input(port, each, key) for port, each in zip(op.ports, feeds, strict=False)]
-        outputs = op.outputs({given.port: given.stream for given in inputs})
+        inputs = [self._input(port, feed, key) for port, feed in zip(op.ports, feeds, strict=False)]
+        outputs = op.outputs({feed.port: feed.stream for feed in inputs})
         inputs += [
             Input(port, tuple(refs), Stream(control_schema), control=True)
             for port, refs in (control or {}).items()

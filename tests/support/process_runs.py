@@ -48,8 +48,8 @@ def held() -> tuple[set[str], int, list[str]]:
 
     Sockets need not be counted: one that is not closed is a warning, and that an error.
     """
-    shared = {each.name for each in Path("/dev/shm").glob("*")}
-    threads = [each.name for each in threading.enumerate() if each.name.startswith("penstock")]
+    shared = {path.name for path in Path("/dev/shm").glob("*")}
+    threads = [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock")]
     return shared, sum(map(_is_of_a_run, Path("/proc/self/fd").iterdir())), threads
 
 

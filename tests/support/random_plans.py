@@ -26,8 +26,8 @@ def random_graphs(
                 pipes.append(pipe.with_columns(v=col("v") + 1, parallelism=draw(DEGREES), routing=routing))
             case "window":
                 windowed = pipe.key_by("k").window(ps.tumbling("1 s"), parallelism=draw(DEGREES))
-                made = windowed.aggregate(t=ps.max("t"), v=ps.sum("v"))
-                pipes += [made.select("k", "t", "v"), made.late]
+                output = windowed.aggregate(t=ps.max("t"), v=ps.sum("v"))
+                pipes += [output.select("k", "t", "v"), output.late]
             case "split":
                 both = list(pipe.split(a=col("v") > 0, b=col("v") < 0))
                 pipes += both[: draw(st.integers(1, 2))]

@@ -54,21 +54,23 @@ def is_first(row: Any, seen: dict[str, int]) -> bool:
 
 def windows(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Overlapping windows with what registers hold, and with what they do not."""
-    found = pipe.key_by("key").window(ps.sliding(10, every=4), lateness=1, parallelism=degree, name="moved")
-    return found.aggregate(value=ps.count(), all=ps.collect("value"), first=ps.first("value"))
+    windowed = pipe.key_by("key").window(
+        ps.sliding(10, every=4), lateness=1, parallelism=degree, name="moved"
+    )
+    return windowed.aggregate(value=ps.count(), all=ps.collect("value"), first=ps.first("value"))
 
 
 def sessions(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Sessions."""
-    found = pipe.key_by("key").window(ps.session(5), lateness=2, parallelism=degree, name="moved")
-    return found.aggregate(value=ps.max("value"), mean=ps.mean("value"))
+    windowed = pipe.key_by("key").window(ps.session(5), lateness=2, parallelism=degree, name="moved")
+    return windowed.aggregate(value=ps.max("value"), mean=ps.mean("value"))
 
 
 def counted(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Windows of rows, of two kinds."""
     kinds = {"few": ps.count_window(2, 1), "many": ps.count_window(5)}
-    found = pipe.key_by("key").window(**kinds, parallelism=degree, name="moved", partial=True)  # type: ignore[arg-type]  # keywords name windows
-    return found.aggregate(value=ps.sum("value"))
+    windowed = pipe.key_by("key").window(**kinds, parallelism=degree, name="moved", partial=True)  # type: ignore[arg-type]  # keywords name windows
+    return windowed.aggregate(value=ps.sum("value"))
 
 
 def accumulated(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
@@ -87,17 +89,17 @@ def followed(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
         lambda row, seen: not is_first(row, seen), state=dict, parallelism=degree, name="moved"
     )
     doubled = fresh.with_columns(value=col("value") * 2, parallelism=degree)
-    found = doubled.window(ps.tumbling(6), parallelism=degree, name="followed")
-    return found.aggregate(value=ps.count(), least=ps.min("value"))
+    windowed = doubled.window(ps.tumbling(6), parallelism=degree, name="followed")
+    return windowed.aggregate(value=ps.count(), least=ps.min("value"))
 
 
 def after_replicas(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Behind replicas that have their turn, and come and go too, and before another keyed step of its own."""
     quanta = pipe.with_columns(value=col("value").fill_null(1), parallelism=degree, name="turns")
-    some = quanta.key_by("key").accumulate(
+    passed = quanta.key_by("key").accumulate(
         add_up, 0, schema={"value": "int64"}, parallelism=degree, name="moved"
     )
-    thirds = some.with_columns(third=col("value") % 3, parallelism=2)
+    thirds = passed.with_columns(third=col("value") % 3, parallelism=2)
     return (
         thirds.key_by("third")
         .window(ps.tumbling(8), parallelism=degree, name="behind")
@@ -106,8 +108,8 @@ def after_replicas(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
 
 
 VERBS: dict[str, Verb] = {
-    each.__name__: each
-    for each in (windows, sessions, counted, accumulated, with_state, followed, after_replicas)
+    program.__name__: program
+    for program in (windows, sessions, counted, accumulated, with_state, followed, after_replicas)
 }
 
 

@@ -74,12 +74,12 @@ def _process(folder: Path, ready: str, kind: str, *args: str) -> Iterator[None]:
 
 def _wait_for(run: subprocess.Popen[bytes], ready: str) -> None:
     assert run.stdout is not None, "its output is read"
-    told = []
+    lines = []
     for line in run.stdout:
-        told.append(line.decode(errors="replace"))
-        if ready in told[-1]:
+        lines.append(line.decode(errors="replace"))
+        if ready in lines[-1]:
             return
-    raise AssertionError("a daemon of Spark ended:\n" + "".join(told[-20:]))
+    raise AssertionError("a daemon of Spark ended:\n" + "".join(lines[-20:]))
 
 
 def _free_port() -> int:

@@ -61,9 +61,9 @@ def test_executors_use_the_package_that_came_with_the_program(master: str) -> No
             yield pa.RecordBatch.from_pydict({"file": [str(penstock.__file__)] * batch.num_rows})
 
     spark = open_session(ps.SparkOptions(), master=master).spark
-    found = spark.range(4, numPartitions=4).mapInArrow(seen, "file string").toArrow()
+    rows = spark.range(4, numPartitions=4).mapInArrow(seen, "file string").toArrow()
     # Executors here could import the installed package as well.
-    assert all("penstock-" in file and ".zip/" in file for file in found["file"].to_pylist())
+    assert all("penstock-" in file and ".zip/" in file for file in rows["file"].to_pylist())
 
 
 def executors() -> list[int]:
@@ -71,12 +71,12 @@ def executors() -> list[int]:
     from pyspark import SparkContext
 
     program = SparkContext.getOrCreate().applicationId.encode()
-    found = []
+    result = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = file.read_bytes().split(b"\0")
         except OSError:  # it has ended
             continue
         if program in words and any(word.endswith(EXECUTOR) for word in words):
-            found.append(int(file.parent.name))
-    return found
+            result.append(int(file.parent.name))
+    return result

@@ -27,21 +27,21 @@ def frame(spark: Any, batch: pa.RecordBatch) -> Any:
 def on_spark(spark: Any, expressions: Sequence[Expr], batch: pa.RecordBatch) -> list[list[object]]:
     """The plain values of each expression, with FAILED for failed rows."""
     rows = frame(spark, batch).cache()
-    found: list[list[object]] = []
+    result: list[list[object]] = []
     for first in range(0, len(expressions), AT_ONCE):
-        found += _one_job(rows, expressions[first : first + AT_ONCE], batch.schema)
+        result += _one_job(rows, expressions[first : first + AT_ONCE], batch.schema)
     rows.unpersist()
-    return found
+    return result
 
 
 def _one_job(rows: Any, expressions: Sequence[Expr], schema: pa.Schema) -> list[list[object]]:
     lowered = [lower_spark(expr, schema) for expr in expressions]
-    columns = [each.value.alias(f"v{i}") for i, each in enumerate(lowered)]
-    columns += [each.failed.alias(f"f{i}") for i, each in enumerate(lowered) if each.failed is not None]
+    columns = [column.value.alias(f"v{i}") for i, column in enumerate(lowered)]
+    columns += [column.failed.alias(f"f{i}") for i, column in enumerate(lowered) if column.failed is not None]
     table = rows.select("n", *columns).toArrow().sort_by("n")
     return [
-        _values(expr, each, table, i, schema)
-        for i, (expr, each) in enumerate(zip(expressions, lowered, strict=True))
+        _values(expr, column, table, i, schema)
+        for i, (expr, column) in enumerate(zip(expressions, lowered, strict=True))
     ]
 
 
@@ -67,8 +67,8 @@ def assert_agree(spark: Any, expressions: Sequence[Expr], batch: pa.RecordBatch)
         near = any(isinstance(node, Power) for node in post_order(expr))
         for row, (one, other) in enumerate(zip(expected, got, strict=True)):
             if not (same(one, other) or (near and _close(one, other))):
-                shown = {name: batch.column(name)[row] for name in expr.columns()}
-                faults.append(f"{expr}: {shown}: expected {one!r}, Spark has {other!r}")
+                values = {name: batch.column(name)[row] for name in expr.columns()}
+                faults.append(f"{expr}: {values}: expected {one!r}, Spark has {other!r}")
                 break
     assert not faults, f"{len(faults)} of {len(expressions)} expressions differ:\n" + "\n".join(faults[:40])
 

@@ -101,17 +101,17 @@ def by_reference(case: Case) -> StageResult:
     error = None
     try:
         judge.open()
-        for each in case.batches:
-            judge.round({case.source.step: each})
+        for batch in case.batches:
+            judge.round({case.source.step: batch})
         judge.drain()
     except PenstockError as problem:
         error = describe_error(problem)
-    found = {port: judge.collected[Ref(step.name, port)] for port in ports}
-    shown = {
-        port: sorted(_shown(row.values, row.time or 0, row.order) for row in some)
-        for port, some in found.items()
+    collected = {port: judge.collected[Ref(step.name, port)] for port in ports}
+    tables = {
+        port: sorted(_shown(row.values, row.time or 0, row.order) for row in part)
+        for port, part in collected.items()
     }
-    return StageResult(shown, judge.accounts[step.name], error)
+    return StageResult(tables, judge.accounts[step.name], error)
 
 
 class Driven:
@@ -134,11 +134,11 @@ class Driven:
         site = StageContext(self.case.step.name, self.case.step.where, self.accounts, self.clock, read)
         return build_stage(self.case.step.op, self.case.step.up, site)
 
-    def push(self, given: SourceBatch) -> None:
+    def push(self, source: SourceBatch) -> None:
         before = self.source.watermark
-        for _, rows in list(self.source.on_read(given)):
-            for number, some in self.deal(rows):
-                self._keep(self.stages[number].on_batch(some, before))
+        for _, rows in list(self.source.on_read(source)):
+            for number, part in self.deal(rows):
+                self._keep(self.stages[number].on_batch(part, before))
         for stage in self.stages:
             self._keep(stage.on_watermark(self.source.watermark))
 
@@ -162,8 +162,8 @@ class Driven:
 def by_stage(case: Case) -> StageResult:
     driven = Driven(case)
     try:
-        for each in case.batches:
-            driven.push(each)
+        for batch in case.batches:
+            driven.push(batch)
         return driven.end()
     except PenstockError as problem:
         return driven.result(describe_error(problem))
@@ -176,9 +176,9 @@ def describe_error(problem: PenstockError) -> str:
 def shown(batches: Sequence[Batch]) -> list[str]:
     """Rows with their times and places."""
     return [
-        _shown(values, int(each.times[i]), tuple(int(column[i]) for column in each.order))
-        for each in batches
-        for i, values in enumerate(plain_rows_of(each.rows))
+        _shown(values, int(batch.times[i]), tuple(int(column[i]) for column in batch.order))
+        for batch in batches
+        for i, values in enumerate(plain_rows_of(batch.rows))
     ]
 
 
@@ -197,26 +197,26 @@ def agree(case: Case) -> None:
 
 
 def cut(
-    given: Sequence[Any], places: Sequence[int], *, seq: bool, schema: pa.Schema = WIDE
+    values: Sequence[Any], places: Sequence[int], *, seq: bool, schema: pa.Schema = WIDE
 ) -> list[SourceBatch]:
     """Rows in batches; with `seq` the reader numbers them as they come."""
-    ends = sorted({*(min(place, len(given)) for place in places), len(given)})
+    ends = sorted({*(min(place, len(values)) for place in places), len(values)})
     spans = list(zip([0, *ends[:-1]], ends, strict=True))
-    return [batch(given[a:b], schema, seq=range(a, b) if seq else None) for a, b in spans]
+    return [batch(values[a:b], schema, seq=range(a, b) if seq else None) for a, b in spans]
 
 
 @st.composite
 def cases(draw: st.DrawFn, /, op: Op, *, key: tuple[str, ...] = (), **options: Any) -> Case:
     """A step and a stream cut into batches."""
     places = draw(st.lists(st.integers(0, 20), max_size=5))
-    made = cut(draw(rows), places, seq=draw(st.booleans()))
-    return Case(op, made, key, draw(st.integers(0, 10)), draw(st.booleans()), **options)
+    rounds = cut(draw(rows), places, seq=draw(st.booleans()))
+    return Case(op, rounds, key, draw(st.integers(0, 10)), draw(st.booleans()), **options)
 
 
 def case(op: Op, *batches: Sequence[tuple[Any, ...]], **options: Any) -> Case:
     """A step and batches of rows written by hand, of the columns of WIDE or the first of them."""
-    filled = [[(*row, *[None] * (len(WIDE) - len(row))) for row in some] for some in batches]
-    return Case(op, [batch(some, WIDE) for some in filled], **options)
+    filled = [[(*row, *[None] * (len(WIDE) - len(row))) for row in rows] for rows in batches]
+    return Case(op, [batch(rows, WIDE) for rows in filled], **options)
 
 
 HERE = Where("program.py", 1)

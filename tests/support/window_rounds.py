@@ -73,7 +73,7 @@ def decisions_of(store: WindowStore, rows: InputRows, watermark: int) -> Decided
 def rounds(draw: st.DrawFn, *, n_slots: int = 3, span: int = 60) -> list[Round]:
     """Rounds with rows of any age, and a watermark that follows the greatest time at some distance."""
     delay = draw(st.integers(0, 15))
-    made: list[Round] = []
+    rounds: list[Round] = []
     number, greatest = 0, NEVER
     for _ in range(draw(st.integers(1, 6))):
         rows = []
@@ -83,13 +83,13 @@ def rounds(draw: st.DrawFn, *, n_slots: int = 3, span: int = 60) -> list[Round]:
             rows.append(Row(number, slot, time))
             number += 1
             greatest = max(greatest, time)
-        made.append(Round(rows, max(NEVER, greatest - delay)))
-    return [*made, Round([], ENDED)]
+        rounds.append(Round(rows, max(NEVER, greatest - delay)))
+    return [*rounds, Round([], ENDED)]
 
 
-def watermarks_before(made: list[Round]) -> list[int]:
+def watermarks_before(rounds: list[Round]) -> list[int]:
     """The watermark that judges each round."""
-    return [NEVER, *(each.watermark for each in made[:-1])]
+    return [NEVER, *(round_.watermark for round_ in rounds[:-1])]
 
 
 def windows(left: ClosedWindows) -> list[tuple[Any, ...]]:

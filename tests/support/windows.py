@@ -44,17 +44,17 @@ class Case:
 
     @property
     def numbered(self) -> bool:
-        return all(each.seq is not None for each in self.batches)
+        return all(batch.seq is not None for batch in self.batches)
 
 
 def case(op: Windows, batches: Sequence[Rows], *, seq: bool = False, **options: Any) -> Case:
     """A case from plain rows; with `seq` the reader numbers them as they come."""
     schema = options.get("schema", KTV)
-    made, n = [], 0
+    batch_list, n = [], 0
     for rows in batches:
-        made.append(batch(rows, schema, seq=range(n, n + len(rows)) if seq else None))
+        batch_list.append(batch(rows, schema, seq=range(n, n + len(rows)) if seq else None))
         n += len(rows)
-    return Case(op, made, **options)
+    return Case(op, batch_list, **options)
 
 
 @dataclass
@@ -80,9 +80,9 @@ def shown_by_reference(case: Case, ticks: Sequence[int]) -> Told:
     source = builder.source(schema=case.schema, delay=case.delay)
     out = builder.add(case.op, source, key=case.key)
     harness = builder.open_harness(clock=clock)
-    for given, tick in zip(case.batches, ticks, strict=False):
+    for batch_in, tick in zip(case.batches, ticks, strict=False):
         clock.advance(tick)
-        harness.push({source.step: given})
+        harness.push({source.step: batch_in})
     result = harness.end()
     tables = {port: result.collected[Ref(out.step, port)] for port in case.op.outputs({IN: case.up})}
     return Told(tables, result.accounts[out.step])
@@ -102,11 +102,11 @@ class Driven:
         site = StageContext(STEP, None, self.accounts, self.clock)
         return WindowStage(self.case.op, self.case.up, site, totally_ordered=self.case.numbered)
 
-    def batch_of(self, given: SourceBatch) -> Batch:
-        return stage_batch(given)
+    def batch_of(self, source: SourceBatch) -> Batch:
+        return stage_batch(source)
 
-    def push(self, given: SourceBatch) -> None:
-        rows = self.batch_of(given)
+    def push(self, source: SourceBatch) -> None:
+        rows = self.batch_of(source)
         self._keep(self.stage.on_batch(rows, self.watermark.now))
         self.watermark.observe(int(rows.times.max()) if rows.num_rows else None)
         self._keep(self.stage.on_watermark(self.watermark.now))
@@ -115,7 +115,7 @@ class Driven:
         self._keep(self.stage.drain())
         streams = self.case.op.outputs({IN: self.case.up})
         tables = {
-            port: pa.Table.from_batches([each.rows for each in self.out[port]], schema=stream.schema)
+            port: pa.Table.from_batches([batch.rows for batch in self.out[port]], schema=stream.schema)
             for port, stream in streams.items()
         }
         return Told(tables, self.accounts)
@@ -130,24 +130,24 @@ class Driven:
 def by_stage(case: Case, ticks: Sequence[int] | None = None) -> Told:
     """The stage on all batches; with ticks the clock is moved on before each."""
     driven = Driven(case)
-    for number, given in enumerate(case.batches):
+    for number, source in enumerate(case.batches):
         driven.clock.advance(ticks[number] if ticks else 0)
-        driven.push(given)
+        driven.push(source)
     return driven.end()
 
 
-def stage_batch(given: SourceBatch) -> Batch:
-    times = np.array(to_plain(given.rows.column("t")), np.int64)
-    order = () if given.seq is None else (given.seq.to_numpy().astype(np.int64),)
-    return Batch(given.rows, times, order)
+def stage_batch(source: SourceBatch) -> Batch:
+    times = np.array(to_plain(source.rows.column("t")), np.int64)
+    order = () if source.seq is None else (source.seq.to_numpy().astype(np.int64),)
+    return Batch(source.rows, times, order)
 
 
-def assert_same(told: Told, judged: Told, *, approximate: Sequence[str] = ()) -> None:
+def assert_same(actual: Told, judged: Told, *, approximate: Sequence[str] = ()) -> None:
     for port, table in judged.tables.items():
-        found = difference(table, told.tables[port], approximate=approximate)
-        assert found is None, f"{port}: reference / stage: {found}"
-    assert told.accounts == judged.accounts
-    assert told.accounts.is_balanced
+        report = difference(table, actual.tables[port], approximate=approximate)
+        assert report is None, f"{port}: reference / stage: {report}"
+    assert actual.accounts == judged.accounts
+    assert actual.accounts.is_balanced
 
 
 def agree(case: Case, *, approximate: Sequence[str] = ()) -> None:

@@ -85,8 +85,8 @@ class Miscounting(Wrapped):
     """Says that a row more was late."""
 
     def changed(self, result: RunResult) -> RunResult:
-        told = {step: replace(account, late=account.late + 1) for step, account in result.accounts.items()}
-        return replace(result, accounts=told)
+        counts = {step: replace(account, late=account.late + 1) for step, account in result.accounts.items()}
+        return replace(result, accounts=counts)
 
 
 def revenue() -> ps.PipeGraph:
@@ -107,9 +107,9 @@ def test_an_engine_agrees_with_itself() -> None:
 def test_a_lost_row_is_shown() -> None:
     with pytest.raises(AssertionError) as caught:
         assert_engines_agree(revenue(), ["reference", Forgetful()])
-    told = str(caught.value)
-    assert told.startswith("views: reference / wrapped: 4 rows / 3 rows\n{'user': ")
-    assert "/ no such row" in told
+    text = str(caught.value)
+    assert text.startswith("views: reference / wrapped: 4 rows / 3 rows\n{'user': ")
+    assert "/ no such row" in text
 
 
 def test_a_wrong_value_is_shown_on_both_sides() -> None:

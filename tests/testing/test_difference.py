@@ -44,8 +44,8 @@ def test_a_missing_row_is_shown() -> None:
 
 
 def test_columns_and_types_are_compared_first() -> None:
-    found = difference(table([(1,)], INT), table([(1.0,)], FLOAT))
-    assert found == "schemas differ: a: int64 / a: double"
+    report = difference(table([(1,)], INT), table([(1.0,)], FLOAT))
+    assert report == "schemas differ: a: int64 / a: double"
 
 
 def test_floats_may_differ_in_the_last_digits_and_no_more() -> None:
@@ -69,8 +69,8 @@ def test_floats_inside_lists_and_structs_are_compared_as_floats() -> None:
     assert difference(table([([0.1 + 0.2],)], listed), table([([0.3],)], listed)) is None
     assert difference(table([([1.0, 2.0],)], listed), table([([1.0],)], listed)) is not None
     struct = pa.struct([("value", FLOAT), ("count", INT)])
-    mine, other = {"value": 0.1 + 0.2, "count": 1}, {"value": 0.3, "count": 1}
-    assert difference(table([(mine,)], struct), table([(other,)], struct)) is None
+    ours, other = {"value": 0.1 + 0.2, "count": 1}, {"value": 0.3, "count": 1}
+    assert difference(table([(ours,)], struct), table([(other,)], struct)) is None
 
 
 def test_approximate_columns_may_differ_by_a_share() -> None:

@@ -17,8 +17,8 @@ SCHEMA = {"t": "int64", "key": "string", "value": "int64"}
 
 def source(graph: ps.PipeGraph | None = None, name: str = "rows", **options: Any) -> ps.MultiPipe:
     """Rows whose time is whole seconds, in order."""
-    given = {"time": "t", "time_unit": "s", "delay": "0 s", **options}
-    return (graph or ps.PipeGraph("test")).source(ps.read.rows([], schema=SCHEMA), name=name, **given)
+    arguments = {"time": "t", "time_unit": "s", "delay": "0 s", **options}
+    return (graph or ps.PipeGraph("test")).source(ps.read.rows([], schema=SCHEMA), name=name, **arguments)
 
 
 def row(t: int, key: str = "a", value: int = 1) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_a_watermark_can_be_moved_by_hand() -> None:
     harness = Harness(counts(source()), engine="reference")
     harness.push([row(1)])
     harness.watermark(10)
-    assert [taken["n"] for taken in harness.take()] == [1]
+    assert [result["n"] for result in harness.take()] == [1]
 
 
 def test_a_watermark_is_given_as_the_time_column_has_it() -> None:
@@ -78,7 +78,7 @@ def test_a_watermark_is_given_as_the_time_column_has_it() -> None:
         harness.push([{"at": time}])
         assert harness.take() == []
         harness.watermark(moved)
-        assert [taken["n"] for taken in harness.take()] == [1]
+        assert [row["n"] for row in harness.take()] == [1]
 
 
 def test_the_end_closes_every_window() -> None:
@@ -86,7 +86,7 @@ def test_the_end_closes_every_window() -> None:
     harness.push([row(1), row(11), row(12, "b")])
     harness.take()
     result = harness.end()
-    assert sorted((taken["key"], taken["n"]) for taken in harness.take()) == [("a", 1), ("b", 1)]
+    assert sorted((row["key"], row["n"]) for row in harness.take()) == [("a", 1), ("b", 1)]
     assert (result.outcome, result.accounts["counts"].is_balanced) == ("drained", True)
 
 
@@ -115,7 +115,7 @@ def test_several_sources_are_fed_by_name_one_at_a_time_or_in_one_round() -> None
     harness = Harness(merged.filter(col("value") > 0), engine="reference")
     harness.push([row(1)], source="left")
     harness.push_all({"left": [row(2)], "right": [row(3)]})
-    assert [taken["t"] for taken in harness.take()] == [1, 2, 3]
+    assert [result["t"] for result in harness.take()] == [1, 2, 3]
 
 
 def test_a_window_over_two_sources_waits_for_the_slower_one() -> None:
@@ -124,14 +124,14 @@ def test_a_window_over_two_sources_waits_for_the_slower_one() -> None:
     harness.push([row(1), row(20)], source="left")
     assert harness.take() == []
     harness.push([row(2), row(12)], source="right")
-    assert [(taken["window_start"], taken["n"]) for taken in harness.take()] == [(0, 2)]
+    assert [(result["window_start"], result["n"]) for result in harness.take()] == [(0, 2)]
 
 
 def test_a_merged_pipe_gives_the_rows_of_all_its_feeds() -> None:
     graph = ps.PipeGraph("test")
     harness = Harness(source(graph, "left").merge(source(graph, "right")), engine="reference")
     harness.push_all({"left": [row(1)], "right": [row(2)]})
-    assert [taken["t"] for taken in harness.take()] == [1, 2]
+    assert [result["t"] for result in harness.take()] == [1, 2]
 
 
 def test_the_clock_is_held_until_it_is_moved() -> None:
@@ -143,7 +143,7 @@ def test_the_clock_is_held_until_it_is_moved() -> None:
     harness.push([{"n": 1}])
     clock.advance(10_000_000)
     harness.push([{"n": 2}])
-    assert [taken["n"] for taken in harness.take()] == [1]
+    assert [row["n"] for row in harness.take()] == [1]
 
 
 def test_events_of_the_run_can_be_listened_to() -> None:

@@ -14,7 +14,7 @@ from penstock.timing.units import MICROS, micros, spell
 
 
 @pytest.mark.parametrize(
-    ("given", "us"),
+    ("value", "us"),
     [
         ("10 s", 10_000_000),
         ("100 ms", 100_000),
@@ -31,8 +31,8 @@ from penstock.timing.units import MICROS, micros, spell
         (timedelta(seconds=-1), -1_000_000),
     ],
 )
-def test_a_duration_is_read_exactly(given: Any, us: int) -> None:
-    assert micros(given) == us
+def test_a_duration_is_read_exactly(value: Any, us: int) -> None:
+    assert micros(value) == us
 
 
 def test_a_bare_number_counts_units_where_there_is_one() -> None:

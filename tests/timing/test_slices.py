@@ -83,8 +83,8 @@ def test_windows_of_several_lengths_share_their_slices() -> None:
 
 
 def test_windows_whose_boundaries_seldom_meet_do_not_share() -> None:
-    found = Slicing.groups([TimeWindow(1000, 1000), TimeWindow(1001, 1001), TimeWindow(2000, 2000)])
-    assert [[window.size for window in slicing.windows] for slicing in found] == [[1000, 2000], [1001]]
+    groups = Slicing.groups([TimeWindow(1000, 1000), TimeWindow(1001, 1001), TimeWindow(2000, 2000)])
+    assert [[window.size for window in slicing.windows] for slicing in groups] == [[1000, 2000], [1001]]
 
 
 @fixed
@@ -92,8 +92,8 @@ def test_windows_whose_boundaries_seldom_meet_do_not_share() -> None:
 def test_a_row_misses_the_windows_of_its_time_that_have_left(
     time: int, size: int, every: int, watermark: int, lateness: int
 ) -> None:
-    found = closed_windows_of(TimeWindow(size, every), np.array([time]), watermark, lateness)
-    assert found.tolist() == [naive.missed(time, size, every, watermark, lateness)]
+    windows = closed_windows_of(TimeWindow(size, every), np.array([time]), watermark, lateness)
+    assert windows.tolist() == [naive.missed(time, size, every, watermark, lateness)]
 
 
 @fixed

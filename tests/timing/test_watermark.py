@@ -63,17 +63,17 @@ def test_it_never_goes_back_and_never_overtakes_what_it_was_told(
     delay: int | None, done: list[tuple[str, int | None]]
 ) -> None:
     watermark = SourceWatermark(delay)
-    told: list[float] = [BEFORE_ALL]
+    watermarks: list[float] = [BEFORE_ALL]
     for move, time in done:
         before = watermark.now
         if move == "saw":
             watermark.observe(time)
-            told += [time - delay] if time is not None and delay is not None else []
+            watermarks += [time - delay] if time is not None and delay is not None else []
         elif move == "promise" and time is not None:
             watermark.promise(time)
-            told.append(time)
+            watermarks.append(time)
         else:
             watermark.end()
-            told.append(AFTER_ALL)
+            watermarks.append(AFTER_ALL)
         assert watermark.now >= before
-        assert watermark.now == max(told)
+        assert watermark.now == max(watermarks)

@@ -32,11 +32,11 @@ def test_every_start_is_a_multiple_of_the_slide_and_its_window_holds_the_time(
     time: int, size: int, every: int
 ) -> None:
     window = TimeWindow(size, every)
-    found = window.starts(time)
-    for start in (*found[:3], *found[-3:]):
+    starts = window.starts(time)
+    for start in (*starts[:3], *starts[-3:]):
         assert start % every == 0
         assert start <= time < start + size
-    assert len(found) in (size // every, -(-size // every))
+    assert len(starts) in (size // every, -(-size // every))
 
 
 @pytest.mark.slow

@@ -84,9 +84,9 @@ WRONG = {
 def test_an_import_that_points_the_wrong_way_is_found(
     layers: ModuleType, tmp_path: Path, name: str, text: str, fault: str
 ) -> None:
-    (found,) = layers.faults(planted(tmp_path, name, text))
+    (report,) = layers.faults(planted(tmp_path, name, text))
     line = text.splitlines().index(next(part for part in text.splitlines() if "import" in part)) + 1
-    assert found == f"src/penstock/{name}:{line}: {fault}"
+    assert report == f"src/penstock/{name}:{line}: {fault}"
 
 
 RIGHT = {

@@ -157,10 +157,10 @@ def test_chunks_of_any_size_give_the_rows_that_were_quoted(
     original = textfile.CHUNK_BYTES
     textfile.CHUNK_BYTES = size
     try:
-        found = rows_of(read.csv(file, schema={"a": str, "b": str}))
+        output = rows_of(read.csv(file, schema={"a": str, "b": str}))
     finally:
         textfile.CHUNK_BYTES = original
-    assert [(row["a"], row["b"]) for row in found] == rows
+    assert [(row["a"], row["b"]) for row in output] == rows
 
 
 @pytest.mark.slow

@@ -97,7 +97,7 @@ def test_bad_rows_stand_aside_with_text_and_line_and_the_others_are_read(file: P
     assert rows_of(reader) == [{"a": 1}, {"a": 3}]
     assert seq_of(reader) == [0, 8]
     bad = bad_of(reader)
-    assert [each.place for each in bad] == [f"{file}:{line}" for line in (2, 4, 5, 6, 7, 8, 9)]
+    assert [item.place for item in bad] == [f"{file}:{line}" for line in (2, 4, 5, 6, 7, 8, 9)]
     assert bad[0] == BadRow("null", "it is null, not a JSON object", f"{file}:2")
     assert bad[1] == BadRow('{"a": 1.0}', 'column "a": float 1.0 does not fit the type int64', f"{file}:4")
     assert bad[3].error.startswith("malformed JSON: ")

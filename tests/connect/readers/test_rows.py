@@ -78,7 +78,7 @@ def test_readers_say_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "schema", "fact"),
+    ("value", "schema", "fact"),
     [
         ([{"a": "x"}], {"a": int}, "row 0 does not fit its schema: column \"a\": str 'x' does not fit"),
         ([{"a": 1}, {"a": 1.5}], {"a": int}, 'row 1 does not fit its schema: column "a": float 1.5'),
@@ -93,9 +93,9 @@ def test_readers_say_what_they_are() -> None:
         (Click("x", datetime(2026, 1, 1)), None, "rows must be a list, not Click"),
     ],
 )
-def test_a_row_that_does_not_fit_is_named(given: Any, schema: object, fact: str) -> None:
+def test_a_row_that_does_not_fit_is_named(value: Any, schema: object, fact: str) -> None:
     with pytest.raises(SchemaError) as caught:
-        read.rows(given, schema=schema)
+        read.rows(value, schema=schema)
     assert caught.value.fact.startswith(fact)
     assert caught.value.hint
 

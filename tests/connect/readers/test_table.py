@@ -161,4 +161,4 @@ def test_single_rows_are_plain_and_say_the_same_as_batches_of_one() -> None:
 @pytest.mark.parametrize(("schema", "batch"), [({"n": "int64"}, 2), ({"n": "timestamp"}, 1)])
 def test_other_batches_are_columns(schema: dict[str, str], batch: int) -> None:
     reader = read.rows([{"n": None}] * 3, schema=schema, batch=batch)
-    assert all(isinstance(each, SourceBatch) for each in reader.rows_or_batches())
+    assert all(isinstance(batch_, SourceBatch) for batch_ in reader.rows_or_batches())

@@ -90,8 +90,8 @@ def test_a_batch_that_does_not_fill_up_leaves_after_a_moment(monkeypatch: pytest
 
 
 def _next_with_rows(batches: Any) -> SourceBatch:
-    found: SourceBatch = next(batch for batch in batches if batch.rows.num_rows)
-    return found
+    first_batch: SourceBatch = next(batch for batch in batches if batch.rows.num_rows)
+    return first_batch
 
 
 def test_whoever_listens_takes_rows_only_after_the_token() -> None:
@@ -121,9 +121,9 @@ def test_senders_come_one_after_the_other_and_rows_are_numbered_on() -> None:
         batches = pool.submit(lambda: list(reader(port, listen=True, token=TOKEN, senders=2).batches()))
         for i in range(2):
             send(port, TOKEN.encode() + b"\n", b'{"a": %d}\n' % i)
-        found = [batch for batch in batches.result(10) if batch.rows.num_rows]
-        assert [batch.rows.column("a").to_pylist() for batch in found] == [[0], [1]]
-        assert [batch.seq.to_pylist() for batch in found if batch.seq is not None] == [[0], [1]]
+        result = [batch for batch in batches.result(10) if batch.rows.num_rows]
+        assert [batch.rows.column("a").to_pylist() for batch in result] == [[0], [1]]
+        assert [batch.seq.to_pylist() for batch in result if batch.seq is not None] == [[0], [1]]
 
 
 def test_while_nobody_connects_rounds_without_rows_come(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,9 +223,9 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_wrong_options_are_refused_at_once(options: dict[str, Any], says: str) -> None:
-    given: dict[str, Any] = {"host": HOST, "port": 9000, "schema": SCHEMA} | options
+    arguments: dict[str, Any] = {"host": HOST, "port": 9000, "schema": SCHEMA} | options
     with pytest.raises(ConnectorError, match=says):
-        ps.read.tcp(**given)
+        ps.read.tcp(**arguments)
 
 
 def test_csv_has_no_lists() -> None:

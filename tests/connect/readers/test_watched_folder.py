@@ -30,8 +30,8 @@ def put(folder: Path, name: str, text: str, at: int = 1) -> Path:
 
 
 def numbers(batch: SourceBatch) -> list[int]:
-    found: list[int] = batch.rows.column("a").to_pylist()
-    return found
+    rows: list[int] = batch.rows.column("a").to_pylist()
+    return rows
 
 
 def test_files_that_are_there_come_first_then_those_that_appear(tmp_path: Path) -> None:

@@ -123,9 +123,9 @@ def test_what_it_says_of_itself() -> None:
     ],
 )
 def test_wrong_options_are_refused_at_once(options: dict[str, Any], says: str) -> None:
-    given: dict[str, Any] = {"host": HOST, "port": 9000} | options
+    arguments: dict[str, Any] = {"host": HOST, "port": 9000} | options
     with pytest.raises(ConnectorError, match=says) as caught:
-        ps.write.tcp(**given)
+        ps.write.tcp(**arguments)
     assert caught.value.hint
 
 

@@ -16,11 +16,11 @@ ROWS = [{"t": i, "v": i} for i in range(60)]
 
 def graph(window: WindowSpec, degree: int) -> tuple[ps.PipeGraph, Memory]:
     """Windows without a key, for which the pattern is chosen by the number of replicas."""
-    graph, kept = ps.PipeGraph("counts"), ps.write.memory()
+    graph, sink = ps.PipeGraph("counts"), ps.write.memory()
     rows = graph.source(ps.read.rows(ROWS, batch=10), time="t", time_unit="us", delay=0, name="rows")
     counts = rows.window(window, parallelism=degree, name="w").aggregate(n=ps.count(), s=ps.sum("v"))
-    counts.sink(kept, name="kept")
-    return graph, kept
+    counts.sink(sink, name="kept")
+    return graph, sink
 
 
 @pytest.mark.parametrize("window", [ps.tumbling(10), ps.sliding(10, 5)])
@@ -37,9 +37,9 @@ def test_windows_without_a_key_go_on_with_another_number_of_replicas(
 ) -> None:
     whole, wanted = graph(window, 1)
     whole.run("reference")
-    found = []
+    result = []
     for degree, until in zip(degrees, (3, None), strict=True):
-        part, kept = graph(window, degree)
+        part, sink = graph(window, degree)
         part.run("local", checkpoint=str(tmp_path), until=until)
-        found += kept.rows()
-    assert sorted(found, key=str) == sorted(wanted.rows(), key=str)
+        result += sink.rows()
+    assert sorted(result, key=str) == sorted(wanted.rows(), key=str)

@@ -24,8 +24,8 @@ def test_what_was_noted_is_there_for_the_next_run(place: Path, tmp_path: Path) -
     notes = [JournalEntry(1, (seen(tmp_path / "a"), seen(tmp_path / "ü b"))), JournalEntry(61)]
     journal = Journal(place, 0)
     assert list(journal.entries()) == []
-    for each in notes:
-        journal.append(each)
+    for item in notes:
+        journal.append(item)
     assert list(Journal(place, 0).entries()) == notes
 
 
@@ -35,11 +35,11 @@ def test_batches_that_are_done_are_kept_only_while_their_files_are_there(place: 
     journal.append(JournalEntry(1, (seen(tmp_path / "here"), seen(tmp_path / "gone"))))
     journal.append(JournalEntry(2, (seen(tmp_path / "gone, too"),)))
     journal.append(JournalEntry(3, (seen(tmp_path / "gone, and not done"),)))
-    kept = [
+    stored = [
         JournalEntry(1, (seen(tmp_path / "here"),)),
         JournalEntry(3, (seen(tmp_path / "gone, and not done"),)),
     ]
-    assert list(Journal(place, 2).entries()) == kept
+    assert list(Journal(place, 2).entries()) == stored
     assert len(place.read_text().splitlines()) == 2
 
 
@@ -54,7 +54,7 @@ def test_a_line_that_a_crash_cut_short_was_never_acted_on(place: Path, tmp_path:
     again = Journal(place, 0)
     assert list(again.entries()) == [JournalEntry(1, (seen(tmp_path / "a"),))]
     again.append(JournalEntry(2))
-    assert [each.until for each in Journal(place, 0).entries()] == [1, 2]
+    assert [entry.until for entry in Journal(place, 0).entries()] == [1, 2]
 
 
 @pytest.mark.parametrize(("was", "becomes"), [("[1,", "[7,"), ("{", "["), ('"check"', '"chuck"')])
@@ -65,10 +65,10 @@ def test_a_line_that_was_changed_is_refused_by_name(
     journal.append(JournalEntry(1, (seen(tmp_path / "a"),)))
     journal.append(JournalEntry(2))
     place.write_text(place.read_text().replace(was, becomes, 1))
-    with pytest.raises(CheckpointError) as told:
+    with pytest.raises(CheckpointError) as failure:
         Journal(place, 0)
-    assert told.value.fact == "the checkpoint is damaged: rows.jsonl cannot be read"
-    assert "line 1" in str(told.value.detail)
+    assert failure.value.fact == "the checkpoint is damaged: rows.jsonl cannot be read"
+    assert "line 1" in str(failure.value.detail)
 
 
 def test_a_place_that_cannot_be_written_is_an_error_of_the_checkpoint(place: Path, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_pieces_come_back_as_they_were_and_alike_ones_take_little_room(tmp_path:
         "b": {3: piece(b"")},
     }
     places = files.write(7, "0-1", pieces)
-    assert {step: files.read(found, step) for step, found in places.items()} == pieces
+    assert {step: files.read(place, step) for step, place in places.items()} == pieces
     (file,) = tmp_path.iterdir()
     assert file.stat().st_size < sum(map(len, pieces["a"].values())) / 10
 
@@ -46,12 +46,12 @@ def test_a_file_with_any_byte_changed_is_refused_by_name(tmp_path: Path) -> None
     whole = file.read_bytes()
     for place in range(len(whole)):
         file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x55]) + whole[place + 1 :])
-        found = read_or_refused(files, places)
-        if isinstance(found, CheckpointError):
-            assert found.fact == 'saved state of step "a" cannot be read'
-            assert str(found.detail).startswith(f"state/{file.name}: ")
+        result = read_or_refused(files, places)
+        if isinstance(result, CheckpointError):
+            assert result.fact == 'saved state of step "a" cannot be read'
+            assert str(result.detail).startswith(f"state/{file.name}: ")
         else:  # a bit that zstd does not read
-            assert found == {1: piece(b"one and another one"), 2: piece(b"two")}
+            assert result == {1: piece(b"one and another one"), 2: piece(b"two")}
 
 
 @pytest.mark.parametrize("n", [0, 4, 20])

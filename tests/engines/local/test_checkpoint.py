@@ -127,11 +127,11 @@ def test_a_source_that_ends_before_others_is_not_read_again(tmp_path: Path, unti
         run(unequal(folder), folder, until=until, options=options)
         run(unequal(folder), folder, options=options)
         for name in ("short", "long"):
-            found, wanted = (
-                Counter(line for f in (each / name).glob("*.jsonl") for line in f.read_text().splitlines())
-                for each in (folder, tmp_path / "whole")
+            result, wanted = (
+                Counter(line for f in (item / name).glob("*.jsonl") for line in f.read_text().splitlines())
+                for item in (folder, tmp_path / "whole")
             )
-            assert found == wanted, name
+            assert result == wanted, name
 
 
 def test_what_is_saved_is_told_and_a_drained_run_takes_no_more(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_without_draining_windows_stay_open_for_the_next_run(tmp_path: Path) -> 
 
 def test_a_failed_run_goes_on_where_the_last_snapshot_was(tmp_path: Path) -> None:
     def graph(limit: int) -> ps.PipeGraph:
-        made = ps.PipeGraph("fails")
-        rows = made.source(ps.read.batches([[{"v": i}] for i in range(20)], schema={"v": "int64"}), name="r")
+        graph = ps.PipeGraph("fails")
+        rows = graph.source(ps.read.batches([[{"v": i}] for i in range(20)], schema={"v": "int64"}), name="r")
         checked = rows.filter(lambda row: bool(1 // (limit - row.v)) or True, name="f")
         checked.sink(ps.write.jsonl(tmp_path / "out"), name="out")
-        return made
+        return graph
 
     with pytest.raises(ps.FunctionError, match="ZeroDivisionError"):
         run(graph(7), tmp_path, options=ps.LocalOptions(**EVERY_ROUND))

@@ -23,15 +23,15 @@ NUMBERS = {"v": "int64"}
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The rows that went through a channel."""
-    found: list[Any] = []
+    result: list[Any] = []
     push = Channel.push_row
 
     def noted(channel: Channel, message: Any) -> bool:
-        found.append(message[0])
+        result.append(message[0])
         return push(channel, message)
 
     monkeypatch.setattr(Channel, "push_row", noted)
-    return found
+    return result
 
 
 def numbers(n: int) -> Any:
@@ -75,9 +75,9 @@ def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> 
     run.dispatcher.begin(run.graph.tasks)
     while not run.dispatcher.is_over:
         with run.dispatcher.lock:
-            taken = run.dispatcher.next_task(0)
-        assert taken is not None, "somebody can go on"
-        run_task(run.dispatcher, taken)
+            task = run.dispatcher.next_task(0)
+        assert task is not None, "somebody can go on"
+        run_task(run.dispatcher, task)
     return run
 
 
@@ -141,8 +141,8 @@ def test_a_round_without_a_row_lets_windows_go_behind_nodes_that_are_worked_for(
     timed = graph.source(
         ps.read.iterable(rows, schema=schema, batch=1), time="at", time_unit="s", delay="0 s", name="rows"
     )
-    some = timed.filter(lambda row: row.v == 3, name="fifths").filter(lambda row: True, name="all of them")
-    some.window(ps.tumbling("10 s"), name="tens").aggregate(n=ps.count()).sink(out, name="out")
+    passed = timed.filter(lambda row: row.v == 3, name="fifths").filter(lambda row: True, name="all of them")
+    passed.window(ps.tumbling("10 s"), name="tens").aggregate(n=ps.count()).sink(out, name="out")
     carried(graph, ps.ManualClock())
     assert [row["n"] for row in out.rows()] == [2] * 20
     assert list(out._committed) == list(range(10, 201, 10))  # the rows of these rounds were filtered
@@ -175,35 +175,35 @@ def test_a_step_that_fails_while_it_is_worked_for_is_named(threads: Any) -> None
         return {"v": 1 // (150 - row.v)}
 
     graph, out = graph_of(300, fails)
-    with pytest.raises(ps.FunctionError, match=r"failed on a row") as told:
+    with pytest.raises(ps.FunctionError, match=r"failed on a row") as failure:
         graph.run(engine="local", options=ps.LocalOptions(threads=threads))
-    assert told.value.step == "second"
-    assert "v=150" in str(told.value)
+    assert failure.value.step == "second"
+    assert "v=150" in str(failure.value)
     assert len(out.rows()) == 149  # everything before it has arrived
 
 
 def test_rows_are_counted_while_the_source_waits_for_more() -> None:
-    came, free = threading.Event(), threading.Event()
+    reached, free = threading.Event(), threading.Event()
 
     def rows() -> Iterator[dict[str, int]]:
         for v in range(5):
             yield {"v": v}
-        came.set()
+        reached.set()
         assert free.wait(60), "the test has forgotten it"
         yield {"v": 5}
 
     graph, out = ps.PipeGraph("waits"), ps.write.memory()
     pipe = graph.source(ps.read.generator(rows, schema=NUMBERS, batch=1, bounded=False), name="rows")
-    some = pipe.map(more, schema=NUMBERS, name="more").filter(lambda row: row.v != 2, name="some")
-    some.sink(out, name="out")
+    passed = pipe.map(more, schema=NUMBERS, name="more").filter(lambda row: row.v != 2, name="some")
+    passed.sink(out, name="out")
     run = graph.start(engine="local")
     try:
-        assert came.wait(60)
-        found = run.metrics()
+        assert reached.wait(60)
+        metrics = run.metrics()
         assert [row["v"] for row in out.rows()] == [1, 3, 4, 5]
-        rows_in = {name: each.rows_in for name, each in found.items()}
+        rows_in = {name: item.rows_in for name, item in metrics.items()}
         assert rows_in == {"rows": 5, "more": 5, "some": 5, "out": 4}
-        assert found["some"].filtered == 1
+        assert metrics["some"].filtered == 1
         run.stop()
     finally:
         free.set()

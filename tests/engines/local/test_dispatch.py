@@ -44,7 +44,7 @@ def values(memory: Any) -> list[int]:
 
 def no_threads_left() -> bool:
     """Whether all threads of runs are gone."""
-    return not [each for each in threading.enumerate() if each.name.startswith("penstock")]
+    return not [thread for thread in threading.enumerate() if thread.name.startswith("penstock")]
 
 
 class Barrier(ps.ProcessOperator):
@@ -66,9 +66,9 @@ def test_a_barrier_on_inputs_of_unequal_length_ends_and_counts_what_was_sent_to_
     pipes = [numbers(graph, 40, name="a"), numbers(graph, 7, name="b")]
     (pairs,) = graph.operator(Barrier(), inputs=pipes, name="barrier")
     pairs.sink(memory)
-    told = graph.run("local", options=options).accounts["barrier"]
+    account = graph.run("local", options=options).accounts["barrier"]
     assert [(row["a"], row["b"]) for row in memory.rows()] == [(i, i) for i in range(7)]
-    assert (told.passed, told.unrouted, told.rows_in) == (14, 33, 47)
+    assert (account.passed, account.unrouted, account.rows_in) == (14, 33, 47)
     assert no_threads_left()
 
 
@@ -119,9 +119,9 @@ def test_who_writes_to_an_operator_that_has_returned_goes_on(options: ps.LocalOp
     rows = numbers(graph, 100)
     rows.process(First(), name="first").sink(first)
     rows.with_columns(v=col("v") + 0).sink(all_rows)
-    told = graph.run("local", options=options).accounts["first"]
+    account = graph.run("local", options=options).accounts["first"]
     assert (values(first), values(all_rows)) == (list(range(5)), list(range(100)))
-    assert (told.rows_in, told.passed, told.unrouted) == (100, 5, 95)
+    assert (account.rows_in, account.passed, account.unrouted) == (100, 5, 95)
 
 
 class Flood(ps.ProcessOperator):
@@ -233,9 +233,9 @@ def test_a_run_stopped_at_any_time_accounts_for_every_row(options: ps.LocalOptio
     assert ready.wait(10)
     run.stop()
     held.set()
-    told = run.wait(10).accounts
-    assert told["m"].rows_in == told["a"].rows_in + told["b"].rows_in < 6000
-    assert len(memory.rows()) == told["m"].rows_out
+    accounts = run.wait(10).accounts
+    assert accounts["m"].rows_in == accounts["a"].rows_in + accounts["b"].rows_in < 6000
+    assert len(memory.rows()) == accounts["m"].rows_out
 
 
 @pytest.mark.parametrize("options", [{}, {"threads": "per-task"}, {"seed": 1}])
@@ -250,6 +250,6 @@ def test_a_function_of_a_run_cannot_wait_for_its_end(options: dict[str, Any]) ->
     graph.source(ps.read.rows([{"v": 1}])).sink(ps.write.callback(waits), name="out")
     started.append(graph.start("local", options=ps.LocalOptions(**options)))
     begun.set()
-    with pytest.raises(ps.PenstockError, match="waits for the end of that run") as told:
+    with pytest.raises(ps.PenstockError, match="waits for the end of that run") as failure:
         started[0].wait(60)
-    assert "stop() may be called anywhere" in str(told.value)
+    assert "stop() may be called anywhere" in str(failure.value)

@@ -29,8 +29,10 @@ def test_it_says_what_is_fused_what_is_replicated_and_what_the_gil_holds() -> No
     graph = ps.PipeGraph("views")
     reader = ps.read.rows([], schema={"t": "int64", "k": "string", "v": "int64"})
     rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
-    kept = rows.filter(col("v") > 0, name="kept").with_columns(v=col("v") * 2, name="doubled")
-    sums = kept.key_by("k").window(ps.tumbling("10 s"), name="sums", parallelism=3).aggregate(s=ps.sum("v"))
+    filtered = rows.filter(col("v") > 0, name="kept").with_columns(v=col("v") * 2, name="doubled")
+    sums = (
+        filtered.key_by("k").window(ps.tumbling("10 s"), name="sums", parallelism=3).aggregate(s=ps.sum("v"))
+    )
     sums.map(shout, schema={"k": "string"}, name="loud", parallelism=2).sink(ps.write.memory(), name="out")
     lines = lines_of(graph)
     assert "rows + kept + doubled: one task, fused" in lines
@@ -68,8 +70,8 @@ def pipelined(degree: Any) -> ps.PipeGraph:
     graph = ps.PipeGraph("pipelined", chaining=False)
     reader = ps.read.rows([], schema={"t": "int64", "k": "string", "v": "int64"})
     rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
-    kept = rows.filter(col("v") > 0, name="kept", parallelism=degree)
-    more = kept.with_columns(v=col("v") + 1, name="more", parallelism=degree)
+    filtered = rows.filter(col("v") > 0, name="kept", parallelism=degree)
+    more = filtered.with_columns(v=col("v") + 1, name="more", parallelism=degree)
     sums = (
         more.key_by("k").window(ps.tumbling("10 s"), name="sums", parallelism=degree).aggregate(v=ps.sum("v"))
     )
@@ -101,8 +103,8 @@ def test_it_is_so_that_a_forward_edge_between_as_many_has_one_channel_per_replic
     run = build_runtime(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=ignore_event)
     channels = {(n.steps[0].name, n.replica): n.channels for n in run.graph.tasks if isinstance(n, InputTask)}
     fed_by = {
-        name: [(each.writer.steps[0].name, each.writer.replica) for each in found]
-        for name, found in channels.items()
+        name: [(item.writer.steps[0].name, item.writer.replica) for item in writers]
+        for name, writers in channels.items()
     }
     assert [fed_by["more", replica] for replica in (0, 1)] == [[("kept", 0)], [("kept", 1)]]
     assert [fed_by["again", replica] for replica in (0, 1)] == [[("sums", 0)], [("sums", 1)]]

@@ -52,10 +52,10 @@ def test_ctrl_c_stops_a_run_and_leaves_no_thread(name: str) -> None:
         assert run.stdout is not None
         assert run.stdout.readline() == "flows\n"
         run.send_signal(signal.SIGINT)
-        told, complaints = run.communicate(timeout=60)
+        text, complaints = run.communicate(timeout=60)
     finally:
         run.kill()
-    assert (told, complaints, run.returncode) == ("interrupted []\n", "", 0)
+    assert (text, complaints, run.returncode) == ("interrupted []\n", "", 0)
 
 
 def test_ctrl_c_while_a_run_is_being_started_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_ctrl_c_while_a_run_is_being_started_stops_it(monkeypatch: pytest.Monkey
     rows.filter(lambda row: row.v % 1000 == 1).sink(ps.write.memory())
     with pytest.raises(KeyboardInterrupt):
         graph.run("local")
-    assert [each.name for each in threading.enumerate() if each.name.startswith("penstock")] == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock")] == []
 
 
 def _endless() -> Iterator[dict[str, int]]:

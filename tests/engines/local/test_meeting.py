@@ -33,16 +33,16 @@ def diamond(window: Any) -> tuple[ps.PipeGraph, Any, Any]:
     graph = ps.PipeGraph("diamond")
     one, other = source(graph, 1).split(lambda row: row.v % 2, 2)
     windows = one.with_columns(v=col("v") + 1).merge(other).window(window)
-    made = windows.aggregate(n=ps.count(), s=ps.sum("v"))
-    return graph, made, made.late
+    pipe = windows.aggregate(n=ps.count(), s=ps.sum("v"))
+    return graph, pipe, pipe.late
 
 
 def in_pieces(window: Any) -> tuple[ps.PipeGraph, Any, Any]:
     """A round comes as batches of one row."""
     graph = ps.PipeGraph("pieces", chaining=False)
     windows = source(graph, 2).filter(col("v") >= 0, batch_size=1).window(window)
-    made = windows.aggregate(n=ps.count(), s=ps.sum("v"))
-    return graph, made, made.late
+    pipe = windows.aggregate(n=ps.count(), s=ps.sum("v"))
+    return graph, pipe, pipe.late
 
 
 @pytest.mark.parametrize("shape", [diamond, in_pieces])
@@ -58,19 +58,19 @@ def test_windows_and_late_rows_do_not_depend_on_who_was_faster(shape: Any, windo
 
 
 def told(shape: Any, window: Any, **how: Any) -> list[list[str]]:
-    graph, made, late = shape(window)
-    return [sorted(map(repr, table.to_pylist())) for table in graph.collect(made, late, **how)]
+    graph, pipe, late = shape(window)
+    return [sorted(map(repr, table.to_pylist())) for table in graph.collect(pipe, late, **how)]
 
 
 @pytest.mark.parametrize("on", ["reference", "local"])
 def test_a_late_row_is_saved_by_one_that_comes_behind_it_in_its_round(on: str) -> None:
     # After 100 the watermark is 100: 98 alone would be late for a gap of 2 s, with 99 it is in a session.
-    given = [[{"t": 100, "k": "b"}], [{"t": 98, "k": "a"}, {"t": 99, "k": "a"}]]
+    rows_in = [[{"t": 100, "k": "b"}], [{"t": 98, "k": "a"}, {"t": 99, "k": "a"}]]
     graph = ps.PipeGraph("saved", chaining=False)
-    reader = ps.read.batches(given, schema={"t": "int64", "k": "string"})
+    reader = ps.read.batches(rows_in, schema={"t": "int64", "k": "string"})
     rows = graph.source(reader, time="t", time_unit="s", delay="0 s").filter(col("t") > 0, batch_size=1)
-    made = rows.key_by("k").window(ps.session("2 s")).aggregate(ts=ps.collect("t"))
-    sessions, late = graph.collect(made, made.late, engine=on)
+    pipe = rows.key_by("k").window(ps.session("2 s")).aggregate(ts=ps.collect("t"))
+    sessions, late = graph.collect(pipe, pipe.late, engine=on)
     assert sorted(sessions.column("ts").to_pylist()) == [[98, 99], [100]]
     assert late.num_rows == 0
 

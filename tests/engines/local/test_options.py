@@ -16,10 +16,10 @@ from penstock.engines.protocol import RunOptions
 
 def graph() -> ps.PipeGraph:
     """A small program."""
-    made = ps.PipeGraph("small")
-    rows = made.source(ps.read.rows([{"v": 1}], schema={"v": "int64"}), name="rows")
+    graph = ps.PipeGraph("small")
+    rows = graph.source(ps.read.rows([{"v": 1}], schema={"v": "int64"}), name="rows")
     rows.filter(ps.col("v") > 0, name="kept").sink(ps.write.memory(), name="out")
-    return made
+    return graph
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_one_step_with_a_thread_of_its_own_may_be_named_alone() -> None:
 
 
 def test_an_unbounded_queue_lets_the_source_run_to_its_end_before_the_sink_has_begun() -> None:
-    made, all_read = ps.PipeGraph("ahead"), threading.Event()
+    graph, all_read = ps.PipeGraph("ahead"), threading.Event()
 
     def numbers() -> Iterator[dict[str, int]]:
         for v in range(500):
@@ -112,28 +112,28 @@ def test_an_unbounded_queue_lets_the_source_run_to_its_end_before_the_sink_has_b
     def write(rows: object) -> None:
         assert all_read.wait(60)
 
-    rows = made.source(ps.read.generator(numbers, schema={"v": int}, batch=1))
+    rows = graph.source(ps.read.generator(numbers, schema={"v": int}, batch=1))
     rows.sink(ps.write.callback(write), name="slow", dedicated=True)
     options = ps.LocalOptions(queue_size="unbounded", threads=1)
-    assert made.run("local", options=options).accounts["slow"].rows_in == 500
+    assert graph.run("local", options=options).accounts["slow"].rows_in == 500
 
 
 def test_a_step_that_asks_for_it_has_a_thread_of_its_own() -> None:
-    made, names = ps.PipeGraph("own"), set[str]()
+    graph, names = ps.PipeGraph("own"), set[str]()
 
     def seen(row: Any) -> dict[str, int]:
         names.add(threading.current_thread().name)
         return {"v": row.v}
 
-    rows = made.source(ps.read.rows([{"v": v} for v in range(9)], batch=2))
+    rows = graph.source(ps.read.rows([{"v": v} for v in range(9)], batch=2))
     own = rows.map(seen, schema={"v": int}, name="own", dedicated=True)
     own.map(seen, schema={"v": int}, name="after").sink(ps.write.memory())
-    made.run("local", options=ps.LocalOptions(threads=1, workers="thread"))
+    graph.run("local", options=ps.LocalOptions(threads=1, workers="thread"))
     assert names == {"penstock-own-0", "penstock-0"}
 
 
 def test_sources_windows_splits_and_table_joins_may_have_threads_of_their_own_too() -> None:
-    made, names = ps.PipeGraph("own"), dict[str, str]()
+    graph, names = ps.PipeGraph("own"), dict[str, str]()
 
     def begun() -> Iterator[dict[str, int]]:
         names["source"] = threading.current_thread().name
@@ -148,13 +148,13 @@ def test_sources_windows_splits_and_table_joins_may_have_threads_of_their_own_to
         return {"n": len(rows)}
 
     reader = ps.read.generator(begun, schema={"v": int})
-    rows = made.source(reader, time="v", time_unit="s", delay="0 s", dedicated=True)
+    rows = graph.source(reader, time="v", time_unit="s", delay="0 s", dedicated=True)
     even, odd = rows.split(rest, 2, name="halves", dedicated=True)
     table = [{"v": v, "w": v} for v in range(9)]
     even.join_table(table, on="v", name="table", dedicated=True).sink(ps.write.memory())
     windows = odd.window(ps.tumbling("4 s"), name="fours", dedicated=True)
     windows.apply(all_of, schema={"n": int}).sink(ps.write.memory())
-    started = [thread.name for thread in _threads_of(made)]
+    started = [thread.name for thread in _threads_of(graph)]
     assert names == {
         "source": "penstock-source-0", "split": "penstock-halves-0", "windows": "penstock-fours-0",
     }  # fmt: skip

@@ -86,10 +86,10 @@ def test_plain_rows_become_what_they_become_on_the_reference_engine(
         collected += [graph[step].errors for step in ("halved", "small", "count")]
     options = ps.LocalOptions(threads=1)
     expected = graph.collect(*collected, engine="reference")
-    for expect, found in zip(
+    for expect, result in zip(
         expected, graph.collect(*collected, engine="local", options=options), strict=True
     ):
-        assert difference(expect, found) is None
+        assert difference(expect, result) is None
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -103,9 +103,9 @@ def test_the_first_plain_row_that_fails_stops_the_run_and_is_shown(step: str, ba
         pipe = pipe.filter(raises_on_two)
     else:
         pipe = pipe.key_by("key").accumulate(count, 0, schema={"n": "int64"})
-    with pytest.raises(ps.FunctionError, match="failed on a row") as told:
+    with pytest.raises(ps.FunctionError, match="failed on a row") as failure:
         pipe.collect(engine="local")
-    assert f"value={0 if step == 'map' else 2}" in str(told.value)
+    assert f"value={0 if step == 'map' else 2}" in str(failure.value)
 
 
 def raises_on_two(row: Any) -> bool:

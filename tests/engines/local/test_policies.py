@@ -20,8 +20,8 @@ from tests.support.ready_tasks import Candidate, reader, source
 def test_random_takes_every_ready_task_about_as_often() -> None:
     ready = [reader(name) for name in "abcd"]
     scheduler = Random(RandomNumbers(1))
-    taken = Counter(scheduler.choose(ready, 0, 0).statistics.step for _ in range(4_000))
-    assert all(900 < taken[name] < 1_100 for name in "abcd")
+    counts = Counter(scheduler.choose(ready, 0, 0).statistics.step for _ in range(4_000))
+    assert all(900 < counts[name] < 1_100 for name in "abcd")
 
 
 def test_the_same_seed_makes_the_same_choices() -> None:

@@ -31,8 +31,8 @@ def a_step() -> Step:
 class Counting(Task):
     """A node that takes a number of turns, each of them when it is told to."""
 
-    def __init__(self, number: int, quanta: int, each: Callable[[], None]) -> None:
-        self._n_turns, self._each = quanta, each
+    def __init__(self, number: int, quanta: int, action: Callable[[], None]) -> None:
+        self._n_turns, self._each = quanta, action
         super().__init__(number, (a_step(),), 0, [], Progress(WallClock(), ignore_event, until=None))
 
     def routine(self) -> TaskRoutine:
@@ -68,12 +68,12 @@ def test_the_number_of_workers_can_change_while_they_run() -> None:
             met.add(name)
             all_there.wait()  # three workers are in a turn at once, or this breaks
 
-    made = dispatcher()
-    pool = ThreadPool(made)
-    made.begin([Counting(number, 100, each) for number in range(3)])
+    dispatch = dispatcher()
+    pool = ThreadPool(dispatch)
+    dispatch.begin([Counting(number, 100, each) for number in range(3)])
     pool.set_threads(1)
     pool.join(10)
-    assert made.is_over
+    assert dispatch.is_over
     assert len({name.split()[0] for name in before}) == 1
     assert (len(met), pool.n_threads) == (3, 1)
 
@@ -84,13 +84,13 @@ def test_threads_can_be_joined_while_another_is_being_started(monkeypatch: pytes
             pool.join(0)
             super().start()
 
-    made = dispatcher()
-    pool = ThreadPool(made)
-    made.begin([Counting(number, 3, lambda: None) for number in range(3)])
+    dispatch = dispatcher()
+    pool = ThreadPool(dispatch)
+    dispatch.begin([Counting(number, 3, lambda: None) for number in range(3)])
     monkeypatch.setattr(threading, "Thread", JoinedMeanwhile)
     pool.set_threads(2)
     assert pool.join(60)
-    assert made.is_over
+    assert dispatch.is_over
 
 
 def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None:
@@ -116,41 +116,41 @@ def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None
 
 def test_a_dedicated_task_is_run_by_its_own_thread_only() -> None:
     names: set[str] = set()
-    made = dispatcher()
+    dispatch = dispatcher()
     own = Counting(0, 10, lambda: names.add(threading.current_thread().name))
     own.dedicated = True
-    made.begin([own, Counting(1, 10, lambda: None)])
-    pool = ThreadPool(made)
+    dispatch.begin([own, Counting(1, 10, lambda: None)])
+    pool = ThreadPool(dispatch)
     pool.dedicate([own])
     pool.set_threads(2)
     pool.join(10)
-    assert made.is_over
+    assert dispatch.is_over
     assert names == {"penstock-s-0"}
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system does not pin threads")
 def test_pinned_workers_stay_on_one_core_each() -> None:
     cores: set[frozenset[int]] = set()
-    made = dispatcher()
-    pool = ThreadPool(made, pinning=True)
-    made.begin([Counting(0, 5, lambda: cores.add(frozenset(os.sched_getaffinity(0))))])
+    dispatch = dispatcher()
+    pool = ThreadPool(dispatch, pinning=True)
+    dispatch.begin([Counting(0, 5, lambda: cores.add(frozenset(os.sched_getaffinity(0))))])
     pool.set_threads(1)
     pool.join(10)
-    assert [len(each) for each in cores] == [1]
+    assert [len(item) for item in cores] == [1]
 
 
 def test_pinned_workers_take_the_tasks_that_prefer_them_first() -> None:
-    taken: dict[int, list[int]] = {0: [], 1: []}
-    made = dispatcher()
+    picks: dict[int, list[int]] = {0: [], 1: []}
+    dispatch = dispatcher()
     tasks: list[Task] = [Counting(number, 3, lambda: None) for number in range(4)]
     assign_preferred_workers(tasks, 2)
-    made.pinned = True
-    made.begin(tasks)
+    dispatch.pinned = True
+    dispatch.begin(tasks)
     for worker in (1, 0, 1, 0):
-        node = made.next_task(worker)
+        node = dispatch.next_task(worker)
         assert node is not None
-        taken[worker].append(node.number)
-    assert {worker: sorted(numbers) for worker, numbers in taken.items()} == {0: [0, 1], 1: [2, 3]}
+        picks[worker].append(node.number)
+    assert {worker: sorted(numbers) for worker, numbers in picks.items()} == {0: [0, 1], 1: [2, 3]}
 
 
 def slow_rows(n: int, released: threading.Event) -> Iterator[dict[str, int]]:
@@ -241,4 +241,4 @@ def test_a_listener_that_fails_at_any_event_fails_the_run_and_nothing_hangs(
     rows.window(ps.tumbling("10 s"), name="w").aggregate(n=ps.count()).sink(ps.write.memory())
     with pytest.raises(ps.FunctionError, match="which listens to the run, failed"):
         graph.run("local", events=listen, options=ps.LocalOptions(deterministic=deterministic, threads=2))
-    assert not [each for each in threading.enumerate() if each.name.startswith("penstock")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("penstock")]

@@ -48,12 +48,12 @@ def graph_of(
     rows = graph.source(
         ps.read.batches(batches, schema=EVENTS), time="t", time_unit="s", delay=2, name="rows"
     )
-    kept = rows.filter(col("value") != 5, parallelism=before, name="kept")
-    windows = kept.key_by("key").window(ps.sliding(10, every=4), lateness=1, parallelism=degree, name="w")
+    filtered = rows.filter(col("value") != 5, parallelism=before, name="kept")
+    windows = filtered.key_by("key").window(ps.sliding(10, every=4), lateness=1, parallelism=degree, name="w")
     sums = windows.aggregate(**AGGREGATES)
     sums.sink(write("sums"), name="sums")
     sums.late.sink(write("late"), name="late")
-    kept.with_columns(v=col("value") + 1, name="more").sink(write("more"), name="more out")
+    filtered.with_columns(v=col("value") + 1, name="more").sink(write("more"), name="more out")
     totals = sums.key_by("n").window(ps.tumbling(12), parallelism=2, name="again").aggregate(s=ps.sum("s"))
     totals.sink(write("totals"), name="totals")
     return graph

@@ -186,16 +186,16 @@ def program_of(
 def observe(program: Program, **how: Any) -> dict[str, Any]:
     """Everything that can be seen of a run."""
     result = program.graph.run(engine="local", **how)
-    found: dict[str, Any] = {
-        name: [batch.to_pylist() for batch in kept.batches()] for name, kept in program.sinks.items()
+    totals: dict[str, Any] = {
+        name: [batch.to_pylist() for batch in sink.batches()] for name, sink in program.sinks.items()
     }
-    found["rounds"] = {name: list(kept._committed) for name, kept in program.sinks.items()}
-    found["accounts"] = {name: each.to_dict() for name, each in result.accounts.items()}
-    found["batches"], found["called"] = result.batches, list(program.called)
+    totals["rounds"] = {name: list(sink._committed) for name, sink in program.sinks.items()}
+    totals["accounts"] = {name: account.to_dict() for name, account in result.accounts.items()}
+    totals["batches"], totals["called"] = result.batches, list(program.called)
     if result.outcome == "drained":  # rows that wait for their turn have become nothing yet
-        assert all(each.is_balanced for each in result.accounts.values())
+        assert all(account.is_balanced for account in result.accounts.values())
     program.called.clear()
-    return found
+    return totals
 
 
 def singly(rows: list[Any]) -> Any:
@@ -230,20 +230,20 @@ def observe_batches(program: Program, **how: Any) -> dict[str, Any]:
 
 def comparable(events: list[Event]) -> dict[str, list[Any]]:
     """Returns events without their times, by kind and step, in order."""
-    found: dict[str, list[Any]] = {}
+    result: dict[str, list[Any]] = {}
     for event in events:
         match event:
             case BatchDone():
-                found.setdefault("done", []).append((event.batch, event.rows_in, event.rows_out))
+                result.setdefault("done", []).append((event.batch, event.rows_in, event.rows_out))
             case WatermarkMoved():
-                found.setdefault(f"watermark of {event.step}", []).append(event.watermark)
+                result.setdefault(f"watermark of {event.step}", []).append(event.watermark)
             case RowsLate():
-                found.setdefault(f"late in {event.step}", []).append(event.rows)
+                result.setdefault(f"late in {event.step}", []).append(event.rows)
             case RowsErrored():
-                found.setdefault(f"errors of {event.step}", []).append((event.rows, event.policy))
+                result.setdefault(f"errors of {event.step}", []).append((event.rows, event.policy))
             case RunEnded():
-                found.setdefault("ended", []).append(event.outcome)
-    return found
+                result.setdefault("ended", []).append(event.outcome)
+    return result
 
 
 def saved(program: Program, folder: Path) -> dict[str, Any]:

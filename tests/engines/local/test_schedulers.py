@@ -28,7 +28,7 @@ def _nothing_stays_registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "made"),
+    ("name", "kind"),
     [
         ("random", schedulers.Random),
         ("max-queue-length", schedulers.MaxQueueLength),
@@ -39,8 +39,8 @@ def _nothing_stays_registered(monkeypatch: pytest.MonkeyPatch) -> None:
         ("throughput", schedulers.Random),
     ],
 )
-def test_every_name_of_ours_makes_its_scheduler(name: str, made: type) -> None:
-    assert type(schedulers.make_scheduler(name, RandomNumbers(1))) is made
+def test_every_name_of_ours_makes_its_scheduler(name: str, kind: type) -> None:
+    assert type(schedulers.make_scheduler(name, RandomNumbers(1))) is kind
     assert name in schedulers.names()
 
 

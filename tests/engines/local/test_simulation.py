@@ -65,7 +65,7 @@ def test_without_rounds_every_row_is_accounted_for(
 ) -> None:
     graph = graph_of(able("local", done), given_rows, chaining=chaining)
     accounts, _ = told(graph, "local", ps.LocalOptions(seed=seed, queue_size=queue_size))
-    assert [name for name, each in accounts.items() if not each.is_balanced] == []
+    assert [name for name, account in accounts.items() if not account.is_balanced] == []
 
 
 @settings(deadline=None, max_examples=60)

@@ -32,8 +32,8 @@ def test_it_may_give_several_rows_or_none() -> None:
     def positive(rows: list[Any]) -> Iterable[dict[str, Any]]:
         return ({"x": row.v} for row in rows if row.v > 0)
 
-    made = applied(positive, [("a", 1, 5), ("a", 2, 4), ("a", 3, -1), ("b", 1, -2)])
-    assert made == [("a", 0, 10, 5), ("a", 0, 10, 4)]
+    output = applied(positive, [("a", 1, 5), ("a", 2, 4), ("a", 3, -1), ("b", 1, -2)])
+    assert output == [("a", 0, 10, 5), ("a", 0, 10, 4)]
 
 
 def test_none_is_no_row() -> None:

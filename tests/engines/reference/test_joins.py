@@ -139,11 +139,11 @@ def test_null_equals_nothing_and_nan_equals_nan() -> None:
     assert sorted(str(row[0]) for row in builder.run().rows(out)) == ["-0.0", "nan"]
 
 
-@pytest.mark.parametrize(("strict", "found"), [(False, [8, 10, 12]), (True, [10])])
-def test_a_band_holds_values_that_are_close(strict: bool, found: list[int]) -> None:
+@pytest.mark.parametrize(("strict", "actual"), [(False, [8, 10, 12]), (True, [10])])
+def test_a_band_holds_values_that_are_close(strict: bool, actual: list[int]) -> None:
     rights: list[Rows] = [[("a", 1, value) for value in (7, 8, 10, 12, 13)] + [("a", 1, None)]]
     ran = join([[("a", 1, 10)]], rights, on=["k", band("v", "w", 2, strict=strict)])
-    assert sorted(row[4] for row in pairs(ran)) == found
+    assert sorted(row[4] for row in pairs(ran)) == actual
 
 
 def test_a_band_of_integers_is_exact_where_floats_are_not() -> None:
@@ -175,10 +175,10 @@ def test_failed_pairs_are_dead_lettered_and_charged_once_to_the_row_that_came_se
     assert (account.rows_in, account.passed, account.errors) == (4, 3, 1)
 
 
-@pytest.mark.parametrize("given", [None, 1, "yes"])
-def test_a_predicate_that_gives_neither_true_nor_false_fails_the_pair(given: object) -> None:
-    ran = join([[("a", 1, 3)]], [[("a", 1, 3)]], on=["k", lambda left, right: given], on_error="dead_letter")
-    assert ran.rows(Ref("j", "errors"))[0][5] == f"gave {given!r}, not True or False"
+@pytest.mark.parametrize("value", [None, 1, "yes"])
+def test_a_predicate_that_gives_neither_true_nor_false_fails_the_pair(value: object) -> None:
+    ran = join([[("a", 1, 3)]], [[("a", 1, 3)]], on=["k", lambda left, right: value], on_error="dead_letter")
+    assert ran.rows(Ref("j", "errors"))[0][5] == f"gave {value!r}, not True or False"
 
 
 def test_a_function_is_not_asked_about_pairs_that_the_other_terms_rule_out() -> None:

@@ -78,7 +78,7 @@ def test_merging_adjacent_batches_only_makes_fewer_rows_late(
 ) -> None:
     batches = cut(given_rows, places)
     at = min(at, max(0, len(batches) - 2))
-    merged = [*batches[:at], [row for each in batches[at : at + 2] for row in each], *batches[at + 2 :]]
+    merged = [*batches[:at], [row for batch in batches[at : at + 2] for row in batch], *batches[at + 2 :]]
     apart, out = windowed(batches, spec, delay=delay, lateness=lateness)
     together, _ = windowed(merged, spec, delay=delay, lateness=lateness)
     late_apart, late_together = (Counter(ran.rows(late_port(out))) for ran in (apart, together))

@@ -171,8 +171,8 @@ def test_a_batch_may_be_pushed_as_well() -> None:
 
 
 class Pushing(Doubled):
-    def __init__(self, given: Any) -> None:
-        self.given = given
+    def __init__(self, value: Any) -> None:
+        self.given = value
 
     async def process(self, ctx: Context) -> None:
         await ctx.wait_for_any({"in": 1})
@@ -181,7 +181,7 @@ class Pushing(Doubled):
 
 
 @pytest.mark.parametrize(
-    ("given", "fact"),
+    ("value", "fact"),
     [
         ({"w": 1}, 'what was pushed to port "out" is not a row of it'),
         (
@@ -190,9 +190,9 @@ class Pushing(Doubled):
         ),
     ],
 )
-def test_what_is_pushed_must_fit_the_port(given: Any, fact: str) -> None:
+def test_what_is_pushed_must_fit_the_port(value: Any, fact: str) -> None:
     with pytest.raises(FunctionError) as failure:
-        run(Pushing(given), [("a", 1, 1)])
+        run(Pushing(value), [("a", 1, 1)])
     assert failure.value.fact == fact
     assert failure.value.step == "p"
 

@@ -43,7 +43,7 @@ def test_the_watermark_may_be_an_expression() -> None:
 
 @pytest.mark.parametrize(
     "function",
-    [lambda given: 8, lambda given: pc.max(given["v"]), lambda given: int(pc.max(given["v"]).as_py())],
+    [lambda batch: 8, lambda batch: pc.max(batch["v"]), lambda batch: int(pc.max(batch["v"]).as_py())],
 )
 def test_the_watermark_may_be_a_function_of_the_batch(function: Any) -> None:
     assert watermarks([("a", 10, 8)], [], watermark=function) == [8, None]
@@ -53,17 +53,17 @@ def test_a_watermark_function_may_give_a_datetime_or_a_date_or_no_news() -> None
     stamps = pa.schema([("t", pa.timestamp("us", "UTC"))])
     moment = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
     options: dict[str, Any] = {"schema": stamps, "time": "t"}
-    assert watermarks([(moment,)], watermark=lambda given: moment, **options) == [1_000_000, None]
+    assert watermarks([(moment,)], watermark=lambda batch: moment, **options) == [1_000_000, None]
     days = pa.schema([("t", pa.date32())])
     options = {"schema": days, "time": "t"}
-    assert watermarks([(date(1970, 1, 3),)], watermark=lambda given: date(1970, 1, 2), **options) == [
+    assert watermarks([(date(1970, 1, 3),)], watermark=lambda batch: date(1970, 1, 2), **options) == [
         86_400_000_000,
         None,
     ]
-    assert watermarks([("a", 1, 1)], watermark=lambda given: None) == [None]
+    assert watermarks([("a", 1, 1)], watermark=lambda batch: None) == [None]
 
 
-@pytest.mark.parametrize("function", [lambda given: "soon", lambda given: 1 / 0, lambda given: True])
+@pytest.mark.parametrize("function", [lambda batch: "soon", lambda batch: 1 / 0, lambda batch: True])
 def test_a_watermark_function_that_fails_or_gives_no_time_stops_the_run(function: Any) -> None:
     with pytest.raises(FunctionError, match=r"watermark function .* failed on a batch") as failure:
         watermarks([("a", 1, 1)], watermark=function)
@@ -154,8 +154,8 @@ def test_what_the_reader_could_not_read_stops_the_run_with_its_place() -> None:
 
 def test_what_the_reader_could_not_read_is_dead_lettered_with_its_raw_text() -> None:
     builder = PlanBuilder()
-    given = batch([("a", 1, 1)], bad=(BAD,))
-    rows = builder.source(given, keeps_raw=True, on_error="dead_letter", name="s")
+    batch_in = batch([("a", 1, 1)], bad=(BAD,))
+    rows = builder.source(batch_in, keeps_raw=True, on_error="dead_letter", name="s")
     ran = builder.run()
     assert ran.rows(errors_port(rows)) == [(None, None, None, "{oops", "in.jsonl:2: not JSON", "s")]
     assert (ran.account(rows).rows_in, ran.account(rows).errors) == (2, 1)

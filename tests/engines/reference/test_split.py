@@ -62,7 +62,7 @@ def test_named_branches_get_every_row_for_which_they_are_true() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("value", "reason"),
     [
         (2, "gave branch 2, and the branches are 0 to 1"),
         (-1, "gave branch -1, and the branches are 0 to 1"),
@@ -71,9 +71,9 @@ def test_named_branches_get_every_row_for_which_they_are_true() -> None:
         ([0, None], "gave None, not the number of a branch"),
     ],
 )
-def test_what_is_not_a_branch_is_a_row_error(given: object, reason: str) -> None:
+def test_what_is_not_a_branch_is_a_row_error(value: object, reason: str) -> None:
     builder = PlanBuilder()
-    op = Split(function=lambda row: given, branches=2, on_error="dead_letter", name="s")
+    op = Split(function=lambda row: value, branches=2, on_error="dead_letter", name="s")
     out = builder.add(op, builder.source(ROWS[:1]))
     ran = builder.run()
     assert ran.rows(errors_port(out)) == [("a", 1, 0, reason, "s")]

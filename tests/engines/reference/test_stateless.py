@@ -167,8 +167,8 @@ def test_when_a_flat_map_fails_midway_none_of_its_rows_leave() -> None:
     assert ran.account(out).errors == 1
 
 
-def double(given: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pc.multiply_checked(given["v"], 2)], names=["v"])
+def double(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pc.multiply_checked(batch["v"], 2)], names=["v"])
 
 
 def test_a_batch_function_maps_the_rows_of_a_round() -> None:
@@ -176,19 +176,19 @@ def test_a_batch_function_maps_the_rows_of_a_round() -> None:
 
 
 def test_a_batch_function_is_not_called_without_rows() -> None:
-    def never(given: pa.RecordBatch) -> pa.RecordBatch:
+    def never(batch: pa.RecordBatch) -> pa.RecordBatch:
         raise AssertionError("called")
 
     assert rows_of(Map(function=batch_function(never, schema=V)), []) == []
 
 
 def test_a_batch_function_filters_by_a_boolean_array() -> None:
-    op = Filter(predicate=batch_function(lambda given: pc.greater(given["v"], 0)))
+    op = Filter(predicate=batch_function(lambda batch: pc.greater(batch["v"], 0)))
     assert rows_of(op) == [("a", 1, 10)]
 
 
 def test_a_batch_function_in_flat_map_gives_any_number_of_rows() -> None:
-    op = FlatMap(function=batch_function(lambda given: double(given).slice(0, 1), schema=V))
+    op = FlatMap(function=batch_function(lambda batch: double(batch).slice(0, 1), schema=V))
     assert rows_of(op) == [(20,)]
 
 
@@ -197,7 +197,7 @@ def test_rows_of_a_batch_flat_map_have_their_counterparts_time_or_the_last_one(
     keep: int, times: list[tuple[int, int]]
 ) -> None:
     builder = PlanBuilder()
-    op = FlatMap(function=batch_function(lambda given: double(given).slice(0, keep), schema=V))
+    op = FlatMap(function=batch_function(lambda batch: double(batch).slice(0, keep), schema=V))
     flat = builder.add(op, builder.source([("a", 1, 1), ("a", 2, 2)]))
     out = builder.add(KeyedWindows(windows=count_window(1), aggregates={"all": collect("v")}), flat)
     assert [row[:2] for row in builder.run().rows(out)] == times

@@ -36,10 +36,10 @@ def reader(tmp_path: Path, text: str) -> Any:
 class TestMalformedText:
     def test_the_first_bad_line_stops_the_run_with_its_place(self, tmp_path: Path, text: str) -> None:
         rows = ps.PipeGraph("bad").source(reader(tmp_path, text), name="rows")
-        with pytest.raises(PenstockError) as told:
+        with pytest.raises(PenstockError) as failure:
             rows.with_columns(v=col("v") + 1).collect("spark")
-        assert told.value.step == "rows"
-        assert "rows." in str(told.value.detail)
+        assert failure.value.step == "rows"
+        assert "rows." in str(failure.value.detail)
 
     def test_bad_lines_that_are_skipped_are_counted(self, tmp_path: Path, text: str) -> None:
         rows = ps.PipeGraph("bad").source(reader(tmp_path, text), name="rows", on_error="skip")
@@ -88,17 +88,17 @@ def test_a_corrupt_parquet_file_is_named(tmp_path: Path, at: int) -> None:
     data[at : at + 8 if at > 0 else None] = b"\xff" * len(data[at : at + 8 if at > 0 else None])
     source = ps.read.parquet(tmp_path, schema={"v": int})
     file.write_bytes(data)
-    with pytest.raises(ConnectorError, match=r"corrupt\.parquet") as told:
+    with pytest.raises(ConnectorError, match=r"corrupt\.parquet") as failure:
         summed(source)
-    assert told.value.step == "files"
+    assert failure.value.step == "files"
 
 
 def test_a_file_with_other_columns_is_named_with_what_it_has(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": [1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"w": [1]}), tmp_path / "2.parquet")
-    with pytest.raises(PenstockError, match=r"2\.parquet") as told:
+    with pytest.raises(PenstockError, match=r"2\.parquet") as failure:
         summed(ps.read.parquet(tmp_path))
-    assert '"v"' in str(told.value)
+    assert '"v"' in str(failure.value)
 
 
 def test_a_file_with_another_type_is_named(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_a_file_that_came_to_fit_no_more_is_named_with_the_source(tmp_path: Path
     pq.write_table(pa.table({"v": [1]}), tmp_path / "1.parquet")
     source = ps.read.parquet(tmp_path)
     pq.write_table(pa.table({"w": [1]}), tmp_path / "1.parquet")
-    with pytest.raises(PenstockError, match=r"1\.parquet") as told:
+    with pytest.raises(PenstockError, match=r"1\.parquet") as failure:
         summed(source)
-    assert told.value.step == "files"
+    assert failure.value.step == "files"
 
 
 def picky(row: Any) -> dict[str, int]:
@@ -129,15 +129,15 @@ def million(on_error: Any) -> ps.MultiPipe:
 
 
 def test_the_one_row_in_a_million_that_fails_is_in_the_error() -> None:
-    with pytest.raises(FunctionError, match="picky failed on a row") as told:
+    with pytest.raises(FunctionError, match="picky failed on a row") as failure:
         million("fail").collect("spark")
-    assert (told.value.step, "v=765432" in str(told.value.detail)) == ("picky", True)
-    assert isinstance(told.value.__cause__, LookupError)
+    assert (failure.value.step, "v=765432" in str(failure.value.detail)) == ("picky", True)
+    assert isinstance(failure.value.__cause__, LookupError)
 
 
 def test_the_one_row_in_a_million_that_fails_can_be_told_apart() -> None:
-    made = million("dead_letter")
-    good, bad = made.graph.collect(made, made.errors, engine="spark")
+    pipe = million("dead_letter")
+    good, bad = pipe.graph.collect(pipe, pipe.errors, engine="spark")
     assert (good.num_rows, bad["v"].to_pylist()) == (999_999, [765_432])
 
 
@@ -151,9 +151,9 @@ def test_a_worker_that_dies_once_changes_nothing(tmp_path: Path) -> None:
         return {"v": row.v}
 
     rows = ps.PipeGraph("once").source(ps.read.rows([{"key": "a", "v": v} for v in range(4)]))
-    kept = rows.map(dies_once, schema={"v": int}).key_by("v")
-    made = kept.accumulate(lambda row, n: n + row.v, 10, schema={"s": int}).collect("spark")
-    assert sorted(made["s"].to_pylist()) == [10, 11, 12, 13]
+    keyed = rows.map(dies_once, schema={"v": int}).key_by("v")
+    output = keyed.accumulate(lambda row, n: n + row.v, 10, schema={"s": int}).collect("spark")
+    assert sorted(output["s"].to_pylist()) == [10, 11, 12, 13]
     assert Path(marker).exists()
 
 
@@ -171,9 +171,9 @@ def test_a_flipped_byte_of_saved_state_is_found(tmp_path: Path) -> None:
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
-    with pytest.raises(CheckpointError, match='saved state of step "sums" cannot be read') as told:
+    with pytest.raises(CheckpointError, match='saved state of step "sums" cannot be read') as failure:
         counting(tmp_path, 3)
-    assert "checksum" in str(told.value.detail)
+    assert "checksum" in str(failure.value.detail)
 
 
 @contextmanager
@@ -200,14 +200,14 @@ def copying(folder: Path, n_batches: int, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "told"),
+    ("nbytes", "text"),
     [(4, r"cannot be handed to Spark: .*too large"), (100_000, r'/out" cannot be written')],
 )
 def test_a_disk_that_takes_no_more_is_told_and_nothing_is_lost(
-    tmp_path: Path, nbytes: int, told: str
+    tmp_path: Path, nbytes: int, text: str
 ) -> None:
     copying(tmp_path, 2, drain=False)
-    with no_file_longer_than(nbytes), pytest.raises(PenstockError, match=told) as problem:
+    with no_file_longer_than(nbytes), pytest.raises(PenstockError, match=text) as problem:
         copying(tmp_path, 4, drain=False)
     assert "space" in str(problem.value.hint) or "room" in str(problem.value.hint)
     copying(tmp_path, 4)
@@ -219,9 +219,9 @@ def test_a_disk_that_takes_no_more_is_told_and_nothing_is_lost(
 @pytest.mark.skipif(os.geteuid() == 0, reason="the root user may write anywhere")
 def test_an_output_without_permission_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir(mode=0o500)
-    with pytest.raises(ConnectorError, match="cannot be written: Permission denied") as told:
+    with pytest.raises(ConnectorError, match="cannot be written: Permission denied") as failure:
         counting(tmp_path, 1)
-    assert told.value.step == "out"
+    assert failure.value.step == "out"
 
 
 def test_a_master_that_is_not_there_is_named(opened: RunSession) -> None:

@@ -28,15 +28,15 @@ TABLE = pa.table({"t": [5, 1, 9, 2, 7], "v": [0.5, None, 2.5, 3.5, 4.5], "name":
 
 def batch(*files: tuple[int, ...]) -> RemoteBatch:
     """Files with these row groups, numbered through."""
-    found, start = [], 0
+    result, start = [], 0
     for number, groups in enumerate(files):
-        found.append(SourceFile(f"{number}.parquet", start, groups))
+        result.append(SourceFile(f"{number}.parquet", start, groups))
         start += sum(groups)
-    return RemoteBatch(tuple(found), start, 0, 0, by_workers=True)
+    return RemoteBatch(tuple(result), start, 0, 0, by_workers=True)
 
 
-def cuts(given: RemoteBatch, n_tasks: int) -> list[tuple[str, int, int, int, int]]:
-    return [(p.path[0], p.first, p.last, p.start, p.n_rows) for p in split_files("s", given, n_tasks)]
+def cuts(batch: RemoteBatch, n_tasks: int) -> list[tuple[str, int, int, int, int]]:
+    return [(p.path[0], p.first, p.last, p.start, p.n_rows) for p in split_files("s", batch, n_tasks)]
 
 
 def test_row_groups_are_dealt_to_all_tasks() -> None:
@@ -68,8 +68,8 @@ def test_a_piece_is_the_same_behind_the_wire() -> None:
 
 def form(path: Path, **changes: Any) -> FileReadPlan:
     op = Source(ps.read.parquet(path), time="t", time_unit="s", delay="0 s")
-    made = FileReadPlan(Ref("s", "out"), op.reader.schema, ("t", "v"), op.resolve(), None)
-    return replace(made, **changes)
+    plan = FileReadPlan(Ref("s", "out"), op.reader.schema, ("t", "v"), op.resolve(), None)
+    return replace(plan, **changes)
 
 
 @pytest.fixture
@@ -96,9 +96,9 @@ def test_the_rank_of_a_source_is_before_the_numbers(path: Path) -> None:
 
 def test_a_large_row_group_is_carried_in_several_goes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_pieces, "BATCH_ROWS", 2)
-    found = list(form(path).read(piece(path, 0, 3, 5)))
-    assert [each.num_rows for each in found] == [2, 2, 1]
-    assert [each.order[0].tolist() for each in found] == [[100, 101], [102, 103], [104]]
+    result = list(form(path).read(piece(path, 0, 3, 5)))
+    assert [batch.num_rows for batch in result] == [2, 2, 1]
+    assert [batch.order[0].tolist() for batch in result] == [[100, 101], [102, 103], [104]]
 
 
 def test_a_file_that_has_changed_is_not_taken_for_what_it_was(path: Path) -> None:

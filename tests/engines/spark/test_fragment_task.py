@@ -30,7 +30,7 @@ def step() -> Step:
     source = graph.source(ps.read.table(SCHEMA.empty_table()), time="t", time_unit="us", delay="0 s")
     windows = source.key_by("key").window(ps.sliding(10, every=4), lateness=3, name="w")
     windows.aggregate(n=ps.count(), v=ps.sum("v"), most=ps.max("v"))
-    return next(each for each in graph.steps.values() if each.name == "w")
+    return next(step for step in graph.steps.values() if step.name == "w")
 
 
 def site(accounts: Accounts) -> StageContext:
@@ -38,9 +38,9 @@ def site(accounts: Accounts) -> StageContext:
 
 
 def rows(times: list[int]) -> Batch:
-    found = np.array(times, np.int64)
-    columns = [pa.array(found), pa.array(found % 3), pa.array(found * 7 % 100)]
-    return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), found, (np.arange(len(found)),))
+    stamps = np.array(times, np.int64)
+    columns = [pa.array(stamps), pa.array(stamps % 3), pa.array(stamps * 7 % 100)]
+    return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), stamps, (np.arange(len(stamps)),))
 
 
 def table(batches: list[Batch], schema: Any) -> pa.Table:
@@ -70,25 +70,25 @@ def test_rows_and_parts_give_the_results_late_rows_and_accounts_of_rows_alone(
     watermark = float("-inf")
     for in_parts, times in rounds:
         batch, after = rows(times), max(watermark, max(times) - 5)
-        found: list[Any] = []
+        result: list[Any] = []
         if in_parts:
             before.worthwhile = True
             before.pending.append(batch)
-            made, _ = before.aggregate(watermark)
-            for port, each in made:
+            output, _ = before.aggregate(watermark)
+            for port, part in output:
                 if port == PARTIALS:
-                    behind.on_partials(each)
+                    behind.on_partials(part)
                 else:
-                    found.append((port, each))
+                    result.append((port, part))
         else:
-            found += behind.on_batch(batch, watermark)
-        for port, each in [*found, *behind.on_watermark(after)]:
-            got[port].append(each)
-        for port, each in [*alone.on_batch(batch, watermark), *alone.on_watermark(after)]:
-            expected[port].append(each)
+            result += behind.on_batch(batch, watermark)
+        for port, part in [*result, *behind.on_watermark(after)]:
+            got[port].append(part)
+        for port, part in [*alone.on_batch(batch, watermark), *alone.on_watermark(after)]:
+            expected[port].append(part)
         watermark = after
-    got[OUT] += [each for _, each in behind.drain()]
-    expected[OUT] += [each for _, each in alone.drain()]
+    got[OUT] += [batch for _, batch in behind.drain()]
+    expected[OUT] += [batch for _, batch in alone.drain()]
     for port in (OUT, LATE):
         schema = windows.outputs[port].schema
         assert difference(table(got[port], schema), table(expected[port], schema)) is None
@@ -102,13 +102,13 @@ def test_parts_are_made_as_long_as_they_are_fewer_than_rows(copies: int, worth: 
     windows, accounts = step(), Accounts()
     before = AdaptivePartials(windows, site(accounts))
     before.pending.append(rows(list(range(100)) * copies))
-    made, left = before.aggregate(float("-inf"))
-    assert [port for port, _ in made] == [PARTIALS]
+    output, left = before.aggregate(float("-inf"))
+    assert [port for port, _ in output] == [PARTIALS]
     assert left == []
     assert before.worthwhile is worth
     before.pending.append(rows([5]))
-    made, left = before.aggregate(float("-inf"))
-    assert (len(made) == 1, len(left) == 1) == (worth, not worth)
+    output, left = before.aggregate(float("-inf"))
+    assert (len(output) == 1, len(left) == 1) == (worth, not worth)
 
 
 def test_a_round_that_is_done_again_is_judged_by_its_own_watermark() -> None:
@@ -117,5 +117,5 @@ def test_a_round_that_is_done_again_is_judged_by_its_own_watermark() -> None:
     for watermark in (1_000, 0):
         before.worthwhile = True
         before.pending.append(rows([20]))
-        made, _ = before.aggregate(watermark)
-        assert [port for port, _ in made] == ([LATE] if watermark == 1_000 else [PARTIALS])
+        output, _ = before.aggregate(watermark)
+        assert [port for port, _ in output] == ([LATE] if watermark == 1_000 else [PARTIALS])

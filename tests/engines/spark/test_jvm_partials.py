@@ -31,11 +31,11 @@ def test_slice_starts_and_ends_are_those_of_the_stages(spark: Any) -> None:
     for i, slicing in enumerate(SLICINGS):
         columns += [slice_start(F.col("t"), slicing).alias(f"start{i}")]
         columns += [slice_end(F.col("t"), slicing).alias(f"end{i}")]
-    found = spark.createDataFrame(table).select("n", *columns).toArrow().sort_by("n")
+    rows = spark.createDataFrame(table).select("n", *columns).toArrow().sort_by("n")
     for i, slicing in enumerate(SLICINGS):
         ids = [slicing.id_of(time) for time in TIMES]
-        assert found.column(f"start{i}").to_pylist() == [slicing.start_of(each) for each in ids], slicing
-        assert found.column(f"end{i}").to_pylist() == [slicing.start_of(each + 1) for each in ids], slicing
+        assert rows.column(f"start{i}").to_pylist() == [slicing.start_of(number) for number in ids], slicing
+        assert rows.column(f"end{i}").to_pylist() == [slicing.start_of(number + 1) for number in ids], slicing
 
 
 def test_the_longest_sharing_of_slices_is_among_those_tried() -> None:

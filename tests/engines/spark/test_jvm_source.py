@@ -74,8 +74,8 @@ def test_a_dataframe_straight_before_windows_is_grouped_by_spark(
     monkeypatch.setattr(RemoteSource, "_group", group_and_note)
 
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-        kept = graph.source(ps.read.spark(frame), time="t", delay="0 s").filter(col("small") > 0)
-        return [kept.window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count())]
+        filtered = graph.source(ps.read.spark(frame), time="t", delay="0 s").filter(col("small") > 0)
+        return [filtered.window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count())]
 
     same_as_reference(build, "spark")
     assert len(grouped) == 1
@@ -142,5 +142,5 @@ def test_outcomes_are_counted_and_only_rows_that_are_alive_go_on() -> None:
     columns_ = [pa.array(["x", "y", "z"]), pa.array([7, 8, 9]), pa.array([0, 1, 2]), pa.array([0, 2, 0])]
     batch, outcomes = rows.to_batch(pa.RecordBatch.from_arrays(columns_, ["0", "1", "2", "3"]))
     assert batch.rows.to_pylist() == [{"a": None, "b": "x"}, {"a": None, "b": "z"}]
-    assert (batch.times.tolist(), [each.tolist() for each in batch.order]) == ([7, 9], [[3, 3], [0, 2]])
+    assert (batch.times.tolist(), [column.tolist() for column in batch.order]) == ([7, 9], [[3, 3], [0, 2]])
     assert outcomes == {0: 2, 2: 1}

@@ -108,8 +108,8 @@ class ReadingCases:
 
     def test_only_rows_that_reach_windows_can_be_late(self, folder: Path) -> None:
         def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-            kept = read(graph, folder, delay="0 s").filter(col("small") > 0).filter(col("x") > 0.0)
-            views = kept.window(ps.sliding("2 s", every="1 s"), name="w").aggregate(n=ps.count())
+            filtered = read(graph, folder, delay="0 s").filter(col("small") > 0).filter(col("x") > 0.0)
+            views = filtered.window(ps.sliding("2 s", every="1 s"), name="w").aggregate(n=ps.count())
             return views, views.late
 
         accounts = self.same(build).accounts["w"]
@@ -118,10 +118,12 @@ class ReadingCases:
 
     def test_rows_are_those_of_the_reference_engine(self, folder: Path) -> None:
         def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-            kept = read(graph, folder).filter(col("small") > 0).with_columns(y=col("x") * 2.0)
-            long = kept.filter(lambda row: row.key == "a")
-            counted = kept.key_by("key").window(ps.count_window(7), name="c").aggregate(last=ps.last("big"))
-            return kept, long, counted
+            filtered = read(graph, folder).filter(col("small") > 0).with_columns(y=col("x") * 2.0)
+            long = filtered.filter(lambda row: row.key == "a")
+            counted = (
+                filtered.key_by("key").window(ps.count_window(7), name="c").aggregate(last=ps.last("big"))
+            )
+            return filtered, long, counted
 
         self.same(build)
 
@@ -177,14 +179,14 @@ class ReadingCases:
         times = (folder / "002.parquet").stat().st_mtime_ns
         (folder / "001.parquet").write_bytes(bytes(data))
         os.utime(folder / "001.parquet", ns=(times + 1, times + 1))  # it comes last
-        kept = ps.write.memory()
+        sink = ps.write.memory()
         graph = ps.PipeGraph("damaged")
         windows = read(graph, folder, name="s").window(ps.tumbling("1 s"))
-        windows.aggregate(n=ps.count(), x=ps.sum("x")).sink(kept)
+        windows.aggregate(n=ps.count(), x=ps.sum("x")).sink(sink)
         with pytest.raises(ps.ConnectorError, match=r"001\.parquet.*cannot be read") as caught:
             graph.run(self.engine(), clock=ps.ManualClock())
         assert caught.value.step == "s"
-        assert kept.table().num_rows > 10
+        assert sink.table().num_rows > 10
 
     @pytest.mark.parametrize(
         ("type_", "unit"),
@@ -223,8 +225,8 @@ class ReadingCases:
         checkpoint = str(tmp_path_factory.mktemp("checkpoint"))
 
         def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-            kept = read(graph, folder, name="s").filter(col("small") > -90)
-            windows = kept.key_by("key").window(ps.sliding("4 s", every="1 s"), name="w")
+            filtered = read(graph, folder, name="s").filter(col("small") > -90)
+            windows = filtered.key_by("key").window(ps.sliding("4 s", every="1 s"), name="w")
             return [windows.aggregate(n=ps.count(), big=ps.sum("big"), x=ps.mean("x"), least=ps.min("f"))]
 
         expected, _ = run("reference", build)

@@ -40,9 +40,9 @@ def test_windows_over_a_dataframe_are_those_of_the_reference_engine(frame: Any) 
 
 def test_rows_of_a_dataframe_are_those_of_the_reference_engine(frame: Any) -> None:
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-        kept = graph.source(ps.read.spark(frame), time="t", delay="1 s").filter(col("x") > 0.0)
-        counted = kept.key_by("key").window(ps.count_window(7)).aggregate(big=ps.sum("big"))
-        return kept, counted
+        filtered = graph.source(ps.read.spark(frame), time="t", delay="1 s").filter(col("x") > 0.0)
+        counted = filtered.key_by("key").window(ps.count_window(7)).aggregate(big=ps.sum("big"))
+        return filtered, counted
 
     same_as_reference(build, "spark")
 
@@ -50,10 +50,10 @@ def test_rows_of_a_dataframe_are_those_of_the_reference_engine(frame: Any) -> No
 def test_a_dataframe_without_time_and_one_of_another_time_zone_are_read_alike(spark: Any) -> None:
     user = spark.newSession()
     user.conf.set("spark.sql.session.timeZone", "America/New_York")
-    given = user.createDataFrame(to_spark(columns(300, 9)))
+    frame = user.createDataFrame(to_spark(columns(300, 9)))
 
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-        untimed = graph.source(ps.read.spark(given)).with_columns(hour=col("t").dt.hour())
+        untimed = graph.source(ps.read.spark(frame)).with_columns(hour=col("t").dt.hour())
         return [untimed.select("t", "hour")]
 
     same_as_reference(build, "spark")
@@ -72,6 +72,6 @@ def test_a_dataframe_that_cannot_be_computed_names_the_source(spark: Any) -> Non
     def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
         return [graph.source(ps.read.spark(broken), name="broken").filter(col("v") > 0)]
 
-    with pytest.raises(ps.ConnectorError, match="could not be computed") as told:
+    with pytest.raises(ps.ConnectorError, match="could not be computed") as failure:
         run("reference", build)
-    assert told.value.step == "broken"
+    assert failure.value.step == "broken"

@@ -24,10 +24,10 @@ def names(tmp_path: Path) -> Path:
 
 def test_few_rows_of_files_go_through_the_jvm(names: Path) -> None:
     rows = ps.PipeGraph("codes").source(ps.read.parquet(names))
-    found = (
+    result = (
         rows.with_columns(code=CODE).filter(col("code").is_not_null()).select("name", "code").collect("spark")
     )
-    assert found.to_pylist() == [{"name": "Robert", "code": "R163"}, {"name": "Rupert", "code": "R163"}]
+    assert result.to_pylist() == [{"name": "Robert", "code": "R163"}, {"name": "Rupert", "code": "R163"}]
 
 
 def test_a_file_without_rows_gives_none(tmp_path: Path) -> None:
@@ -52,10 +52,10 @@ def test_few_rows_of_a_dataframe_are_aggregated_by_it(spark: Any) -> None:
 
 
 def refused(pipe: ps.MultiPipe) -> NotSupported:
-    with pytest.raises(NotSupported, match="runs in the JVM, and this step does not") as told:
+    with pytest.raises(NotSupported, match="runs in the JVM, and this step does not") as failure:
         pipe.collect("spark")
-    assert "straight behind ps.read.parquet" in str(told.value.hint)
-    return told.value
+    assert "straight behind ps.read.parquet" in str(failure.value.hint)
+    return failure.value
 
 
 def test_a_source_that_the_driver_reads_is_refused() -> None:
@@ -65,8 +65,8 @@ def test_a_source_that_the_driver_reads_is_refused() -> None:
 
 def test_a_step_behind_a_function_is_refused(names: Path) -> None:
     rows = ps.PipeGraph("late").source(ps.read.parquet(names))
-    made = rows.map(lambda row: {"name": row.name}, schema={"name": str})
-    assert refused(made.filter(CODE == "R163", name="kept")).step == "kept"
+    pipe = rows.map(lambda row: {"name": row.name}, schema={"name": str})
+    assert refused(pipe.filter(CODE == "R163", name="kept")).step == "kept"
 
 
 def test_an_aggregate_is_refused(names: Path) -> None:
@@ -79,6 +79,6 @@ def test_a_batch_that_the_driver_must_read_is_an_error_and_never_a_wrong_answer(
     pq.write_table(pa.table({"t": [1, None], "name": ["Ann", "Bob"]}), tmp_path / "1.parquet")
     source = ps.read.parquet(tmp_path)
     rows = ps.PipeGraph("null").source(source, time="t", time_unit="s", delay="0 s", on_error="skip")
-    with pytest.raises(NotSupported, match="a batch had to be read outside of it") as told:
+    with pytest.raises(NotSupported, match="a batch had to be read outside of it") as failure:
         rows.with_columns(code=CODE, name="codes").collect("spark")
-    assert told.value.step == "codes"
+    assert failure.value.step == "codes"

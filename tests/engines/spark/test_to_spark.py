@@ -69,23 +69,23 @@ def test_a_stream_with_state_is_refused(spark: Any, tmp_path: Path) -> None:
     put(tmp_path / "in", 1, (1, "a", 0))
     stream = ps.read.spark(stream_of(spark, tmp_path / "in"))
     rows = ps.PipeGraph("state").source(stream, time="t", time_unit="s", delay="0 s")
-    with pytest.raises(NotSupported, match="a stream cannot be a DataFrame here") as told:
+    with pytest.raises(NotSupported, match="a stream cannot be a DataFrame here") as failure:
         sums(rows).to_spark(spark)
-    assert told.value.step == "w"
-    assert "write a table and read that" in str(told.value.hint)
+    assert failure.value.step == "w"
+    assert "write a table and read that" in str(failure.value.hint)
 
 
 def test_streams_that_flow_together_are_refused(spark: Any, tmp_path: Path) -> None:
     put(tmp_path / "in", 1, (1, "a", 0))
     graph = ps.PipeGraph("two")
     one, other = (graph.source(ps.read.spark(stream_of(spark, tmp_path / "in"))) for _ in range(2))
-    with pytest.raises(NotSupported, match="a stream cannot be a DataFrame here") as told:
+    with pytest.raises(NotSupported, match="a stream cannot be a DataFrame here") as failure:
         one.merge(other).to_spark(spark)
-    assert "several sources flow together" in str(told.value.detail)
+    assert "several sources flow together" in str(failure.value.detail)
 
 
 def test_a_source_without_an_end_that_spark_does_not_read_is_refused(spark: Any) -> None:
     endless = ps.read.generator(lambda: iter(ROWS), schema={"t": int}, bounded=False)
-    with pytest.raises(NotSupported, match="a stream cannot be a DataFrame here") as told:
+    with pytest.raises(NotSupported, match="a stream cannot be a DataFrame here") as failure:
         ps.PipeGraph("endless").source(endless, name="endless").to_spark(spark)
-    assert told.value.step == "endless"
+    assert failure.value.step == "endless"

@@ -34,13 +34,13 @@ SCHEMA = pa.schema(list(TYPES.items()))
 @st.composite
 def batches(draw: st.DrawFn, schema: pa.Schema = SCHEMA, max_size: int = 8) -> Batch:
     """Rows of the schema with times and one or two columns of order."""
-    found = draw(rows(pa.schema([field for field in schema if field.name != "n"]), max_size=max_size))
-    for row in found if "n" in schema.names else []:
+    result = draw(rows(pa.schema([field for field in schema if field.name != "n"]), max_size=max_size))
+    for row in result if "n" in schema.names else []:
         row["n"] = draw(st.none() | st.decimals(-(10**15), 10**15, places=3))
-    times = draw(st.lists(st.integers(-(2**61), 2**61), min_size=len(found), max_size=len(found)))
+    times = draw(st.lists(st.integers(-(2**61), 2**61), min_size=len(result), max_size=len(result)))
     n_order = draw(st.integers(0, 2))
-    order = tuple(np.arange(len(found), dtype=np.int64) * (k + 1) for k in range(n_order))
-    return Batch(pa.RecordBatch.from_pylist(found, schema=schema), np.array(times, np.int64), order)
+    order = tuple(np.arange(len(result), dtype=np.int64) * (k + 1) for k in range(n_order))
+    return Batch(pa.RecordBatch.from_pylist(result, schema=schema), np.array(times, np.int64), order)
 
 
 def same(one: Batch, other: Batch) -> bool:
@@ -49,7 +49,7 @@ def same(one: Batch, other: Batch) -> bool:
         one.rows.schema == other.rows.schema
         and all(repr(a.to_pylist()) == repr(b.to_pylist()) for a, b in columns)
         and one.times.tolist() == other.times.tolist()
-        and [each.tolist() for each in one.order] == [each.tolist() for each in other.order]
+        and [column.tolist() for column in one.order] == [column.tolist() for column in other.order]
     )
 
 
@@ -63,7 +63,7 @@ def test_a_batch_of_any_type_comes_back_as_it_was_packed(batch: Batch) -> None:
 @given(batches(), st.data())
 def test_a_slice_is_packed_without_what_is_beside_it(batch: Batch, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, batch.num_rows))
-    cut = Batch(batch.rows.slice(start), batch.times[start:], tuple(each[start:] for each in batch.order))
+    cut = Batch(batch.rows.slice(start), batch.times[start:], tuple(column[start:] for column in batch.order))
     assert same(unpack_batch(pack_batch(cut), SCHEMA), cut)
 
 

@@ -73,8 +73,8 @@ def test_the_cpu_is_always_there() -> None:
 
 
 def test_an_unknown_device_lists_the_known_ones_nearest_first() -> None:
-    with pytest.raises(EngineError) as told:
+    with pytest.raises(EngineError) as failure:
         choose_device("cudo")
-    assert told.value.fact == "there is no device 'cudo'"
-    assert (told.value.detail or "").startswith("devices: cuda, ")
-    assert told.value.hint == 'say device="cuda"'
+    assert failure.value.fact == "there is no device 'cudo'"
+    assert (failure.value.detail or "").startswith("devices: cuda, ")
+    assert failure.value.hint == 'say device="cuda"'

@@ -20,7 +20,7 @@ def test_every_window_with_rows_that_has_ended_comes_once_and_is_made_of_its_sli
     slicing: Slicing, times: list[int], n_windows: int, upto: int
 ) -> None:
     touched = np.unique(slicing.ids(np.array([t for t in times if not slicing.outside(np.array([t]))[0]])))
-    ready, found, n_leaves = ReadyWindows(slicing), [], count_leaves(slicing, n_windows)
+    ready, result, n_leaves = ReadyWindows(slicing), [], count_leaves(slicing, n_windows)
     while ready.skip(touched, np.empty(0, np.int64), upto):
         start = ready.needed_from
         kinds, starts, lo, hi = ready.take(start + n_leaves, n_windows, upto)
@@ -29,10 +29,10 @@ def test_every_window_with_rows_that_has_ended_comes_once_and_is_made_of_its_sli
         assert max(np.bincount(kinds)) <= n_windows
         for kind, begins, first, past in zip(*map(np.ndarray.tolist, (kinds, starts, lo, hi)), strict=True):
             assert (first, past) == slicing.span(slicing.windows[kind], begins)
-            found.append((kind, begins))
-    assert len(set(found)) == len(found)
-    held = [slicing.start_of(int(each)) for each in touched]
-    assert set(found) >= {
+            result.append((kind, begins))
+    assert len(set(result)) == len(result)
+    held = [slicing.start_of(int(item)) for item in touched]
+    assert set(result) >= {
         (kind, begins)
         for kind, window in enumerate(slicing.windows)
         for time in held

@@ -20,22 +20,22 @@ stretches = st.lists(
 
 def walked(given_: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """(slot, first, past) of each cluster, found by a walk."""
-    found: list[tuple[int, int, int]] = []
+    result: list[tuple[int, int, int]] = []
     for slot, first, length in sorted(given_):
-        if found and found[-1][0] == slot and first - found[-1][2] <= APART:
-            _, begun, past = found.pop()
-            found.append((slot, begun, max(past, first + length)))
+        if result and result[-1][0] == slot and first - result[-1][2] <= APART:
+            _, begun, past = result.pop()
+            result.append((slot, begun, max(past, first + length)))
         else:
-            found.append((slot, first, first + length))
-    return found
+            result.append((slot, first, first + length))
+    return result
 
 
 @settings(deadline=None)
 @given(stretches)
 def test_stretches_are_one_cluster_while_no_gap_is_too_long(given_: list[tuple[int, int, int]]) -> None:
     slots, first, length = (np.array(column, np.int64) for column in zip(*given_, strict=True))
-    *found, of = find_clusters(slots, first, first + length, APART)
-    assert list(zip(*found, strict=True)) == walked(given_)
-    assert (found[0][of] == slots).all()
-    assert (found[1][of] <= first).all()
-    assert (found[2][of] >= first + length).all()
+    *result, of = find_clusters(slots, first, first + length, APART)
+    assert list(zip(*result, strict=True)) == walked(given_)
+    assert (result[0][of] == slots).all()
+    assert (result[1][of] <= first).all()
+    assert (result[2][of] >= first + length).all()

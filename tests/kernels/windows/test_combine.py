@@ -69,14 +69,14 @@ class Case:
     def folded(self) -> list[list[float]]:
         """Every window, slice by slice from the left."""
         ends, lo, hi = self.windows()
-        found = []
+        result = []
         for window in range(len(lo)):
             ring = self.rings[np.searchsorted(ends, window, side="right")]
             out = self.rule.neutral_cells(1)
             for id_ in range(lo[window], hi[window]):
                 self.rule.merge.plain(out, 0, self.cells, int(ring[BASE] + (id_ & ring[MASK])))
-            found.append(out[0].tolist())
-        return found
+            result.append(out[0].tolist())
+        return result
 
     def tree(self, compiled: bool) -> Any:
         """Update and query; then note what is clean, as the window stage does."""
@@ -98,8 +98,8 @@ class Case:
 cases = st.tuples(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 20), st.integers(1, 6))
 
 
-def agree(found: Any, wanted: list[list[float]]) -> None:
-    assert found.tolist() == [pytest.approx(each, rel=1e-9) for each in wanted]
+def agree(actual: Any, wanted: list[list[float]]) -> None:
+    assert actual.tolist() == [pytest.approx(item, rel=1e-9) for item in wanted]
 
 
 @every_rule

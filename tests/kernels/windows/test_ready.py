@@ -42,7 +42,7 @@ def test_windows_that_end_in_time_over_slices_held_are_listed_once_in_order(
     left = ready.count_ready.version(compiled)(
         rings, *kind, after, upto, slicing.period, offsets, firsts, counts
     )
-    found: list[list[tuple[int, int, int]]] = [[] for _ in spans]
+    result: list[list[tuple[int, int, int]]] = [[] for _ in spans]
     while left:
         starts, lo, hi = (np.empty(left, np.int64) for _ in range(3))
         ends, effort = np.empty(len(rings), np.int64), np.zeros(4, np.int64)
@@ -53,11 +53,11 @@ def test_windows_that_end_in_time_over_slices_held_are_listed_once_in_order(
         begin = 0
         for ring, end in enumerate(ends.tolist()):
             listed = zip(starts[begin:end], lo[begin:end], hi[begin:end], strict=True)
-            found[ring] += [(int(start), int(low), int(high)) for start, low, high in listed]
+            result[ring] += [(int(start), int(low), int(high)) for start, low, high in listed]
             begin = end
         left -= now
-    for (first, length), mine in zip(spans, found, strict=True):
-        assert mine == asked(slicing, window, range(first, first + length), after, upto)
+    for (first, length), our in zip(spans, result, strict=True):
+        assert our == asked(slicing, window, range(first, first + length), after, upto)
 
 
 def asked(

@@ -46,13 +46,13 @@ class Kept:
         return emptied
 
     def held(self) -> dict[tuple[int, int], int]:
-        found = {}
+        result = {}
         for slot, ring in zip(*self.rings.active(), strict=True):
             for id_ in range(ring[FIRST], ring[END]):
                 count = int(self.arena.cells[0][ring[BASE] + (id_ & ring[MASK]), 0])
                 if count:
-                    found[int(slot), id_] = count
-        return found
+                    result[int(slot), id_] = count
+        return result
 
     def check(self) -> None:
         assert self.held() == self.wanted
@@ -84,93 +84,93 @@ steps = st.lists(
 @fixed
 @given(steps)
 def test_rings_hold_what_was_put_in_and_not_forgotten(script: list[Any]) -> None:
-    kept = Kept()
+    state = Kept()
     for step in script:
         if isinstance(step, list):
-            kept.add(step)
+            state.add(step)
         else:
-            before = {slot for slot, _ in kept.wanted}
-            emptied = kept.forget(step)
-            assert sorted(emptied.tolist()) == sorted(before - {slot for slot, _ in kept.wanted})
-        kept.check()
+            before = {slot for slot, _ in state.wanted}
+            emptied = state.forget(step)
+            assert sorted(emptied.tolist()) == sorted(before - {slot for slot, _ in state.wanted})
+        state.check()
 
 
 def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_once_it_stayed_below_a_quarter() -> None:
-    kept = Kept()
-    kept.add([(0, 0)])
-    assert kept.capacities() == [MIN_RING_CELLS]
-    kept.add([(0, 4)])
-    assert kept.capacities() == [2 * MIN_RING_CELLS]
-    kept.add([(0, 63)])
-    assert kept.capacities() == [64]
-    kept.forget(47)  # 17 of 64 are left: more than a quarter
-    assert kept.capacities() == [64]
-    kept.forget(49)  # 15 of 64 are left, but it held 17 until now
-    assert kept.capacities() == [64]
-    kept.forget(50)
-    assert kept.capacities() == [32]
-    kept.check()
+    state = Kept()
+    state.add([(0, 0)])
+    assert state.capacities() == [MIN_RING_CELLS]
+    state.add([(0, 4)])
+    assert state.capacities() == [2 * MIN_RING_CELLS]
+    state.add([(0, 63)])
+    assert state.capacities() == [64]
+    state.forget(47)  # 17 of 64 are left: more than a quarter
+    assert state.capacities() == [64]
+    state.forget(49)  # 15 of 64 are left, but it held 17 until now
+    assert state.capacities() == [64]
+    state.forget(50)
+    assert state.capacities() == [32]
+    state.check()
 
 
 def test_a_long_gap_is_not_filled() -> None:
-    kept = Kept()
-    kept.add([(0, 0), (0, 10**9), (0, 2 * 10**9)])
-    assert kept.arena.n_cells < 1000
-    assert len(kept.capacities()) == 3
-    kept.check()
-    kept.forget(5)
-    assert len(kept.capacities()) == 2
-    kept.check()
+    state = Kept()
+    state.add([(0, 0), (0, 10**9), (0, 2 * 10**9)])
+    assert state.arena.n_cells < 1000
+    assert len(state.capacities()) == 3
+    state.check()
+    state.forget(5)
+    assert len(state.capacities()) == 2
+    state.check()
 
 
 def test_rings_of_a_slot_that_come_near_become_one() -> None:
-    kept = Kept()
-    kept.add([(0, 0), (0, 100), (0, 250)])
-    assert len(kept.capacities()) == 3
-    kept.add([(0, 50)])
-    assert len(kept.capacities()) == 2
-    kept.add([(0, 165), (0, 210)])
-    assert len(kept.capacities()) == 1
-    kept.check()
+    state = Kept()
+    state.add([(0, 0), (0, 100), (0, 250)])
+    assert len(state.capacities()) == 3
+    state.add([(0, 50)])
+    assert len(state.capacities()) == 2
+    state.add([(0, 165), (0, 210)])
+    assert len(state.capacities()) == 1
+    state.check()
 
 
 def test_memory_of_slots_that_have_gone_is_used_again() -> None:
-    kept = Kept()
+    state = Kept()
     for start in range(0, 10**6, 10**4):
-        kept.add([(slot, start + id_) for slot in range(4) for id_ in (0, 20, 40)])
-        kept.forget(start + 5000)
-    assert kept.arena.n_cells <= 2048
+        state.add([(slot, start + id_) for slot in range(4) for id_ in (0, 20, 40)])
+        state.forget(start + 5000)
+    assert state.arena.n_cells <= 2048
 
 
 def test_memory_is_given_back_when_most_of_it_has_become_free() -> None:
-    kept = Kept()
-    kept.rings.reserve(5000)
-    kept.add([(slot, id_) for slot in range(5000) for id_ in (0, 9)])
-    kept.add([(7, 20), (9, 21), (9, 10**6)])
-    most = kept.arena.nbytes
-    kept.forget(15)
-    assert kept.arena.nbytes < most / 100
-    kept.check()
-    kept.add([(7, 22), (8, 3), (9, 10**6 + 1)])
-    kept.check()
+    state = Kept()
+    state.rings.reserve(5000)
+    state.add([(slot, id_) for slot in range(5000) for id_ in (0, 9)])
+    state.add([(7, 20), (9, 21), (9, 10**6)])
+    most = state.arena.nbytes
+    state.forget(15)
+    assert state.arena.nbytes < most / 100
+    state.check()
+    state.add([(7, 22), (8, 3), (9, 10**6 + 1)])
+    state.check()
 
 
 def scattered(n_slots: int) -> Kept:
     """Rings of so many slots, each with slices far apart that come in twice and leave by and by."""
-    kept = Kept()
-    kept.rings.reserve(n_slots)
+    state = Kept()
+    state.rings.reserve(n_slots)
     for start in (0, 40, 1000):
-        kept.add([(slot, start + far) for slot in range(n_slots) for far in (0, 500, 7 * slot)])
-    kept.forget(300)
-    return kept
+        state.add([(slot, start + far) for slot in range(n_slots) for far in (0, 500, 7 * slot)])
+    state.forget(300)
+    return state
 
 
 def test_many_slots_may_have_slices_far_apart() -> None:
-    kept = scattered(300)
-    assert len(kept.capacities()) > 600
-    kept.check()
-    kept.forget(1200)
-    kept.check()
+    state = scattered(300)
+    assert len(state.capacities()) > 600
+    state.check()
+    state.forget(1200)
+    state.check()
 
 
 def test_slices_far_apart_are_placed_for_all_slots_at_once() -> None:

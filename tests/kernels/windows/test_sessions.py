@@ -27,31 +27,31 @@ class Lists:
         self.place = assign_sessions.version(compiled)
 
     def add(self, slot: int, start: int, end: int, must_touch: bool = False) -> int:
-        home, lost, kept = (np.full(64, NO_SESSION) for _ in range(3))
+        home, lost, survivor = (np.full(64, NO_SESSION) for _ in range(3))
         run = (np.array([slot]), np.array([start]), np.array([end]), int(must_touch))
         lists = (self.newest, self.older, self.opens, self.closes)
-        self.place(*run, *lists, np.array(self.free), home[:1], lost, kept)
-        self.free = [each for each in self.free if each != home[0]]
+        self.place(*run, *lists, np.array(self.free), home[:1], lost, survivor)
+        self.free = [item for item in self.free if item != home[0]]
         return int(home[0])
 
     def of(self, slot: int) -> list[tuple[int, int]]:
         """The sessions of a slot, the oldest first."""
-        found, here = list[tuple[int, int]](), int(self.newest[slot])
+        result, here = list[tuple[int, int]](), int(self.newest[slot])
         while here != NO_SESSION:
-            found.append((int(self.opens[here]), int(self.closes[here])))
+            result.append((int(self.opens[here]), int(self.closes[here])))
             here = int(self.older[here])
-        return found[::-1]
+        return result[::-1]
 
 
 def plainly(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """All runs joined where they touch."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for start, end in sorted(runs):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if result and start <= result[-1][1]:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            result.append((start, end))
+    return result
 
 
 @SPEEDS

@@ -55,12 +55,12 @@ def nearly_in_order(draw: st.DrawFn, n_slots: int) -> list[Row]:
 
 def rings_of(given_: list[Any]) -> dict[int, naive.Ring]:
     """Rings of 64 cells, apart from each other."""
-    found = {}
-    for slot, each in enumerate(given_):
-        if each is not None:
-            first, held, clean, far = each
-            found[slot] = naive.Ring(slot * RINGS, RINGS, first, first + held, first + clean, far)
-    return found
+    result = {}
+    for slot, cell in enumerate(given_):
+        if cell is not None:
+            first, held, clean, far = cell
+            result[slot] = naive.Ring(slot * RINGS, RINGS, first, first + held, first + clean, far)
+    return result
 
 
 def table_of(rings: dict[int, naive.Ring]) -> Any:
@@ -89,7 +89,7 @@ def expect_rings(table: Any, rings: dict[int, naive.Ring]) -> None:
     for slot, ring in rings.items():
         assert (table[slot, BASE], table[slot, MASK]) == (ring.base, ring.size - 1)
         assert (table[slot, FIRST], table[slot, END]) == (ring.first, ring.end)
-        assert all(table[slot, LATE_FROM] <= each < table[slot, LATE_TO] for each in ring.late)
+        assert all(table[slot, LATE_FROM] <= cell < table[slot, LATE_TO] for cell in ring.late)
         if not ring.late:
             assert table[slot, LATE_TO] <= table[slot, LATE_FROM]
 
@@ -113,8 +113,8 @@ def test_blocks_of_rows_find_the_cells_that_rows_find_one_by_one(
     stopped = find_cells.version(compiled)(slots, at, 0, *room, cells)
     wanted = naive.place(rows, *setting, twin_rings, twin_spare)
     assert stopped == wanted.stopped
-    assert cells[:stopped].tolist() == [-1 if each is None else each for each in wanted.cells]
-    assert room[3][1 : room[3][0] + 1].tolist() == [i for i, each in enumerate(wanted.cells) if each is None]
+    assert cells[:stopped].tolist() == [-1 if cell is None else cell for cell in wanted.cells]
+    assert room[3][1 : room[3][0] + 1].tolist() == [i for i, cell in enumerate(wanted.cells) if cell is None]
     expect_rings(room[1], twin_rings)
 
 
@@ -136,13 +136,13 @@ def test_runs_hold_every_row_that_is_not_late_with_the_cell_it_finds_alone(
     stopped = find_runs.version(compiled)(
         np.array([time for _, time in rows], np.int64), 0, *room, cells, runs
     )
-    found = runs[1 : runs[0, 0] + 1]
-    write_run_cells.version(compiled)(found, cells)
+    result = runs[1 : runs[0, 0] + 1]
+    write_run_cells.version(compiled)(result, cells)
     wanted = naive.place(rows[:stopped], *setting, deepcopy(rings), list(spare))
     assert wanted.stopped == stopped, "it took a row that has no room"
-    assert cells[:stopped].tolist() == [-1 if each is None else each for each in wanted.cells]
-    in_runs = [i for start, stop, _ in found.tolist() for i in range(start, stop)]
-    assert in_runs == [i for i, each in enumerate(wanted.cells) if each is not None]
+    assert cells[:stopped].tolist() == [-1 if cell is None else cell for cell in wanted.cells]
+    in_runs = [i for start, stop, _ in result.tolist() for i in range(start, stop)]
+    assert in_runs == [i for i, cell in enumerate(wanted.cells) if cell is not None]
     # It may stop up to a block early, since it asks for room for a block at a time.
     further = naive.place(rows, *setting, deepcopy(rings), list(spare))
     assert further.stopped - stopped < BLOCK_ROWS

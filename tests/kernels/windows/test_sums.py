@@ -28,12 +28,12 @@ def times_of(seed: int, n_rows: int, delay: int, pace: int) -> Ints:
 
 
 def expected(times: Ints, values: npt.NDArray[np.float64], slots: Ints) -> dict[tuple[int, int], list[float]]:
-    found: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0, 0.0])
+    result: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0, 0.0])
     for slot, time, value in zip(slots.tolist(), times.tolist(), values.tolist(), strict=True):
         if time >= OPEN_FROM:
-            found[slot, time // PERIOD][0] += 1
-            found[slot, time // PERIOD][1] += value
-    return dict(found)
+            result[slot, time // PERIOD][0] += 1
+            result[slot, time // PERIOD][1] += value
+    return dict(result)
 
 
 def rings_of(n_slots: int, size: int) -> Ints:

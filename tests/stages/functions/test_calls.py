@@ -63,8 +63,8 @@ def test_what_a_function_gives_is_checked_as_one_row_is(fields: dict[str, Any]) 
     shape = RowValidator(SMALL)
     assert answer(lambda: shape.plain(fields)) == answer(lambda: plain_row(fields, SMALL))
     for kind in (Typed, Named):
-        made = kind(fields.get("a"), fields.get("x"))
-        assert answer(partial(shape.plain, made)) == answer(partial(plain_row, made, SMALL))
+        row = kind(fields.get("a"), fields.get("x"))
+        assert answer(partial(shape.plain, row)) == answer(partial(plain_row, row, SMALL))
 
 
 @dataclass
@@ -99,8 +99,8 @@ def test_a_row_of_a_schema_reads_like_any_row() -> None:
 
 
 def test_plain_rows_become_columns() -> None:
-    made = rows_to_columns([{"a": 1, "x": float("nan")}, {"a": None, "x": None}], SMALL)
-    assert made.schema == SMALL
-    assert made.column("a").to_pylist() == [1, None]
-    assert made.column("x").null_count == 1
+    columns = rows_to_columns([{"a": 1, "x": float("nan")}, {"a": None, "x": None}], SMALL)
+    assert columns.schema == SMALL
+    assert columns.column("a").to_pylist() == [1, None]
+    assert columns.column("x").null_count == 1
     assert rows_to_columns([], SMALL).num_rows == 0

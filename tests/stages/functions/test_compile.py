@@ -122,8 +122,10 @@ LAW = settings(deadline=None, max_examples=60)
 def compiled(
     function: Any, schema: Any = None, *, predicate: bool = False, wraps: bool = False
 ) -> CompiledFunction:
-    made = row_function(function, schema=schema)
-    return CompiledFunction(made, UP, None if predicate else made.schema, wraps=wraps, compile_after=0)
+    user_function = row_function(function, schema=schema)
+    return CompiledFunction(
+        user_function, UP, None if predicate else user_function.schema, wraps=wraps, compile_after=0
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -135,20 +137,20 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MAPS)
 @LAW
-@given(some=rows, policy=POLICIES)
-def test_a_compiled_map_gives_what_python_gives(name: str, some: list[Any], policy: str) -> None:
+@given(rows=rows, policy=POLICIES)
+def test_a_compiled_map_gives_what_python_gives(name: str, rows: list[Any], policy: str) -> None:
     function, schema, wraps = MAPS[name]
     assert compiled(function, schema, wraps=wraps).explain()[0].endswith("rows with nulls run in Python")
     op = Map(function, schema, compile=wraps, on_error=policy)
-    agree(Case(op, [cut_batch(some, UP)], schema=UP))
+    agree(Case(op, [cut_batch(rows, UP)], schema=UP))
 
 
 @pytest.mark.slow
 @LAW
-@given(some=rows, policy=POLICIES)
-def test_a_compiled_filter_keeps_what_python_keeps(some: list[Any], policy: str) -> None:
+@given(rows=rows, policy=POLICIES)
+def test_a_compiled_filter_keeps_what_python_keeps(rows: list[Any], policy: str) -> None:
     assert compiled(widest, predicate=True).explain()[0].endswith("rows with nulls run in Python")
-    agree(Case(Filter(widest, on_error=policy), [cut_batch(some, UP)], schema=UP))
+    agree(Case(Filter(widest, on_error=policy), [cut_batch(rows, UP)], schema=UP))
 
 
 _NUMBERS = count()
@@ -160,8 +162,8 @@ def from_text(text: str) -> Callable[[Any], Any]:
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     space: dict[str, Any] = {"math": math}
     exec(compile(text, name, "exec", dont_inherit=True), space)
-    made: Callable[[Any], Any] = space["made"]
-    return made
+    function: Callable[[Any], Any] = space["made"]
+    return function
 
 
 @st.composite
@@ -203,37 +205,37 @@ def test_whatever_is_compiled_of_a_random_function_changes_no_answer(
     text = f"def made(row):\n    a = {a}\n    if {truth}:\n        return {{'a': a, 'b': {b}}}\n"
     function = from_text(text + f"    return {{'a': {c}, 'b': a}}\n")
     op = Map(function, {"a": "float64", "b": "float64"}, on_error="dead_letter")
-    agree(Case(op, [cut_batch(some, UP) for some in batches], schema=UP))
+    agree(Case(op, [cut_batch(rows, UP) for rows in batches], schema=UP))
 
 
 @pytest.mark.slow
 def test_a_row_on_which_the_compiled_function_raises_is_found_by_python() -> None:
-    some = [(0, "a", 1.0, y, 0.0, False, 1, None) for y in (2.0, 0.0, 4.0)]
+    rows = [(0, "a", 1.0, y, 0.0, False, 1, None) for y in (2.0, 0.0, 4.0)]
     op = Map(priced, on_error="dead_letter")
-    agree(Case(op, [cut_batch(some, UP)], schema=UP))
+    agree(Case(op, [cut_batch(rows, UP)], schema=UP))
 
 
 def test_a_constant_that_changes_ends_the_compiled_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = compiled(widest, predicate=True)
+    program = compiled(widest, predicate=True)
     batch_ = cut_batch([(0, "a", 1.0, 2.0, 0.0, False, 1, None)], UP).rows
-    first = made.results(batch_)
+    first = program.results(batch_)
     assert first is not None
     monkeypatch.setattr("tests.stages.functions.test_compile.RATE", 5.0)
-    assert made.results(batch_) is None
-    assert made.explain() == [
+    assert program.results(batch_) is None
+    assert program.explain() == [
         "row function widest runs in Python, row by row: a value that it uses from outside has changed"
     ]
 
 
 def test_numba_is_not_asked_while_there_are_few_rows() -> None:
-    made = CompiledFunction(row_function(widest), UP, None, compile_after=2)
+    program = CompiledFunction(row_function(widest), UP, None, compile_after=2)
     batch_ = cut_batch([(0, "a", 1.0, 2.0, 0.0, False, 1, None)], UP).rows
-    assert [made.results(batch_) is None for _ in range(3)] == [True, True, False]
+    assert [program.results(batch_) is None for _ in range(3)] == [True, True, False]
 
 
 def test_whole_numbers_wrap_where_the_user_accepts_it() -> None:
-    made = compiled(lambda row: {"n": row.n + 1}, {"n": "int64"}, wraps=True)
-    results = made.results(cut_batch([(0, "a", 1.0, 2.0, 0.0, False, 2**63 - 1, None)], UP).rows)
+    program = compiled(lambda row: {"n": row.n + 1}, {"n": "int64"}, wraps=True)
+    results = program.results(cut_batch([(0, "a", 1.0, 2.0, 0.0, False, 2**63 - 1, None)], UP).rows)
     assert results is not None
     assert results.columns["n"].tolist() == [-(2**63)]
 
@@ -350,9 +352,9 @@ def test_a_map_that_stays_in_python_says_why(function: Any, schema: Any, why: st
 
 @pytest.mark.slow
 def test_a_time_beyond_the_years_of_python_fails_its_row_as_in_python() -> None:
-    some = [(0, "a", 1.0, 2.0, 0.0, False, 1, None), (0, "b", 1.0, 2.0, 0.0, False, 1, None)]
+    rows = [(0, "a", 1.0, 2.0, 0.0, False, 1, None), (0, "b", 1.0, 2.0, 0.0, False, 1, None)]
     for micros in (2**60, 5):
-        rows_ = cut_batch(some, UP).rows
+        rows_ = cut_batch(rows, UP).rows
         times = pa.array([micros, None], pa.int64()).view(pa.timestamp("us"))
         moved = SourceBatch(rows_.set_column(7, UP.field("at"), times))
         agree(Case(Map(chosen, WHOLE_ROW, on_error="dead_letter"), [moved], schema=UP))
@@ -360,8 +362,8 @@ def test_a_time_beyond_the_years_of_python_fails_its_row_as_in_python() -> None:
 
 def test_two_lambdas_on_one_line_are_told_apart() -> None:
     first, second = (lambda row: row.x > 1.0), (lambda row: row.x > 2.0)
-    programs = [compiled(each, predicate=True).program for each in (first, second)]
-    assert [each and each.text.splitlines()[1] for each in programs] == [
+    programs = [compiled(program, predicate=True).program for program in (first, second)]
+    assert [program and program.text.splitlines()[1] for program in programs] == [
         "    return (_0 > 1.0,)",
         "    return (_0 > 2.0,)",
     ]

@@ -24,9 +24,9 @@ def chained(*parts: bytes) -> int:
 
 def buckets(*columns: pa.Array) -> list[int]:
     keys = build_keys([column.type for column in columns])
-    found = keys.buckets_of(keys.assign(columns))
-    assert found.dtype == np.uint8
-    return [int(bucket) for bucket in found]
+    buckets = keys.buckets_of(keys.assign(columns))
+    assert buckets.dtype == np.uint8
+    return [int(bucket) for bucket in buckets]
 
 
 def test_the_hash_in_sparks_documentation() -> None:

@@ -74,9 +74,9 @@ def test_keys_come_and_go_as_in_a_dict(
         known.see(plain_rows(columns), slots.tolist(), keys.capacity)
         assert keys.n_live == len(known.slots)
         assert keys.live().tolist() == sorted(known.slots.values())
-        shown = keys.columns_of(keys.live())
-        assert [column.type for column in shown] == list(types)
-        assert [same(row) for row in plain_rows(shown)] == known.keys_of(keys.live().tolist())
+        live = keys.columns_of(keys.live())
+        assert [column.type for column in live] == list(types)
+        assert [same(row) for row in plain_rows(live)] == known.keys_of(keys.live().tolist())
         gone = data.draw(st.permutations(keys.live().tolist()))[: data.draw(st.integers(0, 6))]
         keys.free(np.array(gone, dtype=np.int64))
         known.forget(gone)

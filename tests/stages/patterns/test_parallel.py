@@ -60,9 +60,9 @@ def test_every_slice_is_saved_by_one_replica_however_many_have_it() -> None:
         pattern = made(degree)
         assert push(pattern, 1, 6, 7, 12, watermark=0) == []
         by_degree.append(saved(pattern))
-    first, *others = by_degree
+    first, *rest = by_degree
     assert len(first) == 3  # slices [0, 5), [5, 10) and [10, 15)
-    assert all(other == first for other in others)
+    assert all(other == first for other in rest)
 
 
 def test_a_snapshot_has_the_lanes_that_changed_since_the_last() -> None:
@@ -103,8 +103,8 @@ def test_what_no_window_of_a_replica_holds_is_not_kept_there() -> None:
     pattern = made(1)
     push(pattern, 1, 101, 201, watermark=0)
     wide = moved(saved(pattern), 200)
-    kept = [replica for replica in wide.replicas if replica.snapshot() or list(replica.drain())]
-    assert len(kept) == 6  # each row is in two windows, and here every window has an owner of its own
+    replicas = [replica for replica in wide.replicas if replica.snapshot() or list(replica.drain())]
+    assert len(replicas) == 6  # each row is in two windows, and here every window has an owner of its own
 
 
 def test_state_of_another_pattern_is_refused_by_name() -> None:

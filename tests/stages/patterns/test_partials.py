@@ -96,11 +96,11 @@ def test_results_of_a_replica_that_is_ahead_wait_for_the_others() -> None:
     whole = made("parallel", KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()}))
     (joining,) = whole.final_stages
     rows = batch(("a", 1, 0), ("a", 11, 0), ("a", 21, 0))
-    given = []
+    output = []
     for number, share in whole.partitioner(rows):
         replica = whole.replicas[number]
-        given += [*replica.on_batch(share, NEVER), *replica.on_watermark(30)]
-    for _, results in reversed(given):
+        output += [*replica.on_batch(share, NEVER), *replica.on_watermark(30)]
+    for _, results in reversed(output):
         assert list(joining.on_batch(results, NEVER)) == []
     starts = [
         [row["window_start"] for _, out in joining.on_watermark(watermark) for row in out.rows.to_pylist()]

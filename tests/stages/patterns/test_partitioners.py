@@ -46,8 +46,8 @@ def test_rows_of_one_key_meet() -> None:
     rows: list[tuple[str | None, int]] = [("a", 1), ("b", 2), (None, 3), ("a", 4), (None, 5), ("b", 6)]
     homes = {
         number: replica
-        for replica, mine in dealt(KeyPartitioner(SCHEMA, ["k"], 3), batch_of(rows)).items()
-        for number in mine
+        for replica, our in dealt(KeyPartitioner(SCHEMA, ["k"], 3), batch_of(rows)).items()
+        for number in our
     }
     assert sorted(homes) == [0, 1, 2, 3, 4, 5]
     assert (homes[0], homes[1], homes[2]) == (homes[3], homes[5], homes[4])
@@ -115,7 +115,7 @@ def test_a_row_goes_to_one_replica_unless_windows_are_dealt(
         RoundRobinPartitioner(degree),
     ]
     deal = data.draw(st.sampled_from(deals))
-    counted = Counter(number for mine in dealt(deal, batch_of(rows)).values() for number in mine)
+    counted = Counter(number for our in dealt(deal, batch_of(rows)).values() for number in our)
     assert counted == Counter(range(len(rows)))
 
 

@@ -218,8 +218,8 @@ def moving(
 def test_state_moves_to_any_number_of_replicas_between_any_batches(
     pattern: str, case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
-    found = moving(case, pattern, moves, ticks)
-    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
+    result = moving(case, pattern, moves, ticks)
+    assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
 FORMED = {
@@ -237,8 +237,8 @@ def test_patterns_take_up_what_another_has_saved(
     windows = st.builds(tumbling, st.integers(1, 20)) if overlap == "tumbling" else several
     case = data.draw(early_cases(windows=windows, names=some_registers))
     patterns = st.sampled_from(FORMED[overlap])
-    found = moving(case, data.draw(patterns), moves, ticks, lambda: data.draw(patterns))
-    assert_same(found, shown_by_reference(case, ticks))
+    result = moving(case, data.draw(patterns), moves, ticks, lambda: data.draw(patterns))
+    assert_same(result, shown_by_reference(case, ticks))
 
 
 @LAW
@@ -247,8 +247,8 @@ def test_windows_of_any_aggregate_go_from_replicas_by_key_to_replicas_by_window_
     data: st.DataObject, case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
     patterns = st.sampled_from(["keyed", "parallel"])
-    found = moving(case, "keyed", moves, ticks, lambda: data.draw(patterns))
-    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
+    result = moving(case, "keyed", moves, ticks, lambda: data.draw(patterns))
+    assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
 @LAW
@@ -256,8 +256,8 @@ def test_windows_of_any_aggregate_go_from_replicas_by_key_to_replicas_by_window_
 def test_parallel_state_of_any_aggregate_moves_to_any_number_of_replicas(
     case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
-    found = moving(case, "parallel", moves, ticks)
-    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
+    result = moving(case, "parallel", moves, ticks)
+    assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
 @LAW
@@ -282,8 +282,8 @@ def test_state_of_functions_of_whole_windows_moves_to_any_replicas_by_key_or_by_
     op = KeyedWindows(windows=spec_, apply=told, schema=TOLD, lateness=lateness)
     judged = case(op, cut(rows, places), delay=5, key=data.draw(st.sampled_from([("k",), ()])))
     patterns = st.sampled_from(["keyed", "parallel"])
-    found = moving(judged, "parallel", moves, another=lambda: data.draw(patterns))
-    assert_same(found, by_reference(judged))
+    result = moving(judged, "parallel", moves, another=lambda: data.draw(patterns))
+    assert_same(result, by_reference(judged))
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

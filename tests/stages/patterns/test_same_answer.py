@@ -71,7 +71,7 @@ def test_late_rows_are_late_once_whoever_gets_them(pattern: str, degree: int) ->
     windows = {"short": tumbling(5), "long": sliding(20, 10), "odd": sliding(7, 3)}
     op = KeyedWindows(windows=windows, aggregates={"n": spec.count(), **ENDS}, lateness=3)
     judged = case(op, ROWS, seq=True, delay=2, schema=WIDE)
-    told = by_pattern(judged, pattern, degree, joining=2)
-    assert_same(told, by_reference(judged))
-    assert told.accounts.late == 1  # of the time -30: long windows still take 13 in, which misses others
-    assert sum(told.accounts.late_by_window.values()) > told.accounts.late
+    result = by_pattern(judged, pattern, degree, joining=2)
+    assert_same(result, by_reference(judged))
+    assert result.accounts.late == 1  # of the time -30: long windows still take 13 in, which misses others
+    assert sum(result.accounts.late_by_window.values()) > result.accounts.late

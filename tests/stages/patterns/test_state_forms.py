@@ -32,16 +32,16 @@ def site() -> StageContext:
 
 def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:
     """What three replicas of a pattern save of three keys."""
-    made = decompose(op, UP, 3, site, pattern=pattern)
+    plan = decompose(op, UP, 3, site, pattern=pattern)
     times = np.arange(30, dtype=np.int64)
     rows = pa.RecordBatch.from_arrays([pa.array(list("abc") * 10), pa.array(times)], schema=SCHEMA)
-    for number, share in made.partitioner(Batch(rows, times)):
-        replica = made.replicas[number]
+    for number, share in plan.partitioner(Batch(rows, times)):
+        replica = plan.replicas[number]
         assert list(replica.on_batch(share, float("-inf"))) == []
         if isinstance(replica, PartialAggregateStage):
             for _, parts in replica.flush():
-                list(made.final_stages[0].on_batch(parts, float("-inf")))
-    stages, _ = made.stateful_stages
+                list(plan.final_stages[0].on_batch(parts, float("-inf")))
+    stages, _ = plan.stateful_stages
     return {bucket: piece for stage in stages for bucket, piece in stage.snapshot().items()}
 
 
@@ -59,8 +59,8 @@ def results(pieces: Pieces) -> list[tuple[str, int, int, list[int]]]:
     """What a keyed stage makes of pieces by key, at the end."""
     (stage,) = decompose(OP, UP, 1, site).replicas
     stage.restore(pieces)
-    found = [row for _, out in stage.drain() for row in out.rows.to_pylist()]
-    return [(row["k"], row["window_start"], row["n"], row["t"]) for row in found]
+    rows = [row for _, out in stage.drain() for row in out.rows.to_pylist()]
+    return [(row["k"], row["window_start"], row["n"], row["t"]) for row in rows]
 
 
 def test_there_and_back_is_as_if_nothing_had_been_done() -> None:

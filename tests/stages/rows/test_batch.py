@@ -55,17 +55,17 @@ def test_rows_picked_again_and_again_are_those_that_copying_gives(rows, picks): 
     batch, places = batch_of(rows), np.arange(len(rows))
     for by_mask, chance in picks:
         if by_mask:
-            kept = np.array([chance.random() < 0.7 for _ in places], np.bool_)
-            batch, places = batch.where(kept), places[kept]
+            mask = np.array([chance.random() < 0.7 for _ in places], np.bool_)
+            batch, places = batch.where(mask), places[mask]
         elif len(places):
-            some = np.array([chance.randrange(len(places)) for _ in range(5)])
-            batch, places = batch.take(some), places[some]
+            draws = np.array([chance.randrange(len(places)) for _ in range(5)])
+            batch, places = batch.take(draws), places[draws]
     whole = batch_of(rows)
     assert batch.num_rows == len(places)
     assert batch.column("text").equals(whole.rows.column("text").take(pa.array(places, pa.int64())))
     assert batch.rows.equals(whole.rows.take(pa.array(places, pa.int64())))
     assert batch.times.tolist() == (places * 10).tolist()
-    assert [each.tolist() for each in batch.order] == [each[places].tolist() for each in whole.order]
+    assert [column.tolist() for column in batch.order] == [column[places].tolist() for column in whole.order]
 
 
 @pytest.mark.slow
@@ -85,9 +85,9 @@ def test_plain_rows_and_columns_are_two_faces_of_one_batch(rows):  # type: ignor
 
 def test_a_column_that_nobody_asks_for_is_not_copied() -> None:
     batch = Batch(pa.RecordBatch.from_pydict({"a": [1, 2, 3], "b": ["x", "y", "z"]}), np.arange(3))
-    some = batch.where(np.array([True, False, True]))
-    assert some.column("a").to_pylist() == [1, 3]
-    assert list(some._columns) == ["a"]
+    part = batch.where(np.array([True, False, True]))
+    assert part.column("a").to_pylist() == [1, 3]
+    assert list(part._columns) == ["a"]
 
 
 def test_few_of_many_rows_are_copied_at_once_so_that_the_many_can_go() -> None:
@@ -113,10 +113,10 @@ def test_columns_beside_others_are_looked_up_in_their_own_batch() -> None:
 @pytest.mark.parametrize("n", [1, policy.SIZES.plain_rows + 1])
 def test_rows_made_of_others_keep_their_times_and_places(n: int) -> None:
     batch = Batch(pa.RecordBatch.from_pydict({"a": [0] * n}), np.arange(n) + 5, (np.arange(n),))
-    made = batch.with_rows([{"b": at} for at in range(n)], pa.schema({"b": pa.int64()}))
-    assert made.rows.column("b").to_pylist() == list(range(n))
-    assert made.times.tolist() == batch.times.tolist()
-    assert (made.plain is None) == (
+    output = batch.with_rows([{"b": at} for at in range(n)], pa.schema({"b": pa.int64()}))
+    assert output.rows.column("b").to_pylist() == list(range(n))
+    assert output.times.tolist() == batch.times.tolist()
+    assert (output.plain is None) == (
         n > policy.SIZES.plain_rows
     )  # many plain rows would take ten times the memory
 

@@ -34,22 +34,22 @@ def numbers(rows: InputRows | None) -> list[int]:
 def test_rows_come_out_once_by_time_and_slot(
     steps: list[tuple[list[tuple[int, int]], int, set[int]]],
 ) -> None:
-    blocks, kept = RowBlocks(), list[Row]()
+    blocks, rows = RowBlocks(), list[Row]()
     n = 0
     for pairs, below, slots in steps:
         new = [Row(n + place, slot, time) for place, (slot, time) in enumerate(pairs)]
         n += len(new)
         blocks.add(arriving(new))
-        kept += new
+        rows += new
         where = rows_of_slots(np.array(sorted(slots), np.int64))
-        expected = sorted(row.number for row in kept if row.time < below and row.slot in slots)
+        expected = sorted(row.number for row in rows if row.time < below and row.slot in slots)
         assert numbers(blocks.find(where, below=below)) == expected
         assert numbers(blocks.pull(where, below=below)) == expected
-        kept = [row for row in kept if row.number not in expected]
-        assert len(blocks) == len(kept)
-        held = {row.slot for row in kept}
+        rows = [row for row in rows if row.number not in expected]
+        assert len(blocks) == len(rows)
+        held = {row.slot for row in rows}
         assert blocks.holds(np.arange(5)).tolist() == [slot in held for slot in range(5)]
-        assert numbers(blocks.find()) == sorted(row.number for row in kept)
+        assert numbers(blocks.find()) == sorted(row.number for row in rows)
 
 
 def test_rows_before_a_time_of_their_slot_are_found() -> None:
@@ -72,7 +72,7 @@ def test_many_small_batches_make_few_blocks_and_taken_rows_are_given_back() -> N
 def test_a_missing_part_of_the_order_comes_before_any_there_is() -> None:
     one, two = np.array([1]), np.array([2])
     parts = [InputRows(one, one, (one,)), InputRows(two, two, (two, two))]
-    assert [each.tolist() for each in concat_rows(parts).order] == [[1, 2], [INT64_MIN, 2]]
+    assert [column.tolist() for column in concat_rows(parts).order] == [[1, 2], [INT64_MIN, 2]]
 
 
 def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
@@ -88,7 +88,7 @@ def test_rows_are_the_same_after_they_were_saved_and_loaded() -> None:
     assert loaded is not None
     assert loaded.slots.tolist() == [1, 0, 1]
     assert loaded.times.tolist() == [1, 2, 3]
-    assert [each.tolist() for each in loaded.order] == [[7, 8, 9]]
+    assert [column.tolist() for column in loaded.order] == [[7, 8, 9]]
     assert loaded.values[0].data.tolist() == [1, 2, 3]
     assert loaded.values[0].valid is None
     assert loaded.values[1].valid is not None

@@ -83,8 +83,8 @@ def test_state_sees_what_it_sees_in_the_reference_engine(
 def restarted(case: Case, degrees: list[int]) -> StageResult:
     """A run that saves after every batch, and is taken up by so many replicas; 0 goes on without."""
     driven, saved = Driven(case), dict[int, bytes]()
-    for number, each in enumerate(case.batches):
-        driven.push(each)
+    for number, batch in enumerate(case.batches):
+        driven.push(batch)
         for stage in driven.stages:
             saved |= stage.snapshot()
         degree = degrees[number % len(degrees)]
@@ -119,8 +119,8 @@ def test_rows_wait_until_the_watermark_has_passed_them_and_are_late_behind_it() 
     #  delay 2: W is 3 after 5, so 5 waits for 8; then W is 6 and 4 is late
     driven = Driven(case(TOTALS, rows(2, 5), rows(8), rows(4, 7), key=("k",), delay=2))
     totals = []
-    for each in driven.case.batches:
-        driven.push(each)
+    for batch_ in driven.case.batches:
+        driven.push(batch_)
         totals.append(sum(batch.num_rows for batch in driven.out["out"]))
     assert totals == [1, 2, 2]
     assert driven.accounts.late == 1
@@ -144,8 +144,8 @@ def test_a_state_that_cannot_be_saved_is_an_error_only_when_a_snapshot_is_asked_
         return {"k": row.k, "w": len(state)}
 
     driven = Driven(case(Map(counted, PAIR, list), rows(1), rows(2), key=("k",)))
-    for each in driven.case.batches:
-        driven.push(each)
+    for batch in driven.case.batches:
+        driven.push(batch)
     with pytest.raises(CheckpointError) as caught:
         driven.stages[0].snapshot()
     assert caught.value.fact.startswith(
@@ -159,8 +159,8 @@ def test_a_state_that_cannot_be_saved_is_an_error_only_when_a_snapshot_is_asked_
 
 def saved_by(op: Op, key: tuple[str, ...] = ("k",)) -> dict[int, bytes]:
     driven = Driven(case(op, rows(1), rows(2), key=key))
-    for each in driven.case.batches:
-        driven.push(each)
+    for batch in driven.case.batches:
+        driven.push(batch)
     return dict(driven.stages[0].snapshot())
 
 
@@ -208,15 +208,15 @@ def test_without_time_rows_are_handled_as_they_come() -> None:
     tried = case(TOTALS, rows(5, 1), rows(3), key=("k",), timed=False)
     driven = Driven(tried)
     driven.push(tried.batches[0])
-    assert sum(each.num_rows for each in driven.out["out"]) == 2
+    assert sum(batch.num_rows for batch in driven.out["out"]) == 2
     agree(tried)
     assert "late" not in by_stage(tried).rows
 
 
 def test_rows_wait_for_the_watermark_beside_their_keys() -> None:
     driven = Driven(case(TOTALS, rows(1, 5), [("b", 7, 1)], key=("k",), delay=3))
-    for each in driven.case.batches:
-        driven.push(each)
+    for batch_ in driven.case.batches:
+        driven.push(batch_)
     stage: Any = driven.stages[0]
     assert stage.keys.n_live == 2
     assert sum(batch.num_rows for batch, _ in stage._waiting) == 2

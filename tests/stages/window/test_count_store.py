@@ -105,29 +105,29 @@ def test_a_window_that_is_not_full_leaves_only_when_partial_windows_are_asked_fo
 @given(rounds(), SIZES, LATENESS, st.booleans(), st.sets(st.integers(0, 6)))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_the_store_agrees_with_lists_of_rows(
-    small: int, made: list[Round], sizes: tuple[int, int], lateness: int, partial: bool, shown: set[int]
+    small: int, rounds: list[Round], sizes: tuple[int, int], lateness: int, partial: bool, early: set[int]
 ) -> None:
     store = store_of(*sizes, lateness, partial=partial, compile_after=small)
     naive = NaiveCounts(*sizes, lateness, partial)
-    known = {row.number: row for each in made for row in each.rows}
+    known = {row.number: row for round_ in rounds for row in round_.rows}
     settled: dict[int, str] = {}
     n_settled = 0
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        judged = store.add(arriving(each.rows, tags=True), before)
-        nothing = np.zeros((1, len(each.rows)), np.int64)
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
+        judged = store.add(arriving(round_.rows, tags=True), before)
+        nothing = np.zeros((1, len(round_.rows)), np.int64)
         fates, misses = (nothing, nothing) if judged is None else judged
-        late = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
+        late = [naive.add(row.number, row.slot, row.time, before) for row in round_.rows]
         assert fates.tolist() == [[Decision.LATE if is_late else Decision.ADMITTED for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
-        ended = each.watermark == ENDED
-        left = store.close(each.watermark, ended=ended)
+        ended = round_.watermark == ENDED
+        left = store.close(round_.watermark, ended=ended)
         settled |= (now := settled_in(left))
         n_settled += len(now)
-        pairs = [(left, naive.close(each.watermark, ended))]
-        if place in shown and not ended:
+        pairs = [(left, naive.close(round_.watermark, ended))]
+        if place in early and not ended:
             pairs.append((store.fire_early(), naive.fire_early()))
-        for found, expected in pairs:
-            assert sorted(zip(windows(found), rows_in(found), registers_in(found), strict=True)) == sorted(
+        for result, expected in pairs:
+            assert sorted(zip(windows(result), rows_in(result), registers_in(result), strict=True)) == sorted(
                 ((slot, start, end, end, index), numbers, registers_of([known[n] for n in numbers]))
                 for slot, start, end, index, numbers in expected
             )
@@ -141,37 +141,37 @@ def told(left: ClosedWindows) -> list[Any]:
 
 def tickets_in(left: ClosedWindows) -> Counter[Any]:
     assert left.settled is not None
-    return Counter(zip(*(each.tolist() for each in left.settled), strict=True))
+    return Counter(zip(*(item.tolist() for item in left.settled), strict=True))
 
 
 @pytest.mark.slow
 @given(rounds(), st.lists(SIZES, min_size=2, max_size=3), LATENESS, st.booleans(), st.integers(0, 6))
 @settings(deadline=None)
 def test_kinds_that_share_their_rows_are_what_each_would_be_alone(
-    made: list[Round], sizes: list[tuple[int, int]], lateness: int, partial: bool, cut: int
+    rounds: list[Round], sizes: list[tuple[int, int]], lateness: int, partial: bool, cut: int
 ) -> None:
     def new() -> CountStore:
-        kinds = [CountWindow(*each) for each in sizes]
+        kinds = [CountWindow(*size) for size in sizes]
         return CountStore(kinds, lateness, REGISTERS, partial=partial, rows=SCHEMA)
 
-    together, alone = new(), [store_of(*each, lateness, partial=partial) for each in sizes]
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+    together, alone = new(), [store_of(*size, lateness, partial=partial) for size in sizes]
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
         if place == cut:
             saved, together = together.export(np.arange(3)), new()
             together.load(saved, np.arange(3))
-        rows_ = arriving(each.rows, tags=True)
+        rows_ = arriving(round_.rows, tags=True)
         judged, said = together.add(rows_, before), [one.add(rows_, before) for one in alone]
         assert (judged is None) == all(one is None for one in said)
         if judged is not None:
             assert [part.tolist() for part in judged] == [
                 [one[part][0].tolist() for one in said if one is not None] for part in range(2)
             ]
-        ended = each.watermark == ENDED
-        lefts = [one.close(each.watermark, ended=ended) for one in alone]
-        left = together.close(each.watermark, ended=ended)
+        ended = round_.watermark == ENDED
+        lefts = [one.close(round_.watermark, ended=ended) for one in alone]
+        left = together.close(round_.watermark, ended=ended)
         assert tickets_in(left) == sum((tickets_in(one) for one in lefts), Counter())
-        found = list(zip(left.kinds.tolist(), told(left), strict=True))
-        assert found == [(kind, one) for kind, part in enumerate(lefts) for one in told(part)]
+        result = list(zip(left.kinds.tolist(), told(left), strict=True))
+        assert result == [(kind, one) for kind, part in enumerate(lefts) for one in told(part)]
 
 
 def test_kinds_of_one_step_keep_their_waiting_rows_once() -> None:
@@ -185,23 +185,26 @@ def test_kinds_of_one_step_keep_their_waiting_rows_once() -> None:
 @given(rounds(), SIZES, LATENESS, st.booleans(), st.integers(0, 6), st.permutations([0, 1, 2]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
-    made: list[Round], sizes: tuple[int, int], lateness: int, partial: bool, cut: int, moved: list[int]
+    rounds: list[Round], sizes: tuple[int, int], lateness: int, partial: bool, cut: int, moved: list[int]
 ) -> None:
     whole, store = (store_of(*sizes, lateness, partial=partial) for _ in range(2))
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
         if place == cut:
             saved, store = store.export(np.arange(3)), store_of(*sizes, lateness, partial=partial)
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
-        renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
-        whole.add(arriving(each.rows, tags=True), before)
+        renamed = [Row(row.number, names[row.slot], row.time) for row in round_.rows]
+        whole.add(arriving(round_.rows, tags=True), before)
         store.add(arriving(renamed, tags=True), before)
-        ended = each.watermark == ENDED
-        expected, found = whole.close(each.watermark, ended=ended), store.close(each.watermark, ended=ended)
+        ended = round_.watermark == ENDED
+        expected, result = (
+            whole.close(round_.watermark, ended=ended),
+            store.close(round_.watermark, ended=ended),
+        )
         known = sorted(zip(windows(expected), rows_in(expected), registers_in(expected), strict=True))
-        back = [(names.index(slot), *rest) for slot, *rest in windows(found)]
-        assert sorted(zip(back, rows_in(found), registers_in(found), strict=True)) == known
-        assert settled_in(found) == settled_in(expected)
+        back = [(names.index(slot), *rest) for slot, *rest in windows(result)]
+        assert sorted(zip(back, rows_in(result), registers_in(result), strict=True)) == known
+        assert settled_in(result) == settled_in(expected)
 
 
 def test_a_users_fold_is_combined_from_panes() -> None:

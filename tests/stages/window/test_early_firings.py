@@ -26,17 +26,17 @@ def test_a_window_is_shown_again_only_when_it_has_changed() -> None:
         windows=tumbling(10), aggregates={"n": spec.count(), "all": spec.collect("v")}, early="1 us"
     )
     driven = Driven(case(op, [[("a", 1, 1), ("b", 2, 2)], [("a", 3, 3)], [("a", 15, 4)]]))
-    shown = []
+    firings = []
     for rows in driven.case.batches:
         driven.clock.advance(1)
         driven.push(rows)
-        shown.append([row for each in driven.out["out"] for row in each.rows.to_pylist()])
+        firings.append([row for batch in driven.out["out"] for row in batch.rows.to_pylist()])
         driven.out["out"].clear()
     a = {"k": "a", "window_start": 0, "window_end": 10, "n": 1, "all": [1], "final": False}
     b = {**a, "k": "b", "all": [2]}
-    assert shown[0] == [a, b]
-    assert shown[1] == [{**a, "n": 2, "all": [1, 3]}]
-    assert shown[2] == [
+    assert firings[0] == [a, b]
+    assert firings[1] == [{**a, "n": 2, "all": [1, 3]}]
+    assert firings[2] == [
         {**a, "n": 2, "all": [1, 3], "final": True},
         {**b, "final": True},
         {**a, "window_start": 10, "window_end": 20, "all": [4]},

@@ -21,7 +21,7 @@ SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("x", pa.float64())])
 @pytest.mark.parametrize("values", [(1e308, 1e308, -1e308), (-1e308, -1e308, 1e308), (1e200, -1e200)])
 def test_a_spread_beyond_the_floats_is_infinite(window: Any, aggregate: Any, values: Any) -> None:
     op = KeyedWindows(windows=window, aggregates={"spread": aggregate})
-    given = case(op, [[("a", 1, value) for value in values]], schema=SCHEMA)
-    told = by_stage(given)
-    assert told.tables["out"].column("spread").to_pylist() == [math.inf]
-    assert_same(told, by_reference(given))
+    case_ = case(op, [[("a", 1, value) for value in values]], schema=SCHEMA)
+    result = by_stage(case_)
+    assert result.tables["out"].column("spread").to_pylist() == [math.inf]
+    assert_same(result, by_reference(case_))

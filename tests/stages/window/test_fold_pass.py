@@ -51,14 +51,14 @@ ways = pytest.mark.parametrize("registers", [ALONE, BESIDE], ids=["one pass", "p
 
 
 def held(cells: SliceAccumulators, slicing: Slicing) -> dict[tuple[int, int], tuple[int, Part]]:
-    found = {}
+    result = {}
     for slot, ring in zip(*cells.rings.active(), strict=True):
         for id_ in range(ring[FIRST], ring[END]):
             at = ring[BASE] + (id_ & ring[MASK])
             if cells.arena.cells[0][at, 0]:
                 part = tuple(cells.arena.cells[1][at].tolist())
-                found[int(slot), slicing.start_of(id_)] = int(cells.arena.cells[0][at, 0]), part
-    return found
+                result[int(slot), slicing.start_of(id_)] = int(cells.arena.cells[0][at, 0]), part
+    return result
 
 
 def twin(rows: Any, pair: tuple[int, int], open_from: int) -> Any:
@@ -166,8 +166,8 @@ def test_a_row_of_the_slice_on_which_combine_fails_is_told(n_slots: int, disorde
 
 
 def test_parts_that_are_lifted_to_be_kept_are_those_of_valid_rows() -> None:
-    some = FoldColumns(OF, (np.array([1.0, 1.0, 3.0]),), np.array([True, False, True]))
-    (kept,) = lift_values((some.at(np.array([0, 2])),))
-    assert kept.data.tolist() == [[1.0, 2.0, 1.0], [3.0, 6.0, 1.0]]
-    assert kept.valid is not None
-    assert kept.valid.tolist() == [True, True]
+    columns = FoldColumns(OF, (np.array([1.0, 1.0, 3.0]),), np.array([True, False, True]))
+    (values,) = lift_values((columns.at(np.array([0, 2])),))
+    assert values.data.tolist() == [[1.0, 2.0, 1.0], [3.0, 6.0, 1.0]]
+    assert values.valid is not None
+    assert values.valid.tolist() == [True, True]

@@ -56,8 +56,8 @@ def rows(n: int) -> list[tuple[str, int, int | None]]:
 
 def counted(stage_fold: Fold, windows: Any, n: int, on_error: str = "skip") -> Any:
     op = KeyedWindows(windows=windows, aggregates={"f": stage_fold, "n": spec.count()}, on_error=on_error)
-    given = rows(n)
-    return case(op, [given[: n // 2], given[n // 2 :]], delay=20)
+    rows_in = rows(n)
+    return case(op, [rows_in[: n // 2], rows_in[n // 2 :]], delay=20)
 
 
 @pytest.mark.parametrize("windows", [sliding(50, 20), session(2)])
@@ -94,8 +94,8 @@ def test_explain_says_whether_a_fold_is_compiled() -> None:
         Driven(counted(FOLD, sliding(10, 5), 0)).stage.explain()[-1] == "fold(combine) is compiled by Numba"
     )
     refused = spec.fold(lift_by_name, combine, ZERO, lower, columns="v", type="float64")
-    told = Driven(counted(refused, sliding(10, 5), 0)).stage.explain()[-1]
-    assert told.startswith("fold(combine): lift_by_name runs in Python, because Numba says: ")
+    text = Driven(counted(refused, sliding(10, 5), 0)).stage.explain()[-1]
+    assert text.startswith("fold(combine): lift_by_name runs in Python, because Numba says: ")
 
 
 def root(row: Any) -> Part:
@@ -121,11 +121,11 @@ def test_rows_that_python_refuses_are_row_errors_though_machine_code_would_give_
 ) -> None:
     set_sizes(monkeypatch, compile_after=0)
     fold = spec.fold(lifted, combine, ZERO, first_of, columns="v", type="float64")
-    given = [("a", i, (i * 7) % 40) for i in range(200)]
+    rows = [("a", i, (i * 7) % 40) for i in range(200)]
     op = KeyedWindows(windows=sliding(50, 20), aggregates={"f": fold}, on_error="skip")
-    found = by_stage(case(op, [given], delay=20))
-    assert found.accounts.errors > 0
-    assert_same(found, by_reference(case(op, [given], delay=20)))
+    result = by_stage(case(op, [rows], delay=20))
+    assert result.accounts.errors > 0
+    assert_same(result, by_reference(case(op, [rows], delay=20)))
 
 
 @pytest.mark.slow
@@ -155,10 +155,10 @@ def test_a_combine_that_python_refuses_stops_the_run_though_machine_code_would_g
     set_sizes(monkeypatch, compile_after=0)
     fold = spec.fold(lift_any, combined, (0.0, 0.0), first_of, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold})
-    given = [("a", i % 10, 30) for i in range(2000)]
+    rows = [("a", i % 10, 30) for i in range(2000)]
     for carried in (by_stage, by_reference):
         with pytest.raises(FunctionError, match=f"function {combined.__name__} failed on window"):
-            carried(case(op, [given], delay=20))
+            carried(case(op, [rows], delay=20))
 
 
 def test_powers_and_functions_of_math_are_known_to_refuse_some_numbers() -> None:
@@ -249,9 +249,9 @@ def test_a_combine_that_fails_behind_windows_without_rows_is_named_by_its_own_wi
         by_stage(case(op, [rows]))
 
 
-@pytest.mark.parametrize("given", [(1.0,), (1.0, 2.0, 3.0), "no", (1.0, "x"), 1.0])
-def test_a_lift_that_gives_no_part_fails_its_row(given: Any) -> None:
-    fold = spec.fold(lambda row: given, combine, ZERO, lower, columns="v", type="float64")
+@pytest.mark.parametrize("part", [(1.0,), (1.0, 2.0, 3.0), "no", (1.0, "x"), 1.0])
+def test_a_lift_that_gives_no_part_fails_its_row(part: Any) -> None:
+    fold = spec.fold(lambda row: part, combine, ZERO, lower, columns="v", type="float64")
     with pytest.raises(FunctionError) as failed:
         by_stage(case(KeyedWindows(windows=sliding(10, 5), aggregates={"f": fold}), [[("a", 1, 1)]]))
     assert failed.value.fact.endswith("<lambda> failed on a row")
@@ -290,8 +290,8 @@ def test_a_second_stage_with_the_same_functions_compiles_nothing(monkeypatch: py
 def test_a_fold_whose_functions_capture_numbers_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     set_sizes(monkeypatch, compile_after=0)
     agree(counted(made(2.0), sliding(500, 200), 12_000))
-    told = Driven(counted(made(2.0), sliding(10, 5), 0)).stage.explain()[-1]
-    assert told == "fold(made.<locals>.<lambda>) is compiled by Numba"
+    text = Driven(counted(made(2.0), sliding(10, 5), 0)).stage.explain()[-1]
+    assert text == "fold(made.<locals>.<lambda>) is compiled by Numba"
 
 
 @pytest.mark.parametrize("windows", [sliding(20, 5), session(5), count_window(6, 2)])
@@ -304,8 +304,8 @@ def test_a_fold_in_python_lifts_every_row_once_whatever_number_of_windows_it_is_
 
     fold = spec.fold(noted, lambda a, b: a + b, [], lambda part: float(len(part)), type="float64")
     op = KeyedWindows(windows=windows, aggregates={"f": fold})
-    given = [[("ab"[i % 2], 3 * i, 1) for i in range(start, start + 10)] for start in (0, 10, 20)]
-    by_stage(case(op, given, delay=7))
+    rows = [[("ab"[i % 2], 3 * i, 1) for i in range(start, start + 10)] for start in (0, 10, 20)]
+    by_stage(case(op, rows, delay=7))
     assert sorted(lifted) == list(range(0, 90, 3))
 
 
@@ -354,23 +354,23 @@ WRONG: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("given", WRONG)
-def test_a_part_that_is_not_like_zero_is_an_error_of_its_row_on_every_engine(given: str) -> None:
+@pytest.mark.parametrize("part", WRONG)
+def test_a_part_that_is_not_like_zero_is_an_error_of_its_row_on_every_engine(part: str) -> None:
     def lifted(row: Any) -> Any:
-        return row.v * 1.0 if row.v != 3 else WRONG[given](row)
+        return row.v * 1.0 if row.v != 3 else WRONG[part](row)
 
     fold = spec.fold(lifted, lambda a, b: a + b, 0.0, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold}, on_error="skip")
     rows_ = [("a", 1, 5), ("a", 2, 3), ("a", 3, 4)]
-    found = by_stage(case(op, [rows_], delay=20))
-    assert found.accounts.errors == 1
-    assert found.tables["out"]["f"].to_pylist() == [9.0]
-    assert_same(found, by_reference(case(op, [rows_], delay=20)))
+    result = by_stage(case(op, [rows_], delay=20))
+    assert result.accounts.errors == 1
+    assert result.tables["out"]["f"].to_pylist() == [9.0]
+    assert_same(result, by_reference(case(op, [rows_], delay=20)))
 
 
-@pytest.mark.parametrize("given", [None, "3", (1.0, 2.0)])
-def test_a_combine_that_gives_no_part_stops_the_run_on_every_engine(given: Any) -> None:
-    fold = spec.fold(lambda row: row.v * 1.0, lambda a, b: given, 0.0, columns="v", type="float64")
+@pytest.mark.parametrize("part", [None, "3", (1.0, 2.0)])
+def test_a_combine_that_gives_no_part_stops_the_run_on_every_engine(part: Any) -> None:
+    fold = spec.fold(lambda row: row.v * 1.0, lambda a, b: part, 0.0, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold}, on_error="skip")
     for carried in (by_stage, by_reference):
         with pytest.raises(FunctionError, match="<lambda> failed on window"):

@@ -68,11 +68,11 @@ def test_floats_are_compared_with_nan_greatest_and_both_zeros_the_same(small: in
         small,
         None,
     )
-    assert [each[1] for each in most] == [2, 1, 1]
-    assert [each[1] for each in least] == [1, 1, 1]
-    greatest = decode_floats(np.array([each[0] for each in most])).tolist()
+    assert [pair[1] for pair in most] == [2, 1, 1]
+    assert [pair[1] for pair in least] == [1, 1, 1]
+    greatest = decode_floats(np.array([pair[0] for pair in most])).tolist()
     assert (greatest[0], math.isnan(greatest[1]), greatest[2]) == (0.0, True, 1.0)
-    assert decode_floats(~np.array([each[0] for each in least])).tolist() == [-3.5, -math.inf, 1.0]
+    assert decode_floats(~np.array([pair[0] for pair in least])).tolist() == [-3.5, -math.inf, 1.0]
 
 
 @speeds

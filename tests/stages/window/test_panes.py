@@ -33,25 +33,25 @@ Totals = dict[tuple[int, int], tuple[int, float]]
 
 def held(cells: SliceAccumulators, slicing: Slicing) -> Totals:
     """(rows, sum) by (slot, start of slice)."""
-    found = {}
+    result = {}
     for slot, ring in zip(*cells.rings.active(), strict=True):
         for id_ in range(ring[FIRST], ring[END]):
             at = ring[BASE] + (id_ & ring[MASK])
             if cells.arena.cells[0][at, 0]:
                 total = round(float(cells.arena.cells[1][at, 0]), 6)
-                found[int(slot), slicing.start_of(id_)] = (int(cells.arena.cells[0][at, 0]), total)
-    return found
+                result[int(slot), slicing.start_of(id_)] = (int(cells.arena.cells[0][at, 0]), total)
+    return result
 
 
 def counted(rows: list[tuple[int, int, float]], pair: tuple[int, int], open_from: int) -> Totals:
     """The same, slice by slice along the microseconds."""
-    found: Totals = {}
+    result: Totals = {}
     for slot, time, value in rows:
         if time >= open_from:
             place = slot, slice_of(time, [pair])[0]
-            n, total = found.get(place, (0, 0.0))
-            found[place] = n + 1, round(total + value, 6)
-    return found
+            n, total = result.get(place, (0, 0.0))
+            result[place] = n + 1, round(total + value, 6)
+    return result
 
 
 def arrays(rows: list[tuple[int, int, float]]) -> tuple[Any, Any, Any]:
@@ -133,7 +133,7 @@ def test_blocks_over_few_and_many_slices_near_and_far_apart_are_summed_as_by_div
         for start, value in zip((times // period * period).tolist(), values.tolist(), strict=True):
             n, total = wanted.get(start, (0, 0.0))
             wanted[start] = n + 1, total + value
-    assert held(cells, slicing) == {(0, start): each for start, each in wanted.items()}
+    assert held(cells, slicing) == {(0, start): cell for start, cell in wanted.items()}
 
 
 def test_nan_and_infinity_stay_in_their_slices() -> None:
@@ -142,9 +142,9 @@ def test_nan_and_infinity_stay_in_their_slices() -> None:
     values = np.ones(90)
     values[5], values[40] = math.nan, math.inf
     cells.add(single(np.arange(90) // 3, Values(values)), 0)
-    found = held(cells, slicing)
-    assert math.isnan(found[0, 0][1])
-    assert [found[0, 10], found[0, 20]] == [(30, math.inf), (30, 30.0)]
+    result = held(cells, slicing)
+    assert math.isnan(result[0, 0][1])
+    assert [result[0, 10], result[0, 20]] == [(30, math.inf), (30, 30.0)]
 
 
 def test_many_slots_at_once_find_room() -> None:
@@ -174,8 +174,8 @@ def test_slices_by_multiplication_are_those_by_division_at_the_edges_of_their_re
         cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
         cells.add(single(np.array([base, time]), Values(np.ones(2))))
         wanted: dict[int, int] = {}
-        for each in (base, time):
-            start = each // period * period
+        for moment in (base, time):
+            start = moment // period * period
             wanted[start] = wanted.get(start, 0) + 1
         assert {start: n for (_, start), (n, _) in held(cells, slicing).items()} == wanted
     assert math.gcd(period, base) == period

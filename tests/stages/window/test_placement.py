@@ -45,8 +45,8 @@ def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("a_device")
 def test_auto_takes_a_device_that_is_there() -> None:
-    told = str(placed())
-    assert told == (
+    text = str(placed())
+    assert text == (
         "device: cuda, because there is a CUDA device, and it can hold all accumulators of the step"
     )
 
@@ -82,10 +82,12 @@ def test_rows_that_are_numbered_have_a_first_on_a_device() -> None:
 
 
 def test_a_run_whose_rows_have_no_numbers_is_refused_a_first_on_a_device() -> None:
-    with pytest.raises(NotSupported) as told:
+    with pytest.raises(NotSupported) as failure:
         placed(aggregates={"f": spec.first("v")}, device="cuda")
-    assert (told.value.step, told.value.where) == (STEP, WHERE)
-    assert told.value.fact.startswith('device="cuda" was asked for, but f=first(col("v")) needs more than ')
+    assert (failure.value.step, failure.value.where) == (STEP, WHERE)
+    assert failure.value.fact.startswith(
+        'device="cuda" was asked for, but f=first(col("v")) needs more than '
+    )
 
 
 def test_without_a_device_auto_is_the_cpu_and_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,22 +100,22 @@ def test_without_a_device_asking_for_one_is_an_error_when_the_stage_is_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(device, "explain_missing", lambda: "the package numba-cuda is not installed")
-    with pytest.raises(EngineError) as told:
+    with pytest.raises(EngineError) as failure:
         placed(device="cuda")
-    assert (told.value.step, told.value.where) == (STEP, WHERE)
-    assert told.value.fact == 'device="cuda" was asked for, and there is no CUDA device here'
-    assert "numba-cuda is not installed" in (told.value.detail or "")
+    assert (failure.value.step, failure.value.where) == (STEP, WHERE)
+    assert failure.value.fact == 'device="cuda" was asked for, and there is no CUDA device here'
+    assert "numba-cuda is not installed" in (failure.value.detail or "")
 
 
 def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = build_fold_rule("plus", FunctionSource(plus), (0.0,), alone=True)
     monkeypatch.setattr("penstock.stages.window.groups.choose_device", lambda device: device)
     monkeypatch.setattr("penstock.stages.window.groups._why_not_compiled", lambda rule: "no strings here")
-    with pytest.raises(NotSupported) as told:
+    with pytest.raises(NotSupported) as failure:
         placed(device="cuda", folds=[rule])
-    assert (told.value.step, told.value.where) == (STEP, WHERE)
-    assert told.value.fact == f"numba cannot compile {rule.name} for a CUDA device"
-    assert told.value.detail == "no strings here"
+    assert (failure.value.step, failure.value.where) == (STEP, WHERE)
+    assert failure.value.fact == f"numba cannot compile {rule.name} for a CUDA device"
+    assert failure.value.detail == "no strings here"
 
 
 LARGE_RUN = """

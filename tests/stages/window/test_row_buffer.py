@@ -30,46 +30,48 @@ from tests.support.windows import (
 LAW = settings(deadline=None, derandomize=True, max_examples=100)
 
 
-def plain_batch(given: SourceBatch) -> Batch:
+def plain_batch(source: SourceBatch) -> Batch:
     """As `stage_batch`, of plain rows."""
-    names = given.rows.schema.names
-    values = zip(*(to_plain(column) for column in given.rows.columns), strict=True)
-    rows = [dict(zip(names, each, strict=True)) for each in values]
-    made = stage_batch(given)
-    times, order = tuple(made.times.tolist()), tuple(tuple(each.tolist()) for each in made.order)
-    return RowBatch(rows, given.rows.schema, times, order)
+    names = source.rows.schema.names
+    values = zip(*(to_plain(column) for column in source.rows.columns), strict=True)
+    rows = [dict(zip(names, row, strict=True)) for row in values]
+    batch = stage_batch(source)
+    times, order = tuple(batch.times.tolist()), tuple(tuple(column.tolist()) for column in batch.order)
+    return RowBatch(rows, source.rows.schema, times, order)
 
 
 class PlainlyDriven(Driven):
     """A stage that gets plain rows."""
 
-    def batch_of(self, given: SourceBatch) -> Batch:
-        return plain_batch(given)
+    def batch_of(self, source: SourceBatch) -> Batch:
+        return plain_batch(source)
 
     @property
     def n_waiting(self) -> int:
         return self.stage._buffer.n_rows
 
 
-def one_by_one(given: Case) -> Case:
+def one_by_one(case: Case) -> Case:
     """The same rows, each a batch of its own."""
     parts = [
         replace(
-            each, rows=each.rows.slice(place, 1), seq=None if each.seq is None else each.seq.slice(place, 1)
+            batch,
+            rows=batch.rows.slice(place, 1),
+            seq=None if batch.seq is None else batch.seq.slice(place, 1),
         )
-        for each in given.batches
-        for place in range(each.rows.num_rows)
+        for batch in case.batches
+        for place in range(batch.rows.num_rows)
     ]
-    given.batches = parts
-    return given
+    case.batches = parts
+    return case
 
 
 @settings(LAW, max_examples=15)
 @given(cases(windows=timed, least=10).map(one_by_one))
 def test_a_few_streams_row_by_row_are_those_of_the_reference_engine(case: Case) -> None:
     driven = PlainlyDriven(case)
-    for each in case.batches:
-        driven.push(each)
+    for batch in case.batches:
+        driven.push(batch)
     assert_same(driven.end(), by_reference(case), approximate=tuple(SKETCHES))
 
 
@@ -82,14 +84,14 @@ def test_a_few_streams_row_by_row_are_those_of_the_reference_engine(case: Case) 
     st.booleans(),
 )
 def test_rows_that_wait_are_saved_shown_and_handed_over_as_if_they_did_not(
-    given: Case, at: set[int], ticks: list[int], early: bool
+    case: Case, at: set[int], ticks: list[int], early: bool
 ) -> None:
     if early:
-        given.op = KeyedWindows(given.op.windows, aggregates=given.op.aggregates, early="2 us")
-    driven, saved = PlainlyDriven(given), dict[int, bytes]()
-    for number, each in enumerate(given.batches):
+        case.op = KeyedWindows(case.op.windows, aggregates=case.op.aggregates, early="2 us")
+    driven, saved = PlainlyDriven(case), dict[int, bytes]()
+    for number, batch in enumerate(case.batches):
         driven.clock.advance(ticks[number])
-        driven.push(each)
+        driven.push(batch)
         if number in at and number % 2:
             saved |= driven.stage.snapshot()
             fired_at, driven.stage = driven.stage.fired_at, driven.new_stage()
@@ -98,14 +100,14 @@ def test_rows_that_wait_are_saved_shown_and_handed_over_as_if_they_did_not(
         elif number in at:
             saved |= driven.stage.snapshot()
             driven.stage.replace_buckets(driven.stage.export_buckets(), removed=(), added=())
-    assert_same(driven.end(), shown_by_reference(given, ticks), approximate=tuple(SKETCHES))
+    assert_same(driven.end(), shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
 def driven(op: KeyedWindows, *rows: tuple[Any, ...], delay: int = 0) -> PlainlyDriven:
-    found = PlainlyDriven(case(op, [[row] for row in rows], delay=delay))
-    for each in found.case.batches:
-        found.push(each)
-    return found
+    driven = PlainlyDriven(case(op, [[row] for row in rows], delay=delay))
+    for batch in driven.case.batches:
+        driven.push(batch)
+    return driven
 
 
 def test_rows_wait_until_a_window_leaves_and_no_longer() -> None:
@@ -115,7 +117,7 @@ def test_rows_wait_until_a_window_leaves_and_no_longer() -> None:
     assert (run.n_waiting, run.out["out"]) == (2, [])
     run.push(case(op, [[("a", 10, 4)]]).batches[0])
     assert run.n_waiting == 0
-    sums = [row["sum"] for each in run.out["out"] for row in each.rows.to_pylist()]
+    sums = [row["sum"] for batch in run.out["out"] for row in batch.rows.to_pylist()]
     assert sums == [4, 2]
 
 
@@ -123,7 +125,7 @@ def test_a_late_row_does_not_wait() -> None:
     run = driven(
         KeyedWindows(windows=tumbling(10), aggregates={"sum": spec.sum("v")}), ("a", 25, 1), ("a", 5, 2)
     )
-    assert [each.rows.to_pylist() for each in run.out["late"]] == [[{"k": "a", "t": 5, "v": 2}]]
+    assert [batch.rows.to_pylist() for batch in run.out["late"]] == [[{"k": "a", "t": 5, "v": 2}]]
 
 
 def test_a_row_on_which_an_expression_fails_does_not_wait() -> None:
@@ -131,7 +133,7 @@ def test_a_row_on_which_an_expression_fails_does_not_wait() -> None:
         windows=tumbling(10), aggregates={"sum": spec.sum(col("v") * 2**62)}, on_error="dead_letter"
     )
     run = driven(op, ("a", 1, 1), ("a", 2, 100))
-    assert [each.num_rows for each in run.out["errors"]] == [1]
+    assert [batch.num_rows for batch in run.out["errors"]] == [1]
     assert run.accounts.errors == 1
 
 

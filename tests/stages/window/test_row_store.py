@@ -36,8 +36,8 @@ def read(left: ClosedWindows) -> list[tuple[int, int, int, int, list[int]]]:
     """(kind, slot, start, end, numbers of rows) of each window."""
     bounds = [(slot, start, end) for slot, start, end, _, _ in windows(left)]
     return sorted(
-        (kind, *each, numbers)
-        for kind, each, numbers in zip(left.kinds.tolist(), bounds, rows_in(left), strict=True)
+        (kind, *item, numbers)
+        for kind, item, numbers in zip(left.kinds.tolist(), bounds, rows_in(left), strict=True)
     )
 
 
@@ -68,13 +68,13 @@ def test_rows_may_not_be_taken_before_the_windows_of_the_watermark_have_left() -
 @given(rounds(), KINDS, LATENESS, st.sets(st.integers(0, 6)))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_the_store_agrees_with_a_list_of_rows_per_window(
-    made: list[Round], kinds: list[tuple[int, int]], lateness: int, shown: set[int]
+    rounds: list[Round], kinds: list[tuple[int, int]], lateness: int, early: set[int]
 ) -> None:
     store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
-    known = {row.number: row for each in made for row in each.rows}
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        fates, misses = decisions_of(store, arriving(each.rows), before)
-        said = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
+    known = {row.number: row for round_ in rounds for row in round_.rows}
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
+        fates, misses = decisions_of(store, arriving(round_.rows), before)
+        said = [naive.add(row.number, row.slot, row.time, before) for row in round_.rows]
         expected = [
             [
                 Decision.ADMITTED if n_open else Decision.LATE if n_missed else Decision.GAP
@@ -84,8 +84,8 @@ def test_the_store_agrees_with_a_list_of_rows_per_window(
         ]
         assert fates.T.tolist() == expected
         assert misses.T.tolist() == [[n_missed for _, n_missed in kinds_said] for kinds_said in said]
-        pairs = [(store.close(each.watermark), naive.close(each.watermark))]
-        if place in shown:
+        pairs = [(store.close(round_.watermark), naive.close(round_.watermark))]
+        if place in early:
             pairs.append((store.fire_early(), naive.fire_early()))
         for left, windows_left in pairs:
             in_order = [
@@ -99,22 +99,22 @@ def test_the_store_agrees_with_a_list_of_rows_per_window(
 @given(rounds(), KINDS, LATENESS, st.integers(0, 6), st.permutations([0, 1, 2]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
-    made: list[Round], kinds: list[tuple[int, int]], lateness: int, cut: int, moved: list[int]
+    rounds: list[Round], kinds: list[tuple[int, int]], lateness: int, cut: int, moved: list[int]
 ) -> None:
     whole, store = store_of(*kinds, lateness=lateness), store_of(*kinds, lateness=lateness)
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
         if place == cut:
             saved, store = store.export(np.arange(3)), store_of(*kinds, lateness=lateness)
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
-        renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
-        whole.add(arriving(each.rows), before)
+        renamed = [Row(row.number, names[row.slot], row.time) for row in round_.rows]
+        whole.add(arriving(round_.rows), before)
         store.add(arriving(renamed), before)
-        found = [
+        result = [
             (kind, names.index(slot), start, end, numbers)
-            for kind, slot, start, end, numbers in read(store.close(each.watermark))
+            for kind, slot, start, end, numbers in read(store.close(round_.watermark))
         ]
-        assert sorted(found) == read(whole.close(each.watermark))
+        assert sorted(result) == read(whole.close(round_.watermark))
 
 
 @pytest.mark.slow

@@ -78,21 +78,21 @@ def test_rows_behind_reach_a_session_over_each_other() -> None:
 @given(rounds(), GAPS, LATENESS, st.sets(st.integers(0, 6)))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_the_store_agrees_with_sessions_row_by_row(
-    small: int, made: list[Round], gap: int, lateness: int, shown: set[int]
+    small: int, rounds: list[Round], gap: int, lateness: int, early: set[int]
 ) -> None:
     store, naive = store_of(gap, lateness, small), NaiveSessions(gap, lateness)
-    known = {row.number: row for each in made for row in each.rows}
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        fates, misses = store.add(arriving(each.rows), before)
-        late = naive.add([(row.number, row.slot, row.time) for row in each.rows], before)
+    known = {row.number: row for round_ in rounds for row in round_.rows}
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
+        fates, misses = store.add(arriving(round_.rows), before)
+        late = naive.add([(row.number, row.slot, row.time) for row in round_.rows], before)
         assert fates.tolist() == [[Decision.LATE if is_late else Decision.ADMITTED for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
-        pairs = [(store.close(each.watermark), naive.close(each.watermark))]
-        if place in shown:
+        pairs = [(store.close(round_.watermark), naive.close(round_.watermark))]
+        if place in early:
             pairs.append((store.fire_early(), naive.fire_early()))
         for left, expected in pairs:
-            found = zip(windows(left), rows_in(left), registers_in(left), strict=True)
-            assert sorted(found) == sorted(
+            result = zip(windows(left), rows_in(left), registers_in(left), strict=True)
+            assert sorted(result) == sorted(
                 (
                     (slot, start, end, end - 1, -1),
                     sorted(numbers, key=lambda number: (known[number].time, number)),
@@ -108,24 +108,24 @@ def test_the_store_agrees_with_sessions_row_by_row(
 @given(rounds(), GAPS, LATENESS, st.integers(0, 6), st.permutations([0, 1, 2]))
 @settings(deadline=None, derandomize=True, max_examples=60)
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
-    made: list[Round], gap: int, lateness: int, cut: int, moved: list[int]
+    rounds: list[Round], gap: int, lateness: int, cut: int, moved: list[int]
 ) -> None:
     whole, store = store_of(gap, lateness), store_of(gap, lateness)
     slots = np.arange(3)
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
         if place == cut:
             saved, store = store.export(slots), store_of(gap, lateness)
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
-        renamed = [Row(row.number, names[row.slot], row.time) for row in each.rows]
+        renamed = [Row(row.number, names[row.slot], row.time) for row in round_.rows]
         assert (
-            whole.add(arriving(each.rows), before)[0].tolist()
+            whole.add(arriving(round_.rows), before)[0].tolist()
             == store.add(arriving(renamed), before)[0].tolist()
         )
-        expected, found = whole.close(each.watermark), store.close(each.watermark)
+        expected, result = whole.close(round_.watermark), store.close(round_.watermark)
         known = sorted(zip(windows(expected), rows_in(expected), registers_in(expected), strict=True))
-        back = [(names.index(slot), *rest) for slot, *rest in windows(found)]
-        assert sorted(zip(back, rows_in(found), registers_in(found), strict=True)) == known
+        back = [(names.index(slot), *rest) for slot, *rest in windows(result)]
+        assert sorted(zip(back, rows_in(result), registers_in(result), strict=True)) == known
 
 
 def test_a_users_fold_is_joined_when_sessions_are() -> None:

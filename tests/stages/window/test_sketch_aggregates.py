@@ -92,10 +92,12 @@ def test_many_values_are_told_within_the_stated_error_whatever_the_cuts(windows:
 def test_a_quantile_of_many_values_has_nearly_the_rank_it_should(q: float) -> None:
     rows = [("a", i // 100, (i * 7_919) % 20_011) for i in range(20_011)]
     op = KeyedWindows(windows=sliding(300, 20), aggregates={"q": spec.quantile("v", q), "n": spec.count()})
-    told = by_stage(case(op, [rows[:9_000], rows[9_000:]], schema=MANY, delay=500)).tables["out"].to_pylist()
-    for window in (row for row in told if row["n"] == 20_011):
+    result = (
+        by_stage(case(op, [rows[:9_000], rows[9_000:]], schema=MANY, delay=500)).tables["out"].to_pylist()
+    )
+    for window in (row for row in result if row["n"] == 20_011):
         assert abs(window["q"] / 20_011 - q) < 0.03
-    assert any(row["n"] == 20_011 for row in told)
+    assert any(row["n"] == 20_011 for row in result)
 
 
 def test_rows_are_kept_for_sketches_of_count_windows_only_and_explain_says_so() -> None:

@@ -66,14 +66,14 @@ def read(left: ClosedWindows) -> list[tuple[Any, ...]]:
     )
 
 
-def expected(found: Sequence[tuple[tuple[int, ...], list[int]]]) -> list[tuple[Any, ...]]:
+def expected(windows: Sequence[tuple[tuple[int, ...], list[int]]]) -> list[tuple[Any, ...]]:
     """The same from the numbers of each window's rows."""
-    told = []
-    for window, numbers in found:
+    expected_rows = []
+    for window, numbers in windows:
         halves = sorted(half for number in numbers if (half := Row(number, 0, 0).half) is not None)
         median = halves[math.ceil(len(halves) / 2) - 1] if halves else None
-        told.append((*window, len({number % N_DIFFERENT for number in numbers}), median))
-    return sorted(told)
+        expected_rows.append((*window, len({number % N_DIFFERENT for number in numbers}), median))
+    return sorted(expected_rows)
 
 
 def test_a_window_has_the_values_of_all_its_slices() -> None:
@@ -98,12 +98,12 @@ def test_rows_late_for_some_windows_change_only_those_still_open() -> None:
 @given(rounds(), KINDS, LATENESS, st.sets(st.integers(0, 6)))
 @LAW
 def test_the_store_agrees_with_the_rows_of_windows(
-    made: list[Round], kinds: list[tuple[int, int]], lateness: int, shown: set[int]
+    rounds: list[Round], kinds: list[tuple[int, int]], lateness: int, early: set[int]
 ) -> None:
     store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
-        judged = store.add(arriving(each.rows), before)
-        said = [naive.add(row.number, row.slot, row.time, before) for row in each.rows]
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
+        judged = store.add(arriving(round_.rows), before)
+        said = [naive.add(row.number, row.slot, row.time, before) for row in round_.rows]
         fates = [
             [
                 Decision.ADMITTED if n_open else Decision.LATE if n_missed else Decision.GAP
@@ -117,8 +117,8 @@ def test_the_store_agrees_with_the_rows_of_windows(
             assert not np.any(misses)
         else:
             assert (judged[0].T.tolist(), judged[1].T.tolist()) == (fates, misses)
-        assert read(store.close(each.watermark)) == expected(naive.close(each.watermark))
-        if place in shown:
+        assert read(store.close(round_.watermark)) == expected(naive.close(round_.watermark))
+        if place in early:
             assert read(store.fire_early()) == expected(naive.fire_early())
 
 
@@ -126,18 +126,20 @@ def test_the_store_agrees_with_the_rows_of_windows(
 @given(rounds(), KINDS, LATENESS, st.integers(0, 6), st.permutations([0, 1, 2]))
 @LAW
 def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
-    made: list[Round], kinds: list[tuple[int, int]], lateness: int, cut: int, moved: list[int]
+    rounds: list[Round], kinds: list[tuple[int, int]], lateness: int, cut: int, moved: list[int]
 ) -> None:
     whole, store = store_of(*kinds, lateness=lateness), store_of(*kinds, lateness=lateness)
-    for place, (each, before) in enumerate(zip(made, watermarks_before(made), strict=True)):
+    for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
         if place == cut:
             saved, store = store.export(np.arange(3)), store_of(*kinds, lateness=lateness)
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
-        whole.add(arriving(each.rows), before)
-        store.add(arriving([Row(row.number, names[row.slot], row.time) for row in each.rows]), before)
-        found = [(kind, names.index(slot), *rest) for kind, slot, *rest in read(store.close(each.watermark))]
-        assert sorted(found) == read(whole.close(each.watermark))
+        whole.add(arriving(round_.rows), before)
+        store.add(arriving([Row(row.number, names[row.slot], row.time) for row in round_.rows]), before)
+        result = [
+            (kind, names.index(slot), *rest) for kind, slot, *rest in read(store.close(round_.watermark))
+        ]
+        assert sorted(result) == read(whole.close(round_.watermark))
 
 
 def many(n: int, time: int, *, start: int = 0) -> InputRows:
@@ -185,8 +187,8 @@ def test_a_window_of_a_thousand_slices_is_merged_from_few_blocks() -> None:
     for id_ in range(3_000):
         tree.put(id_, [CountedMerges(np.array([id_ + (1 << 26)], np.uint32))])
     for start in range(1, 1_001):
-        (found,) = tree.merge_range(start, start + 1_024)
-        assert found.is_dense
+        (result,) = tree.merge_range(start, start + 1_024)
+        assert result.is_dense
     assert CountedMerges.n_merged < 3_000 * 2 + 1_000 * 2 * 10
     tree.drop_before(3_000)
     assert (tree.nbytes, tree.ids) == (0, [])

@@ -72,8 +72,8 @@ def test_rows_that_count_windows_have_not_settled_are_saved_too(case: Case, at: 
 def test_what_has_been_shown_early_is_not_shown_again_by_who_takes_up_the_state(
     case: Case, at: set[int], ticks: list[int]
 ) -> None:
-    found = restarted(case, at, ticks).end()
-    assert_same(found, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
+    result = restarted(case, at, ticks).end()
+    assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
 class Replicas:
@@ -103,7 +103,7 @@ def test_state_can_be_taken_up_by_another_number_of_replicas(
     case: Case, degrees: list[int], ticks: list[int]
 ) -> None:
     clock, fired_at = ManualClock(), 0
-    accounts, saved, found = Accounts(), dict[int, bytes](), list[tuple[str, Batch]]()
+    accounts, saved, output = Accounts(), dict[int, bytes](), list[tuple[str, Batch]]()
     watermark = SourceWatermark(case.delay)
     for given_batch, degree, tick in zip(case.batches, degrees, ticks, strict=False):
         replicas = Replicas(case, degree, accounts, saved, clock)
@@ -111,18 +111,18 @@ def test_state_can_be_taken_up_by_another_number_of_replicas(
         for stage in replicas.stages:
             stage.fired_at = fired_at
         rows = stage_batch(given_batch)
-        found += replicas.push(rows, watermark.now)
+        output += replicas.push(rows, watermark.now)
         watermark.observe(int(rows.times.max()) if rows.num_rows else None)
         for stage in replicas.stages:
-            found += stage.on_watermark(watermark.now)
+            output += stage.on_watermark(watermark.now)
             saved |= stage.snapshot()
             fired_at = stage.fired_at
     last = Replicas(case, degrees[-1], accounts, saved, clock)
-    found += [out for stage in last.stages for out in stage.drain()]
+    output += [out for stage in last.stages for out in stage.drain()]
     judged = shown_by_reference(case, ticks)
     assert accounts == judged.accounts
     for port, table in judged.tables.items():
-        parts = [batch.rows for name, batch in found if name == port]
+        parts = [batch.rows for name, batch in output if name == port]
         ours = pa.Table.from_batches(parts, schema=table.schema)
         assert difference(table, ours, approximate=tuple(SKETCHES)) is None
 
@@ -178,9 +178,9 @@ def test_a_bucket_is_saved_once_more_when_something_of_it_has_been_shown(
     assert len(driven.stage.snapshot()) == 3
     driven.clock.advance(1)
     driven.push(driven.case.batches[2])
-    shown = [row["k"] for each in driven.out["out"] for row in each.rows.to_pylist()]
-    assert set(shown) >= {"a", "b"}
-    assert len(driven.stage.snapshot()) == len(set(shown))
+    rows = [row["k"] for batch in driven.out["out"] for row in batch.rows.to_pylist()]
+    assert set(rows) >= {"a", "b"}
+    assert len(driven.stage.snapshot()) == len(set(rows))
     driven.clock.advance(1)
     driven.push(driven.case.batches[2])
     assert driven.stage.snapshot() == {}  # it was time, but nothing had changed

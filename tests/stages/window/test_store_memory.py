@@ -72,8 +72,8 @@ def test_what_passed_before_a_watermark_leaves_no_trace_in_memory(
         watermark = time = time + length
     late = watermark + 1_000
     last = np.arange(n_last)
-    for each in (store, fresh):
-        push(each, arriving(last % 5, late + last), late, late + 10)
+    for item in (store, fresh):
+        push(item, arriving(last % 5, late + last), late, late + 10)
     # Of a count window that is not full up to 19 rows of each of five keys are open still.
     assert store.nbytes <= 10 * fresh.nbytes + FREE
 

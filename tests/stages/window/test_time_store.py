@@ -67,10 +67,10 @@ def expected(rows: list[Row]) -> dict[str, Any]:
     """What the registers must hold for a window's rows; sums of floats are left to approx."""
     whole = [row.whole for row in rows if row.whole is not None]
     real = [row.real for row in rows if row.real is not None]
-    found: dict[str, Any] = {"rows": len(rows), "count": len(whole), "latest": max(row.time for row in rows)}
+    result: dict[str, Any] = {"rows": len(rows), "count": len(whole), "latest": max(row.time for row in rows)}
     if whole:
         placed = sorted((row.time, row.order, row.whole) for row in rows if row.whole is not None)
-        found |= {
+        result |= {
             "sum": sum(whole),
             "most": max(whole),
             "least of": (min(whole), whole.count(min(whole))),
@@ -79,19 +79,19 @@ def expected(rows: list[Row]) -> dict[str, Any]:
         }
     if real:
         keys = sorted(map(sort_key, real))
-        found |= {"least": keys[0], "most of": (keys[-1], keys.count(keys[-1]))}
-        found["float sum"] = math.fsum(real) if all(map(math.isfinite, real)) else sum(real)
+        result |= {"least": keys[0], "most of": (keys[-1], keys.count(keys[-1]))}
+        result["float sum"] = math.fsum(real) if all(map(math.isfinite, real)) else sum(real)
         mean = sum(real) / len(real)
-        found["moments"] = (len(real), mean, sum((value - mean) ** 2 for value in real))
-    return found
+        result["moments"] = (len(real), mean, sum((value - mean) ** 2 for value in real))
+    return result
 
 
 def held(left: ClosedWindows, i: int) -> dict[str, Any]:
     """The registers of the i-th window in the form of `expected`."""
     cell = [cells[i].tolist() for cells in left.cells]
-    found: dict[str, Any] = {"rows": cell[0][0], "count": cell[1][0], "latest": cell[11][0]}
-    if found["count"]:
-        found |= {
+    result: dict[str, Any] = {"rows": cell[0][0], "count": cell[1][0], "latest": cell[11][0]}
+    if result["count"]:
+        result |= {
             "sum": (cell[2][0] << 32) + cell[2][1],
             "most": cell[4][0],
             "least of": (~cell[7][0], cell[7][1]),
@@ -102,23 +102,23 @@ def held(left: ClosedWindows, i: int) -> dict[str, Any]:
         least, most = (
             sort_key(float(decode_floats(np.array([key]))[0])) for key in (~cell[5][0], cell[6][0])
         )
-        found |= {
+        result |= {
             "least": least,
             "most of": (most, cell[6][1]),
             "float sum": cell[3][0],
             "moments": tuple(cell[10]),
         }
-    return found
+    return result
 
 
-def same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
+def same(actual: dict[str, Any], wanted: dict[str, Any]) -> bool:
     near = ("float sum", "moments")
-    exact = {k: v for k, v in found.items() if k not in near} == {
+    exact = {k: v for k, v in actual.items() if k not in near} == {
         k: v for k, v in wanted.items() if k not in near
     }
-    if not exact or found.keys() != wanted.keys():
+    if not exact or actual.keys() != wanted.keys():
         return False
-    return all(_near(found[k], wanted[k], k == "moments") for k in near if k in wanted)
+    return all(_near(actual[k], wanted[k], k == "moments") for k in near if k in wanted)
 
 
 def _near(a: Any, b: Any, moments: bool) -> bool:
@@ -129,15 +129,15 @@ def _near(a: Any, b: Any, moments: bool) -> bool:
 
 def windows_of(left: ClosedWindows) -> dict[Place, int]:
     places = zip(left.kinds.tolist(), left.slots.tolist(), left.starts.tolist(), strict=True)
-    found = {place: i for i, place in enumerate(places)}
-    assert len(found) == len(left.slots), "a window left twice"
-    return found
+    index = {place: i for i, place in enumerate(places)}
+    assert len(index) == len(left.slots), "a window left twice"
+    return index
 
 
 def check(left: ClosedWindows, wanted: dict[Place, list[Row]], sizes: list[int]) -> None:
-    found = windows_of(left)
-    assert found.keys() == wanted.keys()
-    for place, i in found.items():
+    result = windows_of(left)
+    assert result.keys() == wanted.keys()
+    for place, i in result.items():
         assert same(held(left, i), expected(wanted[place])), (held(left, i), expected(wanted[place]))
         assert left.ends[i] == place[2] + sizes[place[0]]
         assert left.times[i] == left.ends[i] - 1
@@ -260,14 +260,14 @@ def test_windows_are_shown_early_when_they_have_changed(
     store = store_of(pairs, 0)
     if store is None:
         return
-    twin, watermark, shown = Buckets(pairs, 0), NEVER, dict[Place, int]()
+    twin, watermark, counts = Buckets(pairs, 0), NEVER, dict[Place, int]()
     for rows, next_watermark in stream:
         store.add(arriving(rows), watermark)
         for row in rows:
             twin.add(row)
-        changed = {place: held for place, held in twin.open.items() if len(held) != shown.get(place)}
+        changed = {place: held for place, held in twin.open.items() if len(held) != counts.get(place)}
         check(store.fire_early(), changed, [size for size, _ in pairs])
-        shown = {place: len(held) for place, held in twin.open.items()}
+        counts = {place: len(held) for place, held in twin.open.items()}
         watermark = max(watermark, next_watermark)
         store.close(watermark)
         twin.close(watermark)

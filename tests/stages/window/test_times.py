@@ -30,8 +30,8 @@ def results(window: WindowSpec, nanoseconds: int, aggregate: Aggregate) -> list[
     stage = WindowStage(op, Stream(SCHEMA, time), StageContext("w", None, Accounts(), ManualClock()))
     rows = pa.RecordBatch.from_arrays([pa.array([nanoseconds])], schema=SCHEMA)
     batch = Batch(rows, np.array([time.micros(nanoseconds)], np.int64))
-    found = [*stage.on_batch(batch, -(2**62)), *stage.drain()]
-    return [row for _, each in found for row in each.rows.to_pylist()]
+    result = [*stage.on_batch(batch, -(2**62)), *stage.drain()]
+    return [row for _, batch_ in result for row in batch_.rows.to_pylist()]
 
 
 @pytest.mark.parametrize("window", [tumbling("1 s"), session("1 s"), tumbling("200000 d")])

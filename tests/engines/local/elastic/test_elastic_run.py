@@ -65,7 +65,7 @@ def test_whenever_replicas_come_and_go_the_order_behind_them_stays(
     assert run.dispatcher.failure is None
     assert run.dispatcher.is_over
     assert run.graph.collections[ref].table().column("v").to_pylist() == expected(60)
-    assert all(told.is_balanced for told in run.graph.accounts().values())
+    assert all(account.is_balanced for account in run.graph.accounts().values())
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_what_cannot_be_rescaled_says_so() -> None:
     assert [scaling.set_replicas(step, n) for step, n in (("thirds", 5), ("thirds", 0), ("last", 2))] == [
         False
     ] * 3
-    assert len([each for each in scaling.active_tasks() if each.step == "thirds"]) == 1
+    assert len([task for task in scaling.active_tasks() if task.step == "thirds"]) == 1
 
 
 def test_an_elastic_run_tells_its_decisions_and_gives_the_same_rows() -> None:

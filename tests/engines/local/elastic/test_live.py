@@ -57,14 +57,14 @@ class Graph:
 
 
 def test_decisions_are_carried_out_and_told() -> None:
-    graph, told = Graph(), list[Event]()
+    graph, events = Graph(), list[Event]()
     live = ElasticController(
-        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=told.append
+        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=events.append
     )
     graph.pass_time(1_000, 100)
     live.adapt()
     assert (graph.pool, len(graph.slow)) == (4, 5)
-    first, second = told
+    first, second = events
     assert isinstance(first, ScaleDecided)
     assert isinstance(second, ScaleDecided)
     assert (first.at, first.step, first.replicas_before, first.replicas_after) == (77, "slow", 1, 5)
@@ -74,34 +74,34 @@ def test_decisions_are_carried_out_and_told() -> None:
 
 
 def test_a_change_that_cannot_be_made_is_not_told() -> None:
-    graph, told = Graph(fixed=True), list[Event]()
+    graph, events = Graph(fixed=True), list[Event]()
     live = ElasticController(
-        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
+        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
     )
     graph.pass_time(1_000, 100)
     assert [decision.step for decision in live.adapt()] == [THREADS]
-    assert len(told) == 1
+    assert len(events) == 1
 
 
 def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that_took() -> None:
-    graph, told, changing = Graph(), list[Event](), [True, True, False, False]
+    graph, events, changing = Graph(), list[Event](), [True, True, False, False]
     controlled = replace(graph.controlled(), is_rescaling=lambda: changing.pop(0))
     live = ElasticController(
-        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
+        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
     )
     for _ in range(3):  # the third begins in the change
         graph.pass_time(1_000, 100)
         assert live.adapt() == []
-    assert told == []
+    assert events == []
     graph.pass_time(1_000, 100)
     assert live.adapt()
 
 
 def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> None:
-    graph, told = Graph(), list[Event]()
+    graph, events = Graph(), list[Event]()
     controlled = replace(graph.controlled(), is_rescaling=lambda: True)
     live = ElasticController(
-        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=told.append
+        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
     )
     for _ in range(MAX_UNJUDGED):
         graph.pass_time(1_000, 100)

@@ -111,8 +111,8 @@ def test_a_pool_outside_the_limits_comes_inside() -> None:
 
 def test_the_bottleneck_gets_the_replicas_that_all_threads_could_keep_busy() -> None:
     seen = sample(4, step("a", 1, full=0.8), step("b", 0.25))
-    found = {d.step: (d.before, d.after) for d in add_replicas(seen, LIMITS)}
-    assert found == {"a": (1, 16), "b": (1, 4)}
+    result = {d.step: (d.before, d.after) for d in add_replicas(seen, LIMITS)}
+    assert result == {"a": (1, 16), "b": (1, 4)}
 
 
 def test_reasons_tell_the_bottleneck_from_the_one_that_would_be_next() -> None:

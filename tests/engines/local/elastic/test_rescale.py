@@ -72,9 +72,9 @@ def test_whenever_state_moves_the_answer_is_that_of_the_reference(
     given_rows, asking = data.draw(streams(sources=1)), Changes(changes)
     graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
     run = moved(graph, asking, seed=seed, queue_size=queue_size, composition=composition)
-    found = told(graph, run.graph.accounts())
+    result = told(graph, run.graph.accounts())
     asking.scaling = None
-    assert found == told(graph, graph.run("reference").accounts)
+    assert result == told(graph, graph.run("reference").accounts)
 
 
 @pytest.mark.slow
@@ -98,7 +98,7 @@ def test_where_sources_go_at_their_own_pace_every_row_is_accounted_for(
     asking = Changes(changes)
     graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
     accounts = moved(graph, asking, seed=seed, queue_size=queue_size).graph.accounts()
-    assert [name for name, each in accounts.items() if not each.is_balanced] == []
+    assert [name for name, account in accounts.items() if not account.is_balanced] == []
     assert accounts["moved"].rows_in == sum(len(batch) for batches in given_rows for batch in batches)
 
 
@@ -196,7 +196,7 @@ def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
             assert_state_is_at_home(run, assignment)
     run.close()
     assert seen == [1, 4, 2, 3]
-    assert len([each for each in asking.scaling.active_tasks() if each.step == "moved"]) == 3
+    assert len([task for task in asking.scaling.active_tasks() if task.step == "moved"]) == 3
 
 
 def assert_state_is_at_home(run: Runtime, assignment: BucketAssignment) -> None:
@@ -222,23 +222,23 @@ def test_state_moves_under_threads_too(verb: str) -> None:
     assert pool.join(120)
     assert run.dispatcher.failure is None
     run.close()
-    found, asking.scaling = told(graph, run.graph.accounts()), None
-    assert found == told(graph, graph.run("reference").accounts)
+    result, asking.scaling = told(graph, run.graph.accounts()), None
+    assert result == told(graph, graph.run("reference").accounts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_of_a_key_stay_in_order_when_it_rescaler(seed: int) -> None:
     asking = Changes({n: ("moved", 1 + n % CORES) for n in range(0, 200, 7)})
-    kept, last = ps.write.memory(), dict[str, int]()
+    memory, last = ps.write.memory(), dict[str, int]()
     graph = graph_of(
         accumulated,
         [rows_of(200)],
         asking,
-        write=lambda sink: kept if sink == "out" else ps.write.memory(),
+        write=lambda sink: memory if sink == "out" else ps.write.memory(),
     )
     moved(graph, asking, seed=seed, queue_size=64)
-    for row in kept.rows():
+    for row in memory.rows():
         assert row["n"] == last.get(row["key"], 0) + 1
         last[row["key"]] = row["n"]
 
@@ -264,7 +264,7 @@ def test_what_a_silent_source_could_hold_up_keeps_its_replicas() -> None:
     graph = ps.PipeGraph("silent")
     endless = ps.read.generator(lambda: iter(()), schema=EVENTS, bounded=False)
     two: list[Any] = [endless, ps.read.batches(rows_of(3), schema=EVENTS)]
-    pipes = [graph.source(each, time="t", time_unit="s", delay=3) for each in two]
+    pipes = [graph.source(reader, time="t", time_unit="s", delay=3) for reader in two]
     accumulated(pipes[0].merge(pipes[1]), (1, 8)).sink(ps.write.memory())
     options = Settings(cores=CORES, elastic=ps.Elastic())
     run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)

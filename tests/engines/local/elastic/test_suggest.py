@@ -68,9 +68,9 @@ def test_the_statistics_of_a_run_are_what_it_takes() -> None:
     run = graph.start("local", options=ps.LocalOptions(workers="thread"))
     run.wait()
     statistics = run.statistics()  # type: ignore[attr-defined]  # of runs in process
-    found = ps.schedulers.suggest_parallelism(statistics, cores=3)
-    assert set(found) == {"rows", "heavy", "out"}
-    assert (found["rows"], found["heavy"] >= 2) == (1, True)
+    suggestion = ps.schedulers.suggest_parallelism(statistics, cores=3)
+    assert set(suggestion) == {"rows", "heavy", "out"}
+    assert (suggestion["rows"], suggestion["heavy"] >= 2) == (1, True)
     assert ps.schedulers.suggest_parallelism(statistics, cores=3, most={"heavy": 2})["heavy"] == 2
 
 
@@ -79,8 +79,8 @@ def test_the_statistics_of_a_run_are_what_it_takes() -> None:
 def test_the_busiest_replica_has_no_more_than_its_share_of_the_cores(
     work: dict[str, int], cores: int
 ) -> None:
-    found = suggest_parallelism([ran(step, ns) for step, ns in work.items()], cores=cores, most=ANY)
-    assert max(ns / found[step] for step, ns in work.items()) <= sum(work.values()) / cores
+    suggestion = suggest_parallelism([ran(step, ns) for step, ns in work.items()], cores=cores, most=ANY)
+    assert max(ns / suggestion[step] for step, ns in work.items()) <= sum(work.values()) / cores
     for step in work:  # and with one replica fewer of anything it would have more
-        if found[step] > 1:
-            assert work[step] / (found[step] - 1) > sum(work.values()) / cores
+        if suggestion[step] > 1:
+            assert work[step] / (suggestion[step] - 1) > sum(work.values()) / cores

@@ -21,11 +21,11 @@ def test_percentiles_are_never_too_low_and_at_most_an_eighth_too_high(lengths: l
     histogram = Histogram()
     for length in lengths:
         histogram.add(length, 1)
-    found, in_order = histogram.latency(), sorted(lengths)
-    assert (found.rows, found.max_us) == (len(lengths), in_order[-1])
-    for share, told in ((0.50, found.p50_us), (0.95, found.p95_us), (0.99, found.p99_us)):
+    latency, in_order = histogram.latency(), sorted(lengths)
+    assert (latency.rows, latency.max_us) == (len(lengths), in_order[-1])
+    for share, reported in ((0.50, latency.p50_us), (0.95, latency.p95_us), (0.99, latency.p99_us)):
         right = in_order[-int(-share * len(lengths) // 1) - 1]
-        assert right <= told <= right * 9 / 8
+        assert right <= reported <= right * 9 / 8
 
 
 def test_rows_weigh_in_percentiles_and_not_batches() -> None:
@@ -83,9 +83,9 @@ def graph_of(clock: ManualClock, sink: Any, **options: Any) -> ps.PipeGraph:
     rows = graph.source(
         ps.read.batches(batches, schema={"t": "int64", "v": "int64"}), time="t", time_unit="s", delay="0 s"
     )
-    kept = rows.filter(slowly, name="slowly")
-    kept.with_columns(v=col("v") + 1, name="more").sink(sink, name="rows out")
-    kept.window(ps.tumbling("5 s"), name="sums").aggregate(s=ps.sum("v")).sink(
+    filtered = rows.filter(slowly, name="slowly")
+    filtered.with_columns(v=col("v") + 1, name="more").sink(sink, name="rows out")
+    filtered.window(ps.tumbling("5 s"), name="sums").aggregate(s=ps.sum("v")).sink(
         ps.write.memory(), name="sums out"
     )
     return graph
@@ -93,18 +93,18 @@ def graph_of(clock: ManualClock, sink: Any, **options: Any) -> ps.PipeGraph:
 
 @pytest.mark.parametrize("chaining", [True, False])
 def test_latency_is_from_reading_a_batch_to_committing_it_by_the_clock_of_the_run(chaining: bool) -> None:
-    clock, told = ManualClock(), list[Any]()
+    clock, events = ManualClock(), list[Any]()
     graph = graph_of(clock, ps.write.memory(), chaining=chaining)
     options = ps.LocalOptions(threads=1, queue_size=1)
-    result = graph.run("local", clock=clock, events=told.append, options=options)
+    result = graph.run("local", clock=clock, events=events.append, options=options)
     assert result.measurements is not None
-    found = result.measurements.latency
-    assert (found["rows out"].rows, found["sums out"].rows) == (20, 4)
-    assert found["rows out"].p50_us >= 1_400  # a batch takes two rows' time at least
-    done = [event for event in told if isinstance(event, BatchDone)]
-    assert max(event.latency_us.get("rows out", 0) for event in done) == found["rows out"].max_us
+    latency = result.measurements.latency
+    assert (latency["rows out"].rows, latency["sums out"].rows) == (20, 4)
+    assert latency["rows out"].p50_us >= 1_400  # a batch takes two rows' time at least
+    done = [event for event in events if isinstance(event, BatchDone)]
+    assert max(event.latency_us.get("rows out", 0) for event in done) == latency["rows out"].max_us
     if chaining:
-        assert found["rows out"].max_us <= 2 * 1_400
+        assert latency["rows out"].max_us <= 2 * 1_400
 
 
 def test_nothing_is_measured_unless_somebody_listens_or_asks() -> None:
@@ -131,13 +131,13 @@ def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_tasks() -> None:
     assert all(us >= 0 for us in (*measurements.user_us.values(), *measurements.system_us.values()))
     assert measurements.to_dict()["latency"] == {
         sink: {
-            "rows": each.rows,
-            "p50_us": each.p50_us,
-            "p95_us": each.p95_us,
-            "p99_us": each.p99_us,
-            "max_us": each.max_us,
+            "rows": latency.rows,
+            "p50_us": latency.p50_us,
+            "p95_us": latency.p95_us,
+            "p99_us": latency.p99_us,
+            "max_us": latency.max_us,
         }
-        for sink, each in measurements.latency.items()
+        for sink, latency in measurements.latency.items()
     }
 
 

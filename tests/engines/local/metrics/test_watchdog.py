@@ -54,7 +54,7 @@ class Watched:
         self.now.advance(LIMIT_NS)
         self.dog.look()
         self.dog.look()
-        return [each for each in self.heard if isinstance(each, StepStalled)]
+        return [event for event in self.heard if isinstance(event, StepStalled)]
 
 
 @contextmanager
@@ -93,9 +93,9 @@ def waiting_at(barriers: Mapping[int, Gate]) -> Callable[[Any], dict[str, int]]:
     return wait_here
 
 
-def names(told: StepStalled) -> list[str]:
+def names(stall: StepStalled) -> list[str]:
     """The code that a stack shows, without places."""
-    return [line.partition(", in ")[2] for line in told.stack]
+    return [line.partition(", in ")[2] for line in stall.stack]
 
 
 def test_a_function_that_blocks_is_told_of_once_per_stall_with_its_stack(
@@ -107,13 +107,13 @@ def test_a_function_that_blocks_is_told_of_once_per_stall_with_its_stack(
         for barrier in barriers.values():
             assert barrier.came.wait(60)
             watched.dog.look()
-            (told,) = watched.stalls()
-            assert (told.at, told.step, told.replica, told.busy_us) == (5, "slow", 0, LIMIT_NS // 1_000)
-            assert names(told)[:2] == [
+            (stall,) = watched.stalls()
+            assert (stall.at, stall.step, stall.replica, stall.busy_us) == (5, "slow", 0, LIMIT_NS // 1_000)
+            assert names(stall)[:2] == [
                 "waiting_at.<locals>.wait_here: barriers[row.v].wait()",
                 'Gate.wait: assert self.free.wait(60), "the test has forgotten it"',
             ]
-            assert "test_watchdog.py:" in told.stack[0]
+            assert "test_watchdog.py:" in stall.stack[0]
             assert watched.stalls() == []
             barrier.free.set()
     assert 'step "slow" (replica 0) is busy for 30.0 s:\n  ' in caplog.text
@@ -138,8 +138,8 @@ def test_of_steps_that_are_fused_the_one_at_work_is_told_of() -> None:
     slow.filter(ps.col("v") > 1, name="behind").sink(ps.write.memory())
     with running(graph) as watched:
         assert barrier.came.wait(60)
-        (told,) = watched.stalls()
-        assert told.step == "slow"
+        (stall,) = watched.stalls()
+        assert stall.step == "slow"
         barrier.free.set()
 
 
@@ -152,9 +152,9 @@ def test_of_steps_that_take_rows_by_themselves_the_one_at_work_is_told_of(chaini
     slow.filter(lambda row: row.v > 1, name="behind").sink(ps.write.memory())
     with running(graph) as watched:
         assert barrier.came.wait(60)
-        (told,) = watched.stalls()
-        assert told.step == "slow"
-        assert names(told)[0] == "waiting_at.<locals>.wait_here: barriers[row.v].wait()"
+        (stall,) = watched.stalls()
+        assert stall.step == "slow"
+        assert names(stall)[0] == "waiting_at.<locals>.wait_here: barriers[row.v].wait()"
         barrier.free.set()
 
 
@@ -172,8 +172,8 @@ def test_of_steps_that_hand_batches_on_the_one_at_work_is_told_of() -> None:
     slow.map(same, name="behind").sink(ps.write.memory())
     with running(graph) as watched:
         assert barrier.came.wait(60)
-        (told,) = watched.stalls()
-        assert told.step == "slow"
+        (stall,) = watched.stalls()
+        assert stall.step == "slow"
         barrier.free.set()
 
 
@@ -210,9 +210,9 @@ def test_an_operator_that_never_pops_is_told_of_and_who_writes_to_it_waits() -> 
     numbers(graph, 500).process(NeverPops(), name="stubborn").sink(ps.write.memory())
     with running(graph) as watched:
         assert NeverPops.barrier.came.wait(60)
-        (told,) = watched.stalls()
-        assert told.step == "stubborn"
-        assert names(told)[0].startswith("NeverPops.process: ")
+        (stall,) = watched.stalls()
+        assert stall.step == "stubborn"
+        assert names(stall)[0].startswith("NeverPops.process: ")
         tasks = [node for node in watched.run.graph.tasks if isinstance(node, InputTask)]
         assert max(len(channel.items) for node in tasks for channel in node.channels) < 10
         NeverPops.barrier.free.set()
@@ -231,10 +231,10 @@ def test_the_stack_of_a_worker_process_comes_from_there() -> None:
         (worker,) = watched.processes.workers
         while not any("in hangs_until" in line for line in worker.stack()):
             assert not watched.run.dispatcher.is_over
-        (told,) = watched.stalls()
+        (stall,) = watched.stalls()
         worker.kill()
-    assert told.stack[0] == f"in worker process {worker.pid}"
-    assert "hangs_until: threading.Event().wait()" in names(told)
+    assert stall.stack[0] == f"in worker process {worker.pid}"
+    assert "hangs_until: threading.Event().wait()" in names(stall)
     assert "was killed by signal 9" in str(watched.run.dispatcher.failure)
 
 
@@ -248,11 +248,11 @@ def test_a_run_has_a_watchdog_and_goes_on_after_it_has_told() -> None:
             heard.append(event)
             barrier.free.set()
 
-    told = graph.run("local", options=ps.LocalOptions(watchdog="1 ms", workers="thread"), events=listen)
-    assert told.outcome == "drained"
+    result = graph.run("local", options=ps.LocalOptions(watchdog="1 ms", workers="thread"), events=listen)
+    assert result.outcome == "drained"
     assert len(heard) >= 1
     assert [row["v"] for row in memory.rows()] == list(range(20))
-    assert not [each for each in threading.enumerate() if each.name.startswith("penstock")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("penstock")]
 
 
 def test_a_listener_that_fails_on_what_the_watchdog_tells_fails_the_run() -> None:
@@ -272,7 +272,7 @@ def test_without_a_watchdog_nobody_watches() -> None:
     graph, seen = ps.PipeGraph("unwatched"), set[str]()
 
     def look(row: Any) -> bool:
-        seen.update(each.name for each in threading.enumerate())
+        seen.update(thread.name for thread in threading.enumerate())
         return True
 
     numbers(graph).filter(look).sink(ps.write.memory())

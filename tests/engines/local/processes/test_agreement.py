@@ -44,33 +44,33 @@ def added(pipe: ps.MultiPipe, work: Work) -> ps.MultiPipe:
     def row(row: Any) -> dict[str, Any]:
         return {"key": row.key, "value": 840 // (row.value % by), "t": row.t}
 
-    def rows(each: Any) -> list[dict[str, Any]]:
-        return [row(each)] * (each.value % 3)
+    def rows(table: Any) -> list[dict[str, Any]]:
+        return [row(table)] * (table.value % 3)
 
     def batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         if pc.any(pc.equal(batch["value"], by)).as_py():
             raise ValueError(f"there is a {by}")
         return batch.set_column(1, "value", pc.add(batch["value"], 1))
 
-    def noted(each: Any, seen: list[int]) -> bool:
-        seen.append(840 // (each.value % by))
+    def noted(row: Any, seen: list[int]) -> bool:
+        seen.append(840 // (row.value % by))
         return len(seen) % by != 1
 
     options: Any = {"on_error": work.on_error, "parallelism": work.degree}
     if work.kind == "map":
         return pipe.map(row, schema=EVENTS, **options)
     if work.kind == "filter":
-        return pipe.filter(lambda each: 840 // (each.value % by) > 300, **options)
+        return pipe.filter(lambda record: 840 // (record.value % by) > 300, **options)
     if work.kind == "flat_map":
         return pipe.flat_map(rows, schema=EVENTS, **options)
     if work.kind == "batch":
         return pipe.map(ps.batch(batch, schema=EVENTS), **options)
     if work.kind == "batch filter":
-        return pipe.filter(ps.batch(lambda each: pc.less(batch(each)["value"], 10)), **options)
+        return pipe.filter(ps.batch(lambda rows_in: pc.less(batch(rows_in)["value"], 10)), **options)
     if work.kind == "state":
         return pipe.key_by("key").filter(noted, state=list, **options)
     return pipe.key_by("key").accumulate(
-        lambda each, n: (n + each.value) % 1000, 0, schema={"value": "int64"}, **options
+        lambda record, n: (n + record.value) % 1000, 0, schema={"value": "int64"}, **options
     )
 
 

@@ -85,9 +85,9 @@ def test_by_itself_a_step_turns_into_processes_while_it_runs_and_says_so(
     rows = memory.rows()
     assert [row["v"] for row in rows] == list(range(90))
     assert rows[0]["pid"] == os.getpid() != rows[-1]["pid"]
-    (told,) = [each for each in heard if isinstance(each, ps.events.ScaleDecided)]
-    assert (told.step, told.replicas_before, told.replicas_after) == ("burning", 2, 2)
-    assert told.reason.startswith("processes: a batch takes ")
+    (decision,) = [event for event in heard if isinstance(event, ps.events.ScaleDecided)]
+    assert (decision.step, decision.replicas_before, decision.replicas_after) == ("burning", 2, 2)
+    assert decision.reason.startswith("processes: a batch takes ")
 
 
 @pytest.mark.parametrize("alone", [True, False])
@@ -199,33 +199,33 @@ def bad(row: Any) -> dict[str, int]:
 
 
 def test_an_error_is_raised_here_as_it_was_there() -> None:
-    told = []
+    lines = []
     for options in (PROCESS, THREAD):
         before = held()
         graph = ps.PipeGraph("fails")
         with pytest.raises(ps.FunctionError) as failure:
             run(graph, numbers(graph, 30).map(bad, schema=NUMBERS, parallelism=2, name="bad"), options)
         error = failure.value
-        told.append((error.fact, error.step, error.where, error.detail, error.hint, repr(error.__cause__)))
+        lines.append((error.fact, error.step, error.where, error.detail, error.hint, repr(error.__cause__)))
         assert held() == before
-    assert told[0] == told[1]
-    assert "test_pool.py" in str(told[0][2])
+    assert lines[0] == lines[1]
+    assert "test_pool.py" in str(lines[0][2])
 
 
 @pytest.mark.parametrize("on_error", ["skip", "dead_letter"])
 def test_failed_rows_are_counted_or_come_back_as_dead_letters(on_error: Any) -> None:
-    found = []
+    result = []
     for options in (PROCESS, THREAD):
         graph, memory, letters = ps.PipeGraph("lets by"), ps.write.memory(), ps.write.memory()
         pipe = numbers(graph, 30).map(bad, schema=NUMBERS, parallelism=2, name="bad", on_error=on_error)
         pipe.sink(memory)
         if on_error == "dead_letter":
             pipe.errors.sink(letters)
-        told = graph.run("local", options=options).accounts["bad"]
-        assert (told.rows_in, told.passed, told.errors, told.rows_out) == (30, 29, 1, 29)
-        found.append((sorted(row["v"] for row in memory.rows()), letters.rows()))
-    assert found[0] == found[1]
-    assert [row["v"] for row in found[0][1]] == ([7] if on_error == "dead_letter" else [])
+        account = graph.run("local", options=options).accounts["bad"]
+        assert (account.rows_in, account.passed, account.errors, account.rows_out) == (30, 29, 1, 29)
+        result.append((sorted(row["v"] for row in memory.rows()), letters.rows()))
+    assert result[0] == result[1]
+    assert [row["v"] for row in result[0][1]] == ([7] if on_error == "dead_letter" else [])
 
 
 def test_a_batch_function_that_gives_the_wrong_columns_is_an_error_as_ever() -> None:
@@ -243,14 +243,14 @@ def test_what_is_no_exception_of_ours_is_told_with_its_step() -> None:
 
 
 def test_state_per_key_lives_in_the_processes() -> None:
-    found = []
+    result = []
     for options in (PROCESS, THREAD):
         graph = ps.PipeGraph("state")
         keyed = numbers(graph, 50).with_columns(v=col("v"), k=col("v") % 5).key_by("k")
         sums = keyed.accumulate(lambda row, total: total + row.v, 0, schema={"v": "int64"}, parallelism=2)
-        found.append(sorted(map(repr, run(graph, sums, options))))
-    assert found[0] == found[1]
-    assert len(found[0]) == 50
+        result.append(sorted(map(repr, run(graph, sums, options))))
+    assert result[0] == result[1]
+    assert len(result[0]) == 50
 
 
 def test_state_in_processes_is_saved_and_taken_up_again(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def with_inner_count(row: Any) -> int:
     return n
 
 
-def capturing(what: Any) -> Callable[[Any], Any]:
-    return lambda row: what
+def capturing(value: Any) -> Callable[[Any], Any]:
+    return lambda row: value
 
 
 def with_default(row: Any, rows: list[Any] = []) -> Any:  # noqa: B006  # the point

@@ -141,15 +141,17 @@ def test_when_another_step_fails_the_workers_end_with_the_run() -> None:
 @pytest.mark.slow
 def test_a_run_that_is_stopped_ends_its_workers() -> None:
     before = held()
-    graph, memory, some = ps.PipeGraph("stopped"), ps.write.memory(), threading.Event()
+    graph, memory, some_read = ps.PipeGraph("stopped"), ps.write.memory(), threading.Event()
     numbers(graph, 30_000, 1).map(seen, schema=SEEN, parallelism=2).sink(memory)
     started = graph.start(
-        "local", options=PROCESS, events=lambda e: some.set() if isinstance(e, ps.events.BatchDone) else None
+        "local",
+        options=PROCESS,
+        events=lambda e: some_read.set() if isinstance(e, ps.events.BatchDone) else None,
     )
-    assert some.wait(30)
+    assert some_read.wait(30)
     started.stop()
-    told = started.wait(30)
-    assert told.outcome == "stopped"
+    result = started.wait(30)
+    assert result.outcome == "stopped"
     assert memory.rows()
     assert all(is_gone(pid) for pid in {row["pid"] for row in memory.rows()})
     assert held() == before

@@ -20,8 +20,8 @@ class Way:
         self.n_gone += 1
 
 
-def choice(way: Way, told: Callable[[str], None] = lambda reason: None) -> WorkerChoice:
-    return WorkerChoice(told, now_ns=lambda: way.now)
+def choice(way: Way, listen: Callable[[str], None] = lambda reason: None) -> WorkerChoice:
+    return WorkerChoice(listen, now_ns=lambda: way.now)
 
 
 def test_small_batches_stay_in_threads_and_the_way_is_not_even_tried() -> None:
@@ -33,12 +33,12 @@ def test_small_batches_stay_in_threads_and_the_way_is_not_even_tried() -> None:
 
 
 def test_batches_that_take_long_turn_into_processes_once_and_the_reason_is_told() -> None:
-    way, told = Way(1_000_000), list[str]()
-    chosen = choice(way, told.append)
+    way, reasons = Way(1_000_000), list[str]()
+    chosen = choice(way, reasons.append)
     for number in range(N_SLOW + 2):
         assert chosen.processes == (number >= N_SLOW)
         chosen.add(20_000_000, way)
-    assert told == [
+    assert reasons == [
         "processes: a batch takes 20.0 ms of plain Python, the way there and back 1.0 ms",
     ]
 

@@ -70,10 +70,10 @@ def frame(spark: Any, table: pa.Table) -> Any:
 
 
 def ours(spark: Any, table: pa.Table, keys: list[str], window: Windows, aggregates: Aggregates) -> pa.Table:
-    made = window_aggregate(
+    output = window_aggregate(
         frame(spark, table), keys=keys, time="ts", window=window, aggregates=aggregates
     ).toArrow()
-    return made.cast(judged(table.slice(0, 0), keys, window, aggregates).schema)
+    return output.cast(judged(table.slice(0, 0), keys, window, aggregates).schema)
 
 
 @pytest.mark.parametrize(("size", "every"), [("10 seconds", "10 seconds"), ("9 seconds", "4 seconds")])
@@ -81,19 +81,19 @@ def test_tumbling_and_sliding_windows_are_those_of_spark(users: Any, size: str, 
     table = ROWS.append_column("part", pa.array([i % 3 for i in range(len(ROWS))]))
     own = frame(users, table).groupBy("page", "part", F.window("ts", size, every).alias("w"))
     named = {"rows": F.count("*"), "values": F.count("n"), "least": F.min("price"), "most": F.max("price")}
-    theirs = own.agg(*(each.alias(name) for name, each in named.items())).select(
+    theirs = own.agg(*(aggregate.alias(name) for name, aggregate in named.items())).select(
         "page", "part", F.col("w.start").alias("window_start"), F.col("w.end").alias("window_end"), *named
     )
     aggregates: Aggregates = {name: NATIVE[name] for name in ("rows", "least", "most")}
     aggregates = {**aggregates, "values": ps.count("n")}
-    mine = window_aggregate(
+    ours = window_aggregate(
         frame(users, table),
         keys=["page", "part"],
         time="ts",
         window=ps.sliding(size, every),
         aggregates={name: aggregates[name] for name in named},
     )
-    assert difference(mine.toArrow(), theirs.toArrow()) is None
+    assert difference(ours.toArrow(), theirs.toArrow()) is None
 
 
 @pytest.mark.parametrize(("window", "aggregates"), CASES)
@@ -107,20 +107,20 @@ def test_a_batch_gives_what_the_reference_engine_gives(
 
 
 def test_numbers_are_counted_in_the_jvm_and_no_row_is_copied(users: Any) -> None:
-    made = window_aggregate(
+    output = window_aggregate(
         frame(users, ROWS), keys=["page"], time="ts", window=SLIDING, aggregates={"mean": ps.mean("n")}
     )
-    plan = str(made._jdf.queryExecution().optimizedPlan().toString())
+    plan = str(output._jdf.queryExecution().optimizedPlan().toString())
     before, after = plan.split("Aggregate [", 1)
     assert (before.count("MapInArrow"), after.count("MapInArrow"), plan.count("Expand")) == (2, 0, 0)
 
 
 def test_without_keys_all_rows_are_one_group(users: Any) -> None:
-    some: Aggregates = {"rows": ps.count(), "most": ps.max_count("n")}
-    for aggregates in (NATIVE, some, BY_ROWS):
+    few: Aggregates = {"rows": ps.count(), "most": ps.max_count("n")}
+    for aggregates in (NATIVE, few, BY_ROWS):
         expected = judged(ROWS, [], SLIDING, aggregates)
-        found = ours(users, ROWS, [], SLIDING, aggregates)
-        assert difference(found, expected, approximate=["kinds"]) is None
+        rows = ours(users, ROWS, [], SLIDING, aggregates)
+        assert difference(rows, expected, approximate=["kinds"]) is None
 
 
 KEYS: Mapping[str, tuple[pa.DataType, list[Any]]] = {
@@ -145,8 +145,8 @@ def test_keys_of_every_type_tell_rows_apart_as_in_a_graph(users: Any) -> None:
     columns = {"ts": pa.array([i * S for i in range(n)], pa.int64()).cast(UTC)}
     for name, (type_, values) in KEYS.items():
         # Each column changes at its own pace, so that many combinations occur.
-        given = [values[(i // (1 + len(name) % 3)) % 3] for i in range(n)]
-        columns[name] = pa.array(given, type_, from_pandas=False)
+        column = [values[(i // (1 + len(name) % 3)) % 3] for i in range(n)]
+        columns[name] = pa.array(column, type_, from_pandas=False)
     table = pa.table(columns)
     for keys in [list(KEYS), ["f64"], ["local"], ["when", "exact"]]:
         expected = judged(table, keys, SLIDING, {"rows": ps.count()})
@@ -175,22 +175,22 @@ def test_times_without_a_zone_are_read_as_utc_in_every_session(in_new_york: Any)
 def test_times_with_a_zone_do_not_depend_on_the_zone_of_the_session(in_new_york: Any) -> None:
     for aggregates in (NATIVE, BY_ROWS):
         expected = judged(ROWS, ["page"], SLIDING, aggregates)
-        found = ours(in_new_york, ROWS, ["page"], SLIDING, aggregates)
-        assert difference(found, expected, approximate=["kinds"]) is None
+        rows = ours(in_new_york, ROWS, ["page"], SLIDING, aggregates)
+        assert difference(rows, expected, approximate=["kinds"]) is None
 
 
 def test_rows_without_a_time_are_in_no_window(users: Any) -> None:
     table = pa.concat_tables([ROWS, pa.Table.from_pylist([{"page": "a", "n": 7}], schema=SCHEMA)])
     for aggregates in (NATIVE, BY_PARTS, BY_ROWS):
         expected = judged(ROWS, ["page"], SLIDING, aggregates)
-        found = ours(users, table, ["page"], SLIDING, aggregates)
-        assert difference(found, expected, approximate=["kinds"]) is None
+        rows = ours(users, table, ["page"], SLIDING, aggregates)
+        assert difference(rows, expected, approximate=["kinds"]) is None
 
 
 def test_no_rows_give_no_windows(users: Any) -> None:
     for aggregates in (NATIVE, BY_PARTS, BY_ROWS):
-        found = ours(users, ROWS.slice(0, 0), ["page"], SLIDING, aggregates)
-        assert found.num_rows == 0
+        rows = ours(users, ROWS.slice(0, 0), ["page"], SLIDING, aggregates)
+        assert rows.num_rows == 0
 
 
 def test_a_row_on_which_an_expression_fails_stops_the_query(users: Any) -> None:

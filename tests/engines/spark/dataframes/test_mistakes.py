@@ -19,8 +19,13 @@ pytestmark = pytest.mark.slow  # they need a Spark to make frames with
 
 
 def call(df: Any, **asked: Any) -> Any:
-    given = {"keys": ["page"], "time": "ts", "window": ps.tumbling("10 s"), "aggregates": {"n": ps.count()}}
-    return window_aggregate(df, **{**given, **asked})
+    arguments = {
+        "keys": ["page"],
+        "time": "ts",
+        "window": ps.tumbling("10 s"),
+        "aggregates": {"n": ps.count()},
+    }
+    return window_aggregate(df, **{**arguments, **asked})
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +69,7 @@ FRAME_MISTAKES: list[tuple[dict[str, Any], type[PenstockError], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"), FRAME_MISTAKES, ids=[each[2] for each in FRAME_MISTAKES]
+    ("asked", "error", "message"), FRAME_MISTAKES, ids=[item[2] for item in FRAME_MISTAKES]
 )
 def test_a_wrong_call_is_refused_at_its_line(
     frame: Any, asked: dict[str, Any], error: type[PenstockError], message: str
@@ -146,9 +151,9 @@ def test_a_stream_needs_the_libraries_of_sparks_state_operator(
 
 
 def test_a_frame_with_its_own_watermark_needs_no_delay(stream: Any) -> None:
-    made = call(stream.withWatermark("ts", "5 seconds"), keys=[])
-    assert made.isStreaming
-    assert [field.name for field in made.schema] == ["window_start", "window_end", "n"]
+    output = call(stream.withWatermark("ts", "5 seconds"), keys=[])
+    assert output.isStreaming
+    assert [field.name for field in output.schema] == ["window_start", "window_end", "n"]
 
 
 def test_the_zone_of_times_is_kept(frame: Any) -> None:

@@ -36,20 +36,20 @@ CASES: list[tuple[Any, dict[str, Aggregate]]] = [
 ]
 
 
-def packed_by_group(made: WindowTask, batches: Sequence[pa.RecordBatch]) -> dict[int, list[bytes]]:
+def packed_by_group(task: WindowTask, batches: Sequence[pa.RecordBatch]) -> dict[int, list[bytes]]:
     """What Spark's exchange brings to each group."""
-    found: dict[int, list[bytes]] = {}
-    for batch in made.pack_by_group(iter(batches)):
+    result: dict[int, list[bytes]] = {}
+    for batch in task.pack_by_group(iter(batches)):
         for group, body in zip(*(batch.column(name).to_pylist() for name in (GROUP, BODY)), strict=True):
-            found.setdefault(group, []).append(body)
-    return found
+            result.setdefault(group, []).append(body)
+    return result
 
 
 class Stream:
     """What Spark does with the turns of one task: groups, state, watermark, timers."""
 
-    def __init__(self, made: WindowTask, delay: int) -> None:
-        self._recipe, self._delay, self._turns = made, delay, GroupWindows(made)
+    def __init__(self, task: WindowTask, delay: int) -> None:
+        self._recipe, self._delay, self._turns = task, delay, GroupWindows(task)
         self.held: dict[int, dict[int, bytes]] = {}
         self._timers: dict[int, int] = {}
         self._greatest: int | None = None
@@ -99,7 +99,7 @@ TIMES = st.lists(st.lists(st.integers(-40, 80), min_size=1, max_size=6), min_siz
 def test_turns_let_go_what_the_reference_engine_lets_go(
     window: Any, aggregates: dict[str, Aggregate], times: list[list[int]]
 ) -> None:
-    batches = [at(*some, page="ab"[i % 2]) for i, some in enumerate(times)]
+    batches = [at(*seconds, page="ab"[i % 2]) for i, seconds in enumerate(times)]
     ours, theirs = both(batches, window, aggregates)
     assert same(ours, theirs)
 
@@ -114,15 +114,15 @@ def test_when_all_windows_have_left_there_is_no_state(window: Any, aggregates: d
 
 
 def test_slices_from_the_jvm_are_taken_before_windows_leave() -> None:
-    made = recipe(ps.tumbling("10 s"))
-    assert made.path is ExecutionPath.JVM
-    given = pa.RecordBatch.from_arrays(
+    task = recipe(ps.tumbling("10 s"))
+    assert task.path is ExecutionPath.JVM
+    batch = pa.RecordBatch.from_arrays(
         [pa.array(["a"]), pa.array([0], pa.int64()), pa.array([3], pa.int64())],
         names=["k0", "start", "p0"],
     )
-    (packed,) = list(made.pack_by_group(iter([given])))
-    pieces, bodies = GroupWindows(made).advance({}, packed.column(BODY).to_pylist(), 10 * S)
-    (result,) = [unpack_batch(body, made.results).rows.to_pylist() for body in bodies]
+    (packed,) = list(task.pack_by_group(iter([batch])))
+    pieces, bodies = GroupWindows(task).advance({}, packed.column(BODY).to_pylist(), 10 * S)
+    (result,) = [unpack_batch(body, task.results).rows.to_pylist() for body in bodies]
     assert [row["rows"] for row in result] == [3]
     assert not pieces
 
@@ -142,8 +142,8 @@ def test_the_next_turn_is_when_a_window_may_leave() -> None:
 
 def test_rows_go_to_groups_by_bucket() -> None:
     table = pa.Table.from_pylist([{"page": str(i), "ts": i, "n": i} for i in range(500)], schema=SCHEMA)
-    made = recipe(ps.session("1 s"))
-    (packed,) = list(made.pack_by_group(iter(table.to_batches())))
+    task = recipe(ps.session("1 s"))
+    (packed,) = list(task.pack_by_group(iter(table.to_batches())))
     groups = packed.column(GROUP).to_pylist()
     assert (len(groups), min(groups), max(groups)) == (GROUPS, 0, GROUPS - 1)
     rows = [unpack_batch(body, SCHEMA).num_rows for body in packed.column(BODY).to_pylist()]
@@ -153,9 +153,9 @@ def test_rows_go_to_groups_by_bucket() -> None:
 class Jvm:
     """Spark's aggregation on the native road, as a dict: slices leave once the watermark has closed them."""
 
-    def __init__(self, made: WindowTask) -> None:
-        (self._slicing,) = made.slicings.values()
-        self._lateness = made.windows.lateness
+    def __init__(self, task: WindowTask) -> None:
+        (self._slicing,) = task.slicings.values()
+        self._lateness = task.windows.lateness
         self._counts: dict[tuple[str, int], int] = {}
 
     def take(self, table: pa.Table) -> None:
@@ -165,7 +165,7 @@ class Jvm:
 
     def close(self, watermark: int) -> pa.RecordBatch:
         closed = [
-            each for each in self._counts if self._slicing.bounds(each[1])[1] + self._lateness <= watermark
+            place for place in self._counts if self._slicing.bounds(place[1])[1] + self._lateness <= watermark
         ]
         rows = [(page, self._slicing.start_of(id_), self._counts.pop((page, id_))) for page, id_ in closed]
         columns = [[row[i] for row in rows] for i in range(3)]
@@ -175,8 +175,8 @@ class Jvm:
 
 
 def times_of(table: pa.Table) -> list[int]:
-    found: list[int] = table.column("ts").cast(pa.int64()).to_pylist()
-    return found
+    rows: list[int] = table.column("ts").cast(pa.int64()).to_pylist()
+    return rows
 
 
 @pytest.mark.slow
@@ -184,22 +184,22 @@ def times_of(table: pa.Table) -> list[int]:
 @settings(max_examples=40)
 def test_slices_that_the_jvm_closes_make_the_windows_of_the_reference_engine(apart: list[list[int]]) -> None:
     window = ps.sliding("10 s", "3 s")
-    batches = [at(*(8 * i + t for t in some), page="ab"[i % 2]) for i, some in enumerate(apart)]
-    made = recipe(window, lateness="1 s")
+    batches = [at(*(8 * i + t for t in seconds), page="ab"[i % 2]) for i, seconds in enumerate(apart)]
+    task = recipe(window, lateness="1 s")
     jvm, turns, held, ours = (
-        Jvm(made),
-        GroupWindows(made),
+        Jvm(task),
+        GroupWindows(task),
         dict[int, dict[int, bytes]](),
         list[dict[str, Any]](),
     )
     for i, batch in enumerate(batches):
         jvm.take(batch)
-        watermark = max(max(times_of(each)) for each in batches[: i + 1]) - 12 * S
-        packed = packed_by_group(made, [jvm.close(watermark)])
+        watermark = max(max(times_of(batch_)) for batch_ in batches[: i + 1]) - 12 * S
+        packed = packed_by_group(task, [jvm.close(watermark)])
         for group in {**packed, **held}:
             pieces, bodies = turns.advance(held.pop(group, {}), packed.get(group, []), watermark)
             held |= {group: dict(pieces)} if pieces else {}
             for body in bodies:
-                ours += unpack_batch(body, made.results).rows.to_pylist()
+                ours += unpack_batch(body, task.results).rows.to_pylist()
     theirs = judged_stream(batches, ["page"], window, {"rows": ps.count()}, delay="12 s", lateness="1 s")
     assert same(ours, theirs)

@@ -46,15 +46,15 @@ def small(n: int, seed: int, *, first: int, last: int) -> pa.Table:
 
 def test_tumbling_windows_with_late_rows_are_those_of_spark(users: Any, tmp_path: Path) -> None:
     batches = [at(1, 4, 12), at(3, 25, 19), at(9, 14, 31, 22), at(5, 24, 26, page="b"), at(29, 41), FAR]
-    found = []
+    result = []
     for name in ("theirs", "ours"):
         (tmp_path / name).mkdir()
         files = Files(tmp_path / name)
         files.put(*batches)
-        found.append(files.run(users, _spark_itself if name == "theirs" else _ours))
-    theirs, mine = found
+        result.append(files.run(users, _spark_itself if name == "theirs" else _ours))
+    theirs, ours = result
     assert len(theirs) > 5
-    assert same(mine, theirs)
+    assert same(ours, theirs)
 
 
 def _spark_itself(df: Any) -> Any:
@@ -82,9 +82,9 @@ def test_without_late_rows_sliding_windows_leave_as_in_a_graph_also_before_1970(
     files.put(*batches)
     asked: dict[str, Any] = {"window": SLIDING, "aggregates": COUNTED, "delay": "15 s", "lateness": "1 s"}
     expected = judged_stream(batches, ["page"], SLIDING, COUNTED, delay="15 s", lateness="1 s")
-    found = files.run(users, windows(**asked))
-    assert min(row["window_start"].year for row in found) == 1969
-    assert same(found, expected)
+    rows = files.run(users, windows(**asked))
+    assert min(row["window_start"].year for row in rows) == 1969
+    assert same(rows, expected)
 
 
 def fold_sum(a: float, b: float) -> float:
@@ -105,9 +105,9 @@ def test_by_parts_and_by_rows_late_rows_are_late_as_in_a_graph(
 ) -> None:
     files.put(*OUT_OF_ORDER)
     expected = judged_stream(OUT_OF_ORDER, ["page"], window, aggregates, delay="5 s", lateness="2 s")
-    found = files.run(users, windows(window=window, aggregates=aggregates, delay="5 s", lateness="2 s"))
+    rows = files.run(users, windows(window=window, aggregates=aggregates, delay="5 s", lateness="2 s"))
     assert len(expected) >= 5
-    assert same(found, expected)
+    assert same(rows, expected)
 
 
 @pytest.mark.parametrize("window", [SLIDING, ps.session("4 s")], ids=["sliding", "session"])
@@ -134,6 +134,6 @@ def test_a_slice_that_has_closed_takes_no_more_rows_though_a_window_of_it_is_ope
     #  row 6 comes in the third: its slice [5, 10) has closed, its window [5, 15) has not left
     files.put(at(1, 6, 12), at(13), at(6, 13), FAR)
     window, counts = ps.sliding("10 s", "5 s"), {"rows": ps.count()}
-    found = files.run(users, windows(window=window, aggregates=counts, delay="0 s"))
-    by_start = {row["window_start"].second: row["rows"] for row in found if row["page"] == "a"}
+    rows = files.run(users, windows(window=window, aggregates=counts, delay="0 s"))
+    by_start = {row["window_start"].second: row["rows"] for row in rows if row["page"] == "a"}
     assert by_start == {55: 1, 0: 2, 5: 4, 10: 3}

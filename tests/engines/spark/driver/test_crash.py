@@ -56,15 +56,15 @@ def dies_at_point(folder: Path, number: int, seen: Path) -> None:
 
 def dies_in_call(folder: Path, number: int, when: str) -> None:
     """Run; die before or after the n-th call that the disk sees."""
-    told = dying.dying_at(number, lambda: os._exit(DIED))
+    die_if_due = dying.dying_at(number, lambda: os._exit(DIED))
 
     def patched(call: Callable[..., Any]) -> Callable[..., Any]:
         def instead(*args: Any, **kwargs: Any) -> Any:
             if when == "before":
-                told()
+                die_if_due()
             done = call(*args, **kwargs)
             if when == "after":
-                told()
+                die_if_due()
             return done
 
         return instead

@@ -35,12 +35,12 @@ def plan_of(*functions: str) -> Plan:
 
 def test_a_worker_that_died_is_told_with_the_step_if_only_one_can_have_done_it() -> None:
     lost = Py4JJavaError(LOST.format("Python worker exited unexpectedly (crashed)"))
-    told = translate_failure(lost, plan_of("deadly"))
-    assert isinstance(told, EngineError)
-    assert told.fact.startswith("a Python worker of Spark died")
-    assert told.step == "deadly"
-    assert told.where is not None
-    assert told.__cause__ is lost
+    error = translate_failure(lost, plan_of("deadly"))
+    assert isinstance(error, EngineError)
+    assert error.fact.startswith("a Python worker of Spark died")
+    assert error.step == "deadly"
+    assert error.where is not None
+    assert error.__cause__ is lost
 
 
 @pytest.mark.parametrize(
@@ -50,27 +50,27 @@ def test_a_worker_that_died_is_told_with_the_step_if_only_one_can_have_done_it()
 def test_a_worker_that_died_is_told_with_all_steps_that_can_have_done_it(
     functions: tuple[str, ...], detail: str
 ) -> None:
-    told = translate_failure(
+    error = translate_failure(
         Py4JJavaError(LOST.format("Python worker exited unexpectedly")), plan_of(*functions)
     )
-    assert isinstance(told, EngineError)
-    assert (told.step, told.detail) == (None, detail)
+    assert isinstance(error, EngineError)
+    assert (error.step, error.detail) == (None, detail)
 
 
 def test_a_module_that_workers_lack_is_named() -> None:
-    told = translate_failure(
+    error = translate_failure(
         Py4JJavaError(LOST.format("ModuleNotFoundError: No module named 'mine.x'")), plan_of()
     )
-    assert isinstance(told, EngineError)
-    assert told.fact == 'a Python worker of Spark cannot import "mine.x"'
-    assert "mine.zip" in str(told.hint)
+    assert isinstance(error, EngineError)
+    assert error.fact == 'a Python worker of Spark cannot import "mine.x"'
+    assert "mine.zip" in str(error.hint)
 
 
 def test_other_failures_of_spark_are_told_by_their_last_reason() -> None:
-    told = translate_failure(Py4JJavaError(LOST.format("no room")), plan_of())
-    assert isinstance(told, EngineError)
-    assert told.fact == "Spark failed to run a batch"
-    assert told.detail == "org.apache.spark.SparkException: Job aborted due to stage failure: no room"
+    error = translate_failure(Py4JJavaError(LOST.format("no room")), plan_of())
+    assert isinstance(error, EngineError)
+    assert error.fact == "Spark failed to run a batch"
+    assert error.detail == "org.apache.spark.SparkException: Job aborted due to stage failure: no room"
 
 
 def test_what_spark_did_not_raise_stays_as_it_is() -> None:

@@ -36,9 +36,9 @@ def test_every_push_is_a_round_that_is_done_when_the_call_returns() -> None:
 def test_a_run_that_is_over_takes_nothing_more() -> None:
     harness = Harness(rows().with_columns(v=col("v") + 1), engine="spark")
     harness.end()
-    with pytest.raises(EngineError, match='the run of "by hand" is over') as told:
+    with pytest.raises(EngineError, match='the run of "by hand" is over') as failure:
         harness.push([{"t": 1, "v": 2}])
-    assert told.value.hint == "begin another session"
+    assert failure.value.hint == "begin another session"
 
 
 def test_a_step_that_fails_ends_the_run() -> None:
@@ -54,14 +54,14 @@ def test_a_step_that_fails_ends_the_run() -> None:
 
 
 def test_what_is_not_there_is_named_with_what_is(opened: RunSession) -> None:
-    made = rows().with_columns(v=col("v") + 1, name="more")
-    plan = made.graph.plan(made)
+    pipe = rows().with_columns(v=col("v") + 1, name="more")
+    plan = pipe.graph.plan(pipe)
     harness = find_engine("spark").open_harness(
         plan, clock=ps.ManualClock(), events=lambda event: None, options=RunOptions()
     )
-    with pytest.raises(GraphError, match='there is no source "row" in this run') as told:
+    with pytest.raises(GraphError, match='there is no source "row" in this run') as failure:
         harness.push({"row": next(iter(ps.read.rows([{"t": 1, "v": 1}]).batches()))})
-    assert told.value.detail == "the sources are rows"
+    assert failure.value.detail == "the sources are rows"
     with pytest.raises(GraphError, match="are not collected in this run"):
         harness.take(Ref("rows", "out"))
     harness.end()

@@ -23,8 +23,8 @@ def jobs() -> InProcessJobs:
     return InProcessJobs(plan, n_partitions=2, seed=0, alone=lambda job: False)
 
 
-def task(kept: int = 0) -> JobTask:
-    state = {"sums": {7: StateHandle("0000000001-1-0-abc.state", 0, kept)}}
+def task(nbytes_held: int = 0) -> JobTask:
+    state = {"sums": {7: StateHandle("0000000001-1-0-abc.state", 0, nbytes_held)}}
     return JobTask((RoundPlan(0, 0, {}),), "this", "last", state, StateFiles("state", durable=False))
 
 
@@ -33,20 +33,20 @@ def sent(nbytes: int) -> list[WireRow]:
 
 
 def test_a_turn_with_little_to_carry_to_keep_and_to_do_is_one_task() -> None:
-    made = jobs()
-    made._work_us = SMALL_WORK
-    assert made._is_small(sent(SMALL_INPUT), task(SMALL_STATE))
+    runner = jobs()
+    runner._work_us = SMALL_WORK
+    assert runner._is_small(sent(SMALL_INPUT), task(SMALL_STATE))
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "kept", "worked"),
+    ("nbytes", "nbytes_held", "worked"),
     [(SMALL_INPUT + 1, 0, 0), (0, SMALL_STATE + 1, 0), (0, 0, SMALL_WORK + 1)],
     ids=["rows", "state", "work"],
 )
-def test_much_of_anything_is_spread_over_the_parts(nbytes: int, kept: int, worked: int) -> None:
-    made = jobs()
-    made._work_us = worked
-    assert not made._is_small(sent(nbytes), task(kept))
+def test_much_of_anything_is_spread_over_the_parts(nbytes: int, nbytes_held: int, worked: int) -> None:
+    runner = jobs()
+    runner._work_us = worked
+    assert not runner._is_small(sent(nbytes), task(nbytes_held))
 
 
 def pointer(n_rows: int) -> WireRow:
@@ -64,11 +64,11 @@ def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
     half = len(rows) // 2
     slices = rows[:half], rows[half:]
     n_rows = [
-        [FileSplit.from_bytes(r.body).n_rows for r in each if r.kind is Kind.READ and r.body]
-        for each in slices
+        [FileSplit.from_bytes(r.body).n_rows for r in slice_ if r.kind is Kind.READ and r.body]
+        for slice_ in slices
     ]
     assert n_rows == [[30], [20, 10]]
-    assert [{r.partition for r in each if r.kind is Kind.READ} for each in slices] == [{0}, {1}]
+    assert [{r.partition for r in slice_ if r.kind is Kind.READ} for slice_ in slices] == [{0}, {1}]
     assert [r for r in rows if r.fragment == 1] == calls
     assert all(r.kind is Kind.WAKE for r in rows if r.fragment == 0 and r.body is None)
 

@@ -53,9 +53,9 @@ def test_the_line_changes_five_times_a_second_at_most() -> None:
     assert len(shown(run(*batches))) == 5 + 1
 
 
-@pytest.mark.parametrize(("us", "told"), [(50, "50 us"), (90_000_000, "1.5 min"), (172_800_000_000, "2 d")])
-def test_times_are_told_in_the_unit_that_fits(us: int, told: str) -> None:
-    assert f"lag {told}\x1b" in shown(run(batch(2_000_000, 0, 1, lag=us)))[0]
+@pytest.mark.parametrize(("us", "text"), [(50, "50 us"), (90_000_000, "1.5 min"), (172_800_000_000, "2 d")])
+def test_times_are_told_in_the_unit_that_fits(us: int, text: str) -> None:
+    assert f"lag {text}\x1b" in shown(run(batch(2_000_000, 0, 1, lag=us)))[0]
 
 
 def test_what_is_no_terminal_is_left_alone() -> None:

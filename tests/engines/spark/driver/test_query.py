@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[4]
 
 def doubled(v: int) -> list[int]:
     rows = ps.PipeGraph("doubled").source(ps.read.rows([{"v": v}]))
-    found: list[int] = rows.with_columns(v=col("v") * 2).collect("spark")["v"].to_pylist()
-    return found
+    output: list[int] = rows.with_columns(v=col("v") * 2).collect("spark")["v"].to_pylist()
+    return output
 
 
 def test_runs_one_after_the_other_share_a_query(opened: RunSession) -> None:
@@ -46,10 +46,10 @@ def test_runs_at_the_same_time_have_a_query_each(opened: RunSession) -> None:
     meet = threading.Barrier(2, timeout=60)
 
     def graph(name: str) -> ps.PipeGraph:
-        made = ps.PipeGraph(name)
+        graph = ps.PipeGraph(name)
         met = ps.write.callback(lambda batch: meet.wait() and None)
-        made.source(ps.read.rows([{"v": 1}])).with_columns(v=col("v") + 1).sink(met)
-        return made
+        graph.source(ps.read.rows([{"v": 1}])).with_columns(v=col("v") + 1).sink(met)
+        return graph
 
     runs = [graph(name).start("spark") for name in "ab"]
     assert [run.wait(60).outcome for run in runs] == ["drained", "drained"]
@@ -58,8 +58,8 @@ def test_runs_at_the_same_time_have_a_query_each(opened: RunSession) -> None:
 def test_a_run_with_a_trigger_ticks_by_itself(opened: RunSession) -> None:
     before = list(ticking._WAITING)
     rows = ps.PipeGraph("slow").source(ps.read.rows([{"v": 1}]))
-    made = rows.with_columns(v=col("v") + 1)
-    made.sink(memory := ps.write.memory())
+    pipe = rows.with_columns(v=col("v") + 1)
+    pipe.sink(memory := ps.write.memory())
     rows.graph.run("spark", options=ps.SparkOptions(trigger="10 milliseconds"))
     assert (memory.table()["v"].to_pylist(), ticking._WAITING) == ([2], before)
 

@@ -40,8 +40,8 @@ class Program:
         graph = ps.PipeGraph(self.name)
         reader = ps.read.batches(self.batches, schema=SCHEMA)
         source = graph.source(reader, time="t", time_unit="s", delay=self.delay, name=self.source)
-        kept = source.filter(col("v") > self.least, name="kept")
-        windows = kept.key_by(self.key).window(
+        filtered = source.filter(col("v") > self.least, name="kept")
+        windows = filtered.key_by(self.key).window(
             self.window, lateness=self.lateness, name="sums", parallelism=self.parallelism
         )
         sums = windows.aggregate(s=ps.sum("v"))
@@ -51,8 +51,8 @@ class Program:
         return graph.run(engine or InProcessSparkEngine(), **options)
 
     def written(self, sink: str = "out") -> list[dict[str, Any]]:
-        found = ps.read.jsonl(self.folder / sink, schema={"key": str, "s": int})
-        return [row for batch in found.batches() for row in batch.rows.to_pylist()]
+        rows = ps.read.jsonl(self.folder / sink, schema={"key": str, "s": int})
+        return [row for batch in rows.batches() for row in batch.rows.to_pylist()]
 
 
 @pytest.fixture
@@ -67,8 +67,8 @@ def begun(program: Program) -> Program:
     return program
 
 
-def same(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
-    return sorted(map(repr, found)) == sorted(map(repr, wanted))
+def same(actual: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
+    return sorted(map(repr, actual)) == sorted(map(repr, wanted))
 
 
 def test_a_run_that_was_stopped_goes_on_where_it_was(begun: Program) -> None:
@@ -182,9 +182,9 @@ def test_two_runs_on_one_checkpoint_are_refused(begun: Program) -> None:
 
 
 def files(begun: Program, pattern: str) -> Iterator[Path]:
-    found = sorted((begun.folder / "checkpoint").glob(pattern))
-    assert found
-    return iter(found)
+    files = sorted((begun.folder / "checkpoint").glob(pattern))
+    assert files
+    return iter(files)
 
 
 @pytest.mark.parametrize("pattern", ["state/*.state", "commits/*.json", "penstock.json"])
@@ -285,7 +285,7 @@ def test_accounts_go_on_from_what_was_saved(program: Program) -> None:
     program.run(until=2)
     result = program.run()
     assert (result.accounts["rows"].rows_in, result.accounts["out"].rows_in) == (5, 4)
-    assert all(each.is_balanced for each in result.accounts.values())
+    assert all(account.is_balanced for account in result.accounts.values())
 
 
 def test_output_that_is_gone_while_the_checkpoint_is_kept_is_refused(program: Program) -> None:
@@ -293,10 +293,12 @@ def test_output_that_is_gone_while_the_checkpoint_is_kept_is_refused(program: Pr
     assert len(program.written()) == 3
     shutil.rmtree(program.folder / "out")
     for _ in range(2):  # also when the first try has left an empty folder
-        with pytest.raises(CheckpointError, match=r"3 rows have been written to jsonl .*not there") as told:
+        with pytest.raises(
+            CheckpointError, match=r"3 rows have been written to jsonl .*not there"
+        ) as failure:
             program.run()
-        assert told.value.step == "out"
-        assert "start over with an empty checkpoint folder" in str(told.value.hint)
+        assert failure.value.step == "out"
+        assert "start over with an empty checkpoint folder" in str(failure.value.hint)
 
 
 def test_finished_files_may_be_moved_away(program: Program) -> None:

@@ -38,10 +38,10 @@ def heard(engine: Any) -> list[str]:
     sums.sink(ps.write.memory(), name="memory")
     events: list[Event] = []
     graph.run(engine, clock=ps.ManualClock(), events=events.append)
-    told = [event for event in events if not isinstance(event, StateSaved)]
+    heard = [event for event in events if not isinstance(event, StateSaved)]
     return [
         f"{type(event).__name__} {getattr(event, 'step', '')} {getattr(event, 'example', '')}".strip()
-        for event in told
+        for event in heard
     ]
 
 
@@ -49,7 +49,7 @@ def test_events_come_in_the_order_of_the_reference(opened: RunSession) -> None:
     expected = heard("reference")
     assert heard("spark") == expected
     assert "RowsLate sums" in expected
-    assert any(each.startswith("RowsErrored rest ") and "zero" in each for each in expected)
+    assert any(line.startswith("RowsErrored rest ") and "zero" in line for line in expected)
 
 
 @pytest.mark.parametrize("n_partitions", [1, 2, 5])

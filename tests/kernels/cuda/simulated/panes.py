@@ -76,19 +76,19 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
         kernels.add_to_ring[launch.over(n)](packed, n, place, cells, ring, 32)
         touch[launch.over(n)](packed, n, place, touched)
 
-    found = reduced([((slot, time // every), value) for slot, time, value in rows if value is not None], min)
+    result = reduced([((slot, time // every), value) for slot, time, value in rows if value is not None], min)
     equal = reduced(
         [
             ((slot, time // every), 2)
             for slot, time, value in rows
-            if value is not None and value == found[slot, time // every]
+            if value is not None and value == result[slot, time // every]
         ],
         lambda a, b: a + b,
     )
     held = ring.copy_to_host().reshape(3, 32, 2)
-    assert {key: ~int(held[key[0], key[1] % 32, 0]) for key in found} == found
-    assert {key: int(held[key[0], key[1] % 32, 1]) for key in found} == equal
-    assert int((held[:, :, 0] > INT64_MIN).sum()) == len(found)
+    assert {key: ~int(held[key[0], key[1] % 32, 0]) for key in result} == result
+    assert {key: int(held[key[0], key[1] % 32, 1]) for key in result} == equal
+    assert int((held[:, :, 0] > INT64_MIN).sum()) == len(result)
     assert set(np.flatnonzero(touched.copy_to_host())) == {time // every % 32 for _, time, _ in rows}
 
 
@@ -106,8 +106,8 @@ def test_slices_have_the_numbers_that_they_have_on_the_host(
     slicing = Slicing.of([TimeWindow(size, every) for size in sizes])
     times = range(-8, 8)
     packed, _, n = placed([(0, time, 0) for time in times], slicing, launch)
-    found = [(int(code) >> n.bit_length()) - 30 for code in packed.copy_to_host()]
-    assert found == [slicing.id_of(time) for time in times]
+    result = [(int(code) >> n.bit_length()) - 30 for code in packed.copy_to_host()]
+    assert result == [slicing.id_of(time) for time in times]
 
 
 def test_nulls_are_counted_by_their_own_lift_and_left_out_by_others() -> None:

@@ -67,7 +67,7 @@ def expected(rows: list[tuple[int, Given]]) -> dict[str, Any]:
     whole = [(time, place, value) for place, (time, value, _) in rows if value is not None]
     values, reals = [value for *_, value in whole], [real for _, (*_, real) in rows]
     mean = sum(reals) / len(reals)
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "rows": [len(rows)],
         "nulls": [len(rows) - len(values)],
         "sum": sum(values),
@@ -79,7 +79,7 @@ def expected(rows: list[tuple[int, Given]]) -> dict[str, Any]:
     if values:
         high, low = max(values), min(values)
         first, last = min(whole), max(whole)
-        found |= {
+        result |= {
             "most": [high],
             "least": [~low],
             "most of": [high, values.count(high)],
@@ -87,7 +87,7 @@ def expected(rows: list[tuple[int, Given]]) -> dict[str, Any]:
             "last": [*last],
             "first": [~first[0], ~first[1], first[2]],
         }
-    return found
+    return result
 
 
 def windowed(rows: list[Given], size: int, every: int) -> dict[int, dict[str, Any]]:
@@ -97,18 +97,18 @@ def windowed(rows: list[Given], size: int, every: int) -> dict[int, dict[str, An
     )
     real = np.array([real for *_, real in rows])
     whole = np.array([0 if value is None else value for _, value, _ in rows], np.int64)
-    given = Rows(
+    rows_in = Rows(
         np.zeros(len(rows), np.int64),
         np.array([time for time, *_ in rows]),
         (whole, real, real + 100),
         (np.array([value is not None for _, value, _ in rows]), None, None),
         np.arange(len(rows)),
     )
-    windows.add(given)
-    found = windows.close_windows(1000)
+    windows.add(rows_in)
+    result = windows.close_windows(1000)
     return {
-        int(start): {name: cells[i].tolist() for name, cells in zip(REGISTERS, found.cells, strict=True)}
-        for i, start in enumerate(found.starts)
+        int(start): {name: cells[i].tolist() for name, cells in zip(REGISTERS, result.cells, strict=True)}
+        for i, start in enumerate(result.starts)
     }
 
 
@@ -116,10 +116,10 @@ def windowed(rows: list[Given], size: int, every: int) -> dict[int, dict[str, An
 @given(ROWS, st.integers(1, 8), st.integers(1, 4))
 def test_registers_hold_what_python_finds_in_the_rows(rows: list[Given], slides: int, every: int) -> None:
     size = slides * every
-    found = windowed(rows, size, every)
+    result = windowed(rows, size, every)
     starts = {start for time, *_ in rows for start in range(time - size + 1, time + 1) if start % every == 0}
-    assert found.keys() == starts
-    for start, cells in found.items():
+    assert result.keys() == starts
+    for start, cells in result.items():
         wanted = expected([(place, row) for place, row in enumerate(rows) if start <= row[0] < start + size])
         high, low = cells.pop("sum")
         assert (high << 32) + low == wanted.pop("sum")
@@ -129,8 +129,8 @@ def test_registers_hold_what_python_finds_in_the_rows(rows: list[Given], slides:
 
 
 def test_a_great_number_alone_has_no_variance_and_is_not_nan() -> None:
-    found = windowed([(3, 1, 1e300)], size=8, every=1)
-    assert [cells["moments"] for cells in found.values()] == [[1.0, 1e300, 0.0]] * 8
+    result = windowed([(3, 1, 1e300)], size=8, every=1)
+    assert [cells["moments"] for cells in result.values()] == [[1.0, 1e300, 0.0]] * 8
 
 
 def test_kernels_are_made_once_for_all_that_need_them() -> None:

@@ -43,9 +43,9 @@ def add(windows: CudaWindows, rows: list[Plain]) -> None:
     windows.add(Rows(slots, times, (values,), (None,)))
 
 
-def told(found: WindowCells) -> Found:
-    sums = [(high << 32) + low for high, low in found.cells[1].tolist()]
-    columns = (found.kinds.tolist(), found.starts.tolist(), found.slots.tolist(), sums)
+def told(actual: WindowCells) -> Found:
+    sums = [(high << 32) + low for high, low in actual.cells[1].tolist()]
+    columns = (actual.kinds.tolist(), actual.starts.tolist(), actual.slots.tolist(), sums)
     return sorted(zip(*columns, strict=True))
 
 

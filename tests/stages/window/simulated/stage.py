@@ -88,9 +88,9 @@ def test_a_fold_may_lift_a_row_of_several_columns() -> None:
     op = KeyedWindows(windows=sliding(10, 5), aggregates={"mean": fold})
     rows = [("a", i, i % 7 - 3, None if i % 5 == 0 else float(i), None, None) for i in range(20)]
     built = case(op, [rows[:7], rows[7:]], schema=WIDE, delay=3)
-    told = by_stage(on_device(built))
-    assert_same(told, by_reference(built))
-    assert told.tables["out"].num_rows == 5
+    result = by_stage(on_device(built))
+    assert_same(result, by_reference(built))
+    assert result.tables["out"].num_rows == 5
 
 
 ROWS = [[("a", 1, 1), ("b", 2, 2)], [("a", 12, 3)]]
@@ -120,8 +120,8 @@ def test_memory_of_the_device_is_told_by_the_stage() -> None:
     assert driven.stage.nbytes > before
 
 
-@pytest.mark.parametrize("made", [KeyedWindows, ParallelWindows])
-def test_whole_windows_may_be_on_a_device_however_they_are_dealt(made: type[KeyedWindows]) -> None:
-    op = made(windows=sliding(6, 2), aggregates={"n": spec.count(), "s": spec.sum("v")}, device="cuda")
+@pytest.mark.parametrize("kind", [KeyedWindows, ParallelWindows])
+def test_whole_windows_may_be_on_a_device_however_they_are_dealt(kind: type[KeyedWindows]) -> None:
+    op = kind(windows=sliding(6, 2), aggregates={"n": spec.count(), "s": spec.sum("v")}, device="cuda")
     built = case(op, ROWS)
     assert_same(by_stage(built), by_reference(built))

@@ -60,10 +60,10 @@ def assert_step(
 ) -> None:
     """Both take rows, judged by one watermark, and let windows leave at the next."""
     moved = arriving([row._replace(slot=int(turned[row.slot])) for row in rows])
-    told, wanted = ours.add(moved, watermark), host.add(moved, watermark)
-    assert (told is None) == (wanted is None)
-    if told is not None and wanted is not None:
-        assert [each.tolist() for each in told] == [each.tolist() for each in wanted]
+    result, wanted = ours.add(moved, watermark), host.add(moved, watermark)
+    assert (result is None) == (wanted is None)
+    if result is not None and wanted is not None:
+        assert [item.tolist() for item in result] == [item.tolist() for item in wanted]
     left, expected = ours.close(upto), host.close(upto)
     assert_same(left, expected)
     assert ours.has_state(SLOTS).tolist() == host.has_state(SLOTS).tolist()
