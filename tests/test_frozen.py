@@ -52,7 +52,7 @@ def single(decorate: Decorator) -> type:
     return Single
 
 
-def derived(decorate: Decorator) -> type:
+def derive_class(decorate: Decorator) -> type:
     @decorate(frozen=True, slots=True, kw_only=True)
     class Base:
         """Only by name."""
@@ -67,17 +67,17 @@ def derived(decorate: Decorator) -> type:
             object.__setattr__(self, "size", self.size + 1)
 
     @decorate(**FROZEN)
-    class Derived(Base):
+    class Subclass(Base):
         """Adds fields, and has one of its base again."""
 
         first: int
-        made: list[int] = field(default_factory=list, compare=False)
+        items: list[int] = field(default_factory=list, compare=False)
         size: int = field(default=5, kw_only=True)
 
         def __post_init__(self) -> None:
             Base.__post_init__(self)
 
-    return Derived
+    return Subclass
 
 
 def hidden(decorate: Decorator) -> type:
@@ -132,7 +132,7 @@ SHAPES: dict[str, tuple[Callable[[Decorator], type], list[tuple[tuple[Any, ...],
     "empty": (empty, [((), {}), ((1,), {})]),
     "single": (single, [((NAN,), {}), (("x",), {}), ((), {"a": (1, 2)}), ((), {"b": 1})]),
     "derived": (
-        derived,
+        derive_class,
         [
             ((1,), {}),
             ((1, [2]), {"name": "n"}),

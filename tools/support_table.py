@@ -46,7 +46,7 @@ def table() -> str:
     finally:
         sys.path.remove(str(ROOT))
     names: Sequence[str] = engines.NAMES
-    built: Sequence[str] = engines.built()
+    built: Sequence[str] = engines.find_engines()
     lines = [f"| feature | {' | '.join(names)} |", "|---|" + "---|" * len(names)]
     notes: list[str] = []
     for module, feature in sorted(features, key=lambda each: each[1]):

@@ -1,4 +1,4 @@
-"""Check the words of the package and of the benchmarks: names, and how docstrings begin.
+"""Check the words of the package, the benchmarks and the tests: names, and how docstrings begin.
 
     python tools/words.py
 
@@ -7,6 +7,8 @@
   is a verb (`build_plan`), a class a noun.
 - No filler as a variable (`found`, `each`, `given`) where the thing has a name.
 - The docstring of a function begins with a verb: "Return …", "Raise …", "Stop …".
+
+The name of a test is a sentence, and may have any words; docstrings below `tests` may begin with any.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = (ROOT / "src" / "penstock", ROOT / "bench")
+PACKAGES = (ROOT / "src" / "penstock", ROOT / "bench", ROOT / "tests")
 
 _LISTS = {
     name: frozenset(words.split())
@@ -38,17 +40,19 @@ def faults(package: Path) -> Iterator[str]:
             yield f"{path}:1: the file is named {file.stem!r}"
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
-            for fault in _faults_of(node):
+            for fault in _faults_of(node, in_tests=package.name == "tests"):
                 yield f"{path}:{getattr(node, 'lineno', 1)}: {fault}"
 
 
-def _faults_of(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+def _faults_of(node: ast.AST, *, in_tests: bool) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
+        "test_"
+    ):
         if _is_participle(node.name):
             yield f"{node.name!r} is a participle: a function is a verb, a class a noun"
         for word in _metaphors(node.name):
             yield f"{node.name!r}: {word!r} is not a word of the field (docs/glossary.md)"
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not in_tests:
         text = ast.get_docstring(node) or ""
         first = text.split(" ", 1)[0].rstrip(",.:;")
         if text and (first in _LISTS["not_verbs"] or first.endswith("ing")):

@@ -42,7 +42,7 @@ unhurried = settings(
 )
 
 
-def derived(
+def derive_blocks(
     nodes: list[Node], splits: dict[str, str] | None = None, composition: Composition = "combined"
 ) -> Derivation:
     """The derivation, setting aside graphs with a merge that no rule covers."""
@@ -105,7 +105,7 @@ def test_every_graph_that_can_be_derived_gives_terms_of_the_grammar(data: st.Dat
     nodes = data.draw(graphs())
     splits = data.draw(split_functions(nodes))
     for composition in COMPOSITIONS:
-        assert all(is_multipipe(term) for term in derived(nodes, splits, composition).terms)
+        assert all(is_multipipe(term) for term in derive_blocks(nodes, splits, composition).terms)
 
 
 @unhurried
@@ -113,7 +113,7 @@ def test_every_graph_that_can_be_derived_gives_terms_of_the_grammar(data: st.Dat
 def test_counts_agree_with_a_formula_over_the_operators(data: st.DataObject) -> None:
     nodes = data.draw(graphs())
     splits = data.draw(split_functions(nodes))
-    terms = derived(nodes, splits).terms
+    terms = derive_blocks(nodes, splits).terms
     total = Counts(*(sum(column) for column in zip(*map(count, terms), strict=True)))
     assert total == counts_by_formula(nodes, splits)
 
@@ -140,7 +140,7 @@ def test_branches_that_end_or_merge_with_their_siblings_are_never_refused(nodes:
 @unhurried
 @given(graphs(max_degree=1))
 def test_counts_agree_with_the_printed_text(nodes: list[Node]) -> None:
-    for term in derived(nodes).terms:
+    for term in derive_blocks(nodes).terms:
         assert count(term) == counts_by_text(notation(term))
 
 
@@ -153,7 +153,7 @@ def test_chaining_never_changes_which_operator_follows_which(nodes: list[Node]) 
         [replace(node, chain=True) for node in nodes],
         [replace(node, chain=False) for node in nodes],
     ):
-        assert edges(derived(chained).terms) == wanted
+        assert edges(derive_blocks(chained).terms) == wanted
 
 
 @unhurried
@@ -161,7 +161,7 @@ def test_chaining_never_changes_which_operator_follows_which(nodes: list[Node]) 
 def test_every_operator_occurs_once_in_as_many_replicas_as_it_has(nodes: list[Node]) -> None:
     result = [
         (function.name, function.role, copies)
-        for inside, copies in pipes(derived(nodes).terms)
+        for inside, copies in pipes(derive_blocks(nodes).terms)
         for function in inside
         if isinstance(function.role, Kind) and function.role is not Kind.ID
     ]
@@ -176,7 +176,7 @@ def test_the_composition_moves_distributions_and_leaves_the_operators_where_they
     combined, *rest = (
         [
             ([function.name for function in inside if isinstance(function.role, Kind)], copies)
-            for inside, copies in pipes(derived(nodes, composition=composition).terms)
+            for inside, copies in pipes(derive_blocks(nodes, composition=composition).terms)
             if any(isinstance(function.role, Kind) for function in inside)
         ]
         for composition in COMPOSITIONS
@@ -187,7 +187,7 @@ def test_the_composition_moves_distributions_and_leaves_the_operators_where_they
 @unhurried
 @given(graphs())
 def test_every_node_is_placed_once_per_replica(nodes: list[Node]) -> None:
-    derivation = derived(nodes, composition="dedicated")
+    derivation = derive_blocks(nodes, composition="dedicated")
     wanted = sum(len(pipe.steps) * copies for term in derivation.terms for pipe, copies in _pipes_of(term))
     assert sum(len(nodes_of(term)) for term in derivation.terms) == wanted
 

@@ -1,6 +1,6 @@
 """A case: a small graph, rows with the cuts between batches written out, and the rows that must leave.
 
-`case.timed("t key v", [(1, "a", 5)], [(12, "a", 7)])` is a source of two batches, and
+`case.timed_source("t key v", [(1, "a", 5)], [(12, "a", 7)])` is a source of two batches, and
 `case.gives(pipe, "v", (5,), (7,))` runs the graph and compares as multisets. Columns `t` and `v` are int64
 and `key` is a string unless said otherwise, as in `"t v:float64"`. Only what users see of Penstock is used,
 so that any engine can be judged.
@@ -55,7 +55,7 @@ class Case:
         self.clock = ps.ManualClock()
         self.graph = ps.PipeGraph("case")
 
-    def timed(self, columns: str, *batches: Sequence[tuple[Any, ...]], **options: Any) -> ps.MultiPipe:
+    def timed_source(self, columns: str, *batches: Sequence[tuple[Any, ...]], **options: Any) -> ps.MultiPipe:
         """A source whose first column is the time: in seconds if an int64, no `delay=` unless given."""
         schema = typed(columns)
         time = next(iter(schema))
@@ -64,7 +64,9 @@ class Case:
             defaults["delay"] = "0 s"
         return self.graph.source(cut(columns, *batches), time=time, **{**defaults, **options})
 
-    def untimed(self, columns: str, *batches: Sequence[tuple[Any, ...]], **options: Any) -> ps.MultiPipe:
+    def untimed_source(
+        self, columns: str, *batches: Sequence[tuple[Any, ...]], **options: Any
+    ) -> ps.MultiPipe:
         """A source without time."""
         return self.graph.source(cut(columns, *batches), **options)
 

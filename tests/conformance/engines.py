@@ -39,21 +39,23 @@ everywhere = pytest.mark.everywhere
 """A case that also runs on a cluster (`--master`)."""
 
 
-def built() -> tuple[str, ...]:
+def find_engines() -> tuple[str, ...]:
     """The engines that can be run here."""
     there = engine_names()
     return tuple(name for name in NAMES if name in there)
 
 
-def chosen(asked: str | None) -> tuple[str, ...]:
+def choose_engines(asked: str | None) -> tuple[str, ...]:
     """The engines of `--engines=reference,local`; all that are built when nothing was asked."""
     if asked is None:
-        return built()
+        return find_engines()
     names = tuple(name.strip() for name in asked.split(","))
-    _known(names)
-    missing = [name for name in names if name not in built()]
+    _check_names(names)
+    missing = [name for name in names if name not in find_engines()]
     if missing:
-        raise pytest.UsageError(f"--engines: not built yet: {', '.join(missing)} (built: {_told(built())})")
+        raise pytest.UsageError(
+            f"--engines: not built yet: {', '.join(missing)} (built: {_join_names(find_engines())})"
+        )
     return names
 
 
@@ -71,15 +73,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     """Say once which engines run and which do not exist yet."""
-    absent = [name for name in NAMES if name not in built()]
-    names = _told(chosen(config.getoption("--engines")))
-    return f"engines: {names}" + (f"; not yet: {_told(absent)}" if absent else "")
+    absent = [name for name in NAMES if name not in find_engines()]
+    names = _join_names(choose_engines(config.getoption("--engines")))
+    return f"engines: {names}" + (f"; not yet: {_join_names(absent)}" if absent else "")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run whatever asks for an engine once per engine."""
     if "engine" in metafunc.fixturenames:
-        metafunc.parametrize("engine", chosen(metafunc.config.getoption("--engines")))
+        metafunc.parametrize("engine", choose_engines(metafunc.config.getoption("--engines")))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -108,17 +110,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _gap(kind: str, engines: tuple[str, ...], reason: str) -> pytest.MarkDecorator:
-    _known(engines)
+    _check_names(engines)
     if not engines or not reason.strip():
         raise pytest.UsageError(f"a gap names its engines and its reason: {kind} {engines} {reason!r}")
     return pytest.mark.gap(kind, engines, reason)
 
 
-def _known(names: tuple[str, ...]) -> None:
+def _check_names(names: tuple[str, ...]) -> None:
     unknown = [name for name in names if name not in NAMES]
     if unknown:
-        raise pytest.UsageError(f"there is no engine {', '.join(unknown)}; the engines are {_told(NAMES)}")
+        raise pytest.UsageError(
+            f"there is no engine {', '.join(unknown)}; the engines are {_join_names(NAMES)}"
+        )
 
 
-def _told(names: tuple[str, ...] | list[str]) -> str:
+def _join_names(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(names) or "none"

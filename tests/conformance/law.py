@@ -29,7 +29,7 @@ def law(max_examples: int, **drawn: st.SearchStrategy[Any]) -> Callable[[Test], 
         suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
     )
 
-    def made(test: Test) -> Test:
+    def wrap(test: Test) -> Test:
         refused: list[ps.NotSupported] = []
 
         @functools.wraps(test)
@@ -44,15 +44,15 @@ def law(max_examples: int, **drawn: st.SearchStrategy[Any]) -> Callable[[Test], 
         many = wanted(given(**drawn)(unless_refused))
         few = settings(wanted, max_examples=FEW)(given(**drawn)(unless_refused))
 
-        def chosen(engine: str, **options: Any) -> None:
+        def run_law(engine: str, **options: Any) -> None:
             refused.clear()
             tried = few if engine == "spark" else many
             tried(engine=engine, **options)
             if refused:
                 raise refused[0]
 
-        chosen.__signature__ = inspect.signature(many)  # type: ignore[attr-defined]  # how pytest is told
-        chosen.__name__, chosen.__doc__, chosen.__module__ = test.__name__, test.__doc__, test.__module__
-        return chosen
+        run_law.__signature__ = inspect.signature(many)  # type: ignore[attr-defined]  # how pytest is told
+        run_law.__name__, run_law.__doc__, run_law.__module__ = test.__name__, test.__doc__, test.__module__
+        return run_law
 
-    return made
+    return wrap

@@ -19,7 +19,7 @@ MOST, LEAST = 2**63 - 1, -(2**63)
 
 def of(case: Case, aggregate: Any, type_: str, *values: Any) -> Any:
     """The aggregate `a` of column `x`, over one window with these values, a row each second."""
-    rows = case.timed(f"t x:{type_}", [(t, value) for t, value in enumerate(values)])
+    rows = case.timed_source(f"t x:{type_}", [(t, value) for t, value in enumerate(values)])
     (row,) = case.run(rows.window(ps.tumbling(1000)).aggregate(a=aggregate)).rows()
     return row["a"]
 
@@ -143,7 +143,7 @@ def test_the_mean_of_great_integers_does_not_overflow(case: Case) -> None:
 def test_a_window_sum_that_leaves_int64_fails_the_run_and_names_key_and_window(
     case: Case, values: tuple[int, int]
 ) -> None:
-    rows = case.timed("t key v", [(1, "a", 5)], [(12, "hot", values[0])], [(13, "hot", values[1])])
+    rows = case.timed_source("t key v", [(1, "a", 5)], [(12, "hot", values[0])], [(13, "hot", values[1])])
     sums = rows.key_by("key").window(ps.tumbling(10), name="totals").aggregate(s=ps.sum("v"))
     with pytest.raises(ps.PenstockError) as failure:
         case.run(sums)
@@ -189,7 +189,7 @@ def test_the_number_of_different_values_is_within_a_few_percent(case: Case) -> N
 
 
 def test_several_aggregates_share_a_window(case: Case) -> None:
-    rows = case.timed("t v", [(1, 4), (2, 2)], [(3, 6)])
+    rows = case.timed_source("t v", [(1, 4), (2, 2)], [(3, 6)])
     case.gives(
         rows.window(ps.tumbling(10)).aggregate(
             n=ps.count(), s=ps.sum("v"), low=ps.min("v"), high=ps.max("v"), mean=ps.mean("v")

@@ -55,7 +55,7 @@ FAILING: dict[str, Step] = {
 
 @pytest.mark.parametrize("step", list(FAILING))
 def test_a_failing_row_stops_the_run_and_the_error_names_step_place_and_row(case: Case, step: str) -> None:
-    rows = case.untimed("v", [(4,), (0,)])
+    rows = case.untimed_source("v", [(4,), (0,)])
     with pytest.raises(ps.FunctionError) as failure:
         case.run(FAILING[step](rows, name="risky"))
     assert failure.value.step == "risky"
@@ -67,7 +67,7 @@ def test_a_failing_row_stops_the_run_and_the_error_names_step_place_and_row(case
 
 @pytest.mark.parametrize("step", list(FAILING))
 def test_skip_drops_and_counts_the_failing_row_only(case: Case, step: str) -> None:
-    rows = case.untimed("v", [(4,), (0,), (5,)], [(0,), (2,)])
+    rows = case.untimed_source("v", [(4,), (0,), (5,)], [(0,), (2,)])
     outcome = case.run(FAILING[step](rows, name="risky", on_error="skip"))
     account = outcome.account("risky")
     assert (account.rows_in, account.errors, account.passed) == (5, 2, 3)
@@ -76,7 +76,7 @@ def test_skip_drops_and_counts_the_failing_row_only(case: Case, step: str) -> No
 
 @pytest.mark.parametrize("step", list(FAILING))
 def test_dead_letters_carry_the_row_the_reason_and_the_step(case: Case, step: str) -> None:
-    rows = case.untimed("v", [(4,), (0,), (5,)], [(2,)])
+    rows = case.untimed_source("v", [(4,), (0,), (5,)], [(2,)])
     good = FAILING[step](rows, name="risky", on_error="dead_letter")
     outcome = case.run(good, case.graph["risky"].errors)
     (letter,) = outcome.rows(1)
@@ -88,7 +88,7 @@ def test_dead_letters_carry_the_row_the_reason_and_the_step(case: Case, step: st
 @everywhere
 def test_an_error_keeps_what_the_function_raised(case: Case) -> None:
     with pytest.raises(ps.FunctionError) as failure:
-        case.run(case.untimed("v", [(0,)]).map(hundredth, schema=V))
+        case.run(case.untimed_source("v", [(0,)]).map(hundredth, schema=V))
     assert isinstance(failure.value.__cause__, ZeroDivisionError)
     assert "hundredth" in str(failure.value)
 
@@ -108,7 +108,7 @@ def test_an_error_keeps_what_the_function_raised(case: Case) -> None:
 def test_what_cannot_be_computed_is_a_row_error_never_a_wrong_value(
     case: Case, expression: ps.Expr, value: int, reason: str
 ) -> None:
-    rows = case.untimed("v", [(1 if value != 1 else 2,), (value,), (None,)])
+    rows = case.untimed_source("v", [(1 if value != 1 else 2,), (value,), (None,)])
     mapped = rows.with_columns(x=expression, on_error="dead_letter", name="m")
     letters = case.run(mapped.errors).rows()
     assert value in [letter["v"] for letter in letters]
@@ -122,19 +122,21 @@ def test_what_cannot_be_computed_is_a_row_error_never_a_wrong_value(
     ids=["type", "range", "missing", "unknown", "no row", "nothing"],
 )
 def test_what_is_no_row_of_the_schema_is_a_row_error(case: Case, wrong: object) -> None:
-    rows = case.untimed("v", [(1,), (2,)])
+    rows = case.untimed_source("v", [(1,), (2,)])
     mapped = rows.map(lambda row: {"v": 1} if row.v == 1 else wrong, schema=V, on_error="skip", name="m")
     assert case.gives(mapped, "v", (1,)).account("m").errors == 1
 
 
 def test_a_filter_function_must_say_true_or_false(case: Case) -> None:
-    rows = case.untimed("v", [(1,), (2,)]).filter(lambda row: row.v == 1 or "yes", on_error="skip", name="f")
+    rows = case.untimed_source("v", [(1,), (2,)]).filter(
+        lambda row: row.v == 1 or "yes", on_error="skip", name="f"
+    )
     assert case.gives(rows, "v", (1,)).account("f").errors == 1
 
 
 @pytest.mark.parametrize("index", [2, -1, "0", 0.0, True])
 def test_an_index_that_is_no_branch_is_a_row_error(case: Case, index: object) -> None:
-    a, b = case.untimed("v", [(0,), (5,)]).split(
+    a, b = case.untimed_source("v", [(0,), (5,)]).split(
         lambda row: index if row.v == 5 else 0, 2, on_error="skip", name="s"
     )
     outcome = case.run(a, b)
@@ -143,7 +145,7 @@ def test_an_index_that_is_no_branch_is_a_row_error(case: Case, index: object) ->
 
 
 def test_a_failing_row_with_state_leaves_the_others_of_its_key_alone(case: Case) -> None:
-    rows = case.timed("t key v", [(1, "a", 10), (2, "a", 0), (3, "a", 5)]).key_by("key")
+    rows = case.timed_source("t key v", [(1, "a", 10), (2, "a", 0), (3, "a", 5)]).key_by("key")
     sums = rows.accumulate(
         lambda row, s: s + 100 // row.v, 0, schema={"s": "int64"}, on_error="skip", name="acc"
     )
@@ -151,7 +153,7 @@ def test_a_failing_row_with_state_leaves_the_others_of_its_key_alone(case: Case)
 
 
 def test_a_row_whose_aggregated_value_fails_is_in_no_window(case: Case) -> None:
-    rows = case.timed("t v", [(1, 10), (2, 0), (3, 5), (4, 0)])
+    rows = case.timed_source("t v", [(1, 10), (2, 0), (3, 5), (4, 0)])
     sums = rows.window(ps.tumbling(10), on_error="dead_letter", name="w").aggregate(
         s=ps.sum(100 // col("v")), n=ps.count()
     )
@@ -163,7 +165,7 @@ def test_a_row_whose_aggregated_value_fails_is_in_no_window(case: Case) -> None:
 
 def test_a_row_that_a_fold_cannot_lift_is_a_row_error(case: Case) -> None:
     total = ps.fold(lambda row: 100 // row.v, lambda a, b: a + b, 0, type="int64")
-    rows = case.timed("t v", [(1, 10), (2, 0)])
+    rows = case.timed_source("t v", [(1, 10), (2, 0)])
     sums = rows.window(ps.tumbling(10), on_error="skip", name="w").aggregate(s=total)
     assert case.gives(sums, "window_start window_end s", (0, 10, 10)).account("w").errors == 1
 
@@ -175,7 +177,7 @@ def fails(*_: object) -> int:
 
 @pytest.mark.parametrize("part", ["combine", "lower", "apply"])
 def test_a_failure_that_belongs_to_no_row_stops_the_run_whatever_the_policy(case: Case, part: str) -> None:
-    rows = case.timed("t key v", [(1, "hot", 1), (2, "hot", 2)]).key_by("key")
+    rows = case.timed_source("t key v", [(1, "hot", 1), (2, "hot", 2)]).key_by("key")
     window = rows.window(ps.tumbling(10), on_error="skip", name="w")
     if part == "apply":
         pipe = window.apply(lambda rows: fails(), schema=V)
@@ -193,8 +195,8 @@ def test_a_failure_that_belongs_to_no_row_stops_the_run_whatever_the_policy(case
 @not_yet("spark", "local", reason=JOINS)
 def test_a_pair_for_which_the_predicate_fails_is_an_error_of_the_join(case: Case) -> None:
     # Two pairs fail, of one row: two letters, and one row that did not pass.
-    left = case.timed("t v", [(1, 1), (1, 0)], name="left")
-    right = case.timed("u:int64 w:int64", [(1, 5), (1, 6)], name="right")
+    left = case.timed_source("t v", [(1, 1), (1, 0)], name="left")
+    right = case.timed_source("u:int64 w:int64", [(1, 5), (1, 6)], name="right")
     joined = left.join(right, on=lambda x, y: y.w // x.v > 0, within=5, on_error="dead_letter", name="j")
     outcome = case.run(joined, joined.errors)
     same_rows(outcome.tables[0], "t v u w", (1, 1, 1, 5), (1, 1, 1, 6))
@@ -207,7 +209,7 @@ def test_a_pair_for_which_the_predicate_fails_is_an_error_of_the_join(case: Case
 
 @pytest.mark.parametrize("bad", [None, 2**61 + 1, -(2**61) - 1])
 def test_a_row_without_a_usable_time_is_an_error_of_its_source(case: Case, bad: int | None) -> None:
-    source = case.timed(
+    source = case.timed_source(
         "t v", [(1, 1), (bad, 2)], [(2, 3)], time_unit="us", on_error="dead_letter", name="src"
     )
     outcome = case.run(source, source.errors)
@@ -218,13 +220,13 @@ def test_a_row_without_a_usable_time_is_an_error_of_its_source(case: Case, bad: 
 
 @pytest.mark.parametrize("edge", [2**61, -(2**61)])
 def test_the_last_usable_time_is_usable(case: Case, edge: int) -> None:
-    source = case.timed("t v", [(edge, 1)], time_unit="us")
+    source = case.timed_source("t v", [(edge, 1)], time_unit="us")
     assert case.run(source.window(ps.tumbling(10)).aggregate(n=ps.count())).values("n") == [1]
 
 
 def test_a_bad_time_stops_the_run_unless_said_otherwise(case: Case) -> None:
     with pytest.raises(ps.TimeError, match="time") as failure:
-        case.run(case.timed("t v", [(None, 2)], name="src"))
+        case.run(case.timed_source("t v", [(None, 2)], name="src"))
     assert failure.value.step == "src"
 
 
@@ -248,7 +250,7 @@ def test_input_that_cannot_be_read_stops_the_run_unless_said_otherwise(case: Cas
 
 @everywhere
 def test_dead_letters_can_be_worked_on_like_any_rows(case: Case) -> None:
-    rows = case.timed("t v", [(1, 0), (2, 1)], [(11, 0)])
+    rows = case.timed_source("t v", [(1, 0), (2, 1)], [(11, 0)])
     risky = rows.with_columns(v=100 // col("v"), on_error="dead_letter")
     counts = risky.errors.window(ps.tumbling(10)).aggregate(n=ps.count())
     case.gives(counts, "window_start window_end n", (0, 10, 1), (10, 20, 1))

@@ -20,7 +20,7 @@ NAN, INF = math.nan, math.inf
 
 def counts(case: Case, type_: str, *keys: Any) -> list[tuple[Any, int]]:
     """How many rows each key has, in one window."""
-    rows = case.timed(f"t k:{type_}", [(1, key) for key in keys])
+    rows = case.timed_source(f"t k:{type_}", [(1, key) for key in keys])
     out = case.run(rows.key_by("k").window(ps.tumbling(10)).aggregate(n=ps.count()))
     return [(row["k"], row["n"]) for row in out.rows()]
 
@@ -48,7 +48,7 @@ def test_minus_zero_is_zero(case: Case) -> None:
 
 
 def test_one_key_that_comes_as_both_zeros_is_one_key_over_batches(case: Case) -> None:
-    rows = case.timed("t k:float64 v", [(1, -0.0, 1)], [(2, 0.0, 2)]).key_by("k")
+    rows = case.timed_source("t k:float64 v", [(1, -0.0, 1)], [(2, 0.0, 2)]).key_by("k")
     case.gives(
         rows.window(ps.tumbling(10)).aggregate(s=ps.sum("v")), "k window_start window_end s", (0.0, 0, 10, 3)
     )
@@ -86,7 +86,7 @@ def test_decimal_keys_are_equal_by_value(case: Case) -> None:
 
 
 def test_a_key_may_be_several_columns(case: Case) -> None:
-    rows = case.timed(
+    rows = case.timed_source(
         "t region:string n:float64 v",
         [(1, "x", 1.0, 1), (2, "x", None, 2), (3, None, 1.0, 4), (4, "x", 1.0, 8), (5, None, None, 16)],
         [(6, "x", NAN, 32), (7, "x", NAN, 64), (8, None, None, 128)],
@@ -103,7 +103,7 @@ def test_a_key_may_be_several_columns(case: Case) -> None:
 
 
 def test_texts_of_two_columns_do_not_run_together(case: Case) -> None:
-    rows = case.timed("t a:string b:string", [(1, "x", "yz"), (2, "xy", "z"), (3, "x\x00", "yz")])
+    rows = case.timed_source("t a:string b:string", [(1, "x", "yz"), (2, "xy", "z"), (3, "x\x00", "yz")])
     case.gives(
         rows.key_by("a", "b").window(ps.tumbling(10)).aggregate(n=ps.count()),
         "a b window_start window_end n",
@@ -114,7 +114,7 @@ def test_texts_of_two_columns_do_not_run_together(case: Case) -> None:
 
 
 def test_a_key_may_be_computed(case: Case) -> None:
-    rows = case.timed("t v", [(1, 5), (2, 50), (3, 7), (4, None)])
+    rows = case.timed_source("t v", [(1, 5), (2, 50), (3, 7), (4, None)])
     case.gives(
         rows.key_by(big=col("v") > 9).window(ps.tumbling(10)).aggregate(n=ps.count()),
         "big window_start window_end n",
@@ -125,14 +125,14 @@ def test_a_key_may_be_computed(case: Case) -> None:
 
 
 def test_maps_that_leave_the_key_alone_keep_the_groups(case: Case) -> None:
-    rows = case.timed("t key v", [(1, "a", 1), (2, "b", 2), (3, "a", 4)]).key_by("key")
+    rows = case.timed_source("t key v", [(1, "a", 1), (2, "b", 2), (3, "a", 4)]).key_by("key")
     mapped = rows.with_columns(v=col("v") * 10).filter(col("v") > 5)
     out = case.run(mapped.window(ps.tumbling(10)).aggregate(s=ps.sum("v")))
     same_rows(out.tables[0], "key window_start window_end s", ("a", 0, 10, 50), ("b", 0, 10, 20))
 
 
 def test_a_key_that_went_silent_keeps_nothing_from_the_others(case: Case) -> None:
-    rows = case.timed("t key", [(1, "a")], [(20, "b")], [(41, "a")], [(60, "b")]).key_by("key")
+    rows = case.timed_source("t key", [(1, "a")], [(20, "b")], [(41, "a")], [(60, "b")]).key_by("key")
     case.gives(
         rows.window(ps.tumbling(10)).aggregate(n=ps.count()),
         "key window_start window_end n",
@@ -144,6 +144,6 @@ def test_a_key_that_went_silent_keeps_nothing_from_the_others(case: Case) -> Non
 
 
 def test_many_keys_at_once_are_all_given_out(case: Case) -> None:
-    rows = case.timed("t k:int64", [(1, k % 500) for k in range(1000)]).key_by("k")
+    rows = case.timed_source("t k:int64", [(1, k % 500) for k in range(1000)]).key_by("k")
     out = case.run(rows.window(ps.tumbling(10)).aggregate(n=ps.count()))
     assert sorted((row["k"], row["n"]) for row in out.rows()) == [(k, 2) for k in range(500)]

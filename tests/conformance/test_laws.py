@@ -29,13 +29,13 @@ WINDOWS: dict[str, Any] = {
 }
 
 
-def windowed(
+def run_windows(
     engine: str, batches: list[Rows], window: str, delay: int, *, lateness: int = 0, **spread: Any
 ) -> Outcome:
     """Ordered and unordered aggregates per key, and the late rows."""
     case = Case(engine)
     as_tuples = [[(row["t"], row["key"], row["value"]) for row in batch] for batch in batches]
-    rows = case.timed("t key v", *as_tuples, delay=delay).with_columns(v=col("v") * 2, **spread)
+    rows = case.timed_source("t key v", *as_tuples, delay=delay).with_columns(v=col("v") * 2, **spread)
     pipe = rows.key_by("key").window(WINDOWS[window], lateness=lateness, name="w", **spread)
     results = pipe.aggregate(n=ps.count(), s=ps.sum("v"), vs=ps.collect("v"), last=ps.last("v"))
     return case.run(results, results.late)
@@ -62,8 +62,8 @@ def test_when_no_row_exceeds_the_delay_cuts_change_nothing(
     engine: str, window: str, data: st.DataObject, rows: Rows
 ) -> None:
     delay = disorder(rows)
-    whole = windowed(engine, [rows], window, delay)
-    parts = windowed(engine, data.draw(cuts(rows)), window, delay)
+    whole = run_windows(engine, [rows], window, delay)
+    parts = run_windows(engine, data.draw(cuts(rows)), window, delay)
     assert as_set(parts.rows()) == as_set(whole.rows())
     assert parts.rows(1) == []
     assert parts.account("w") == whole.account("w")
@@ -78,8 +78,8 @@ def test_merging_adjacent_batches_only_makes_fewer_rows_late(
     fine = data.draw(cuts(rows))
     at = data.draw(st.integers(0, len(fine) - 1))
     coarse = [*fine[:at], [row for batch in fine[at : at + 2] for row in batch], *fine[at + 2 :]]
-    before = as_set(windowed(engine, fine, window, delay, lateness=lateness).rows(1))
-    after = as_set(windowed(engine, coarse, window, delay, lateness=lateness).rows(1))
+    before = as_set(run_windows(engine, fine, window, delay, lateness=lateness).rows(1))
+    after = as_set(run_windows(engine, coarse, window, delay, lateness=lateness).rows(1))
     assert not after - before
 
 
@@ -90,8 +90,8 @@ def test_degrees_and_batch_sizes_change_nothing(
     engine: str, window: str, data: st.DataObject, rows: Rows, degree: int, size: int
 ) -> None:
     batches = data.draw(cuts(rows))
-    plain = windowed(engine, batches, window, 3)
-    spread = windowed(engine, batches, window, 3, parallelism=degree, batch_size=size)
+    plain = run_windows(engine, batches, window, 3)
+    spread = run_windows(engine, batches, window, 3, parallelism=degree, batch_size=size)
     assert as_set(spread.rows()) == as_set(plain.rows())
     assert as_set(spread.rows(1)) == as_set(plain.rows(1))
     assert spread.account("w") == plain.account("w")
@@ -110,17 +110,17 @@ def test_the_order_of_arrival_changes_nothing_inside_the_delay(
     # No two rows of a key have one time: those would go by the order of their reader.
     rows = [{"t": t, "key": key, "value": i} for i, (t, key) in enumerate(sorted(times))]
     shuffled = data.draw(st.permutations(rows))
-    in_order = windowed(engine, [rows], window, 0)
-    late = windowed(engine, data.draw(cuts(shuffled)), window, disorder(shuffled))
+    in_order = run_windows(engine, [rows], window, 0)
+    late = run_windows(engine, data.draw(cuts(shuffled)), window, disorder(shuffled))
     assert as_set(late.rows()) == as_set(in_order.rows())
 
 
-def joined(engine: str, lefts: list[Rows], rights: list[Rows], bounds: tuple[int, int], how: Any) -> Rows:
+def run_join(engine: str, lefts: list[Rows], rights: list[Rows], bounds: tuple[int, int], how: Any) -> Rows:
     """Pairs of equal keys within the bounds, with a delay that makes nothing late."""
     case = Case(engine)
     names = {"left": "t key v", "right": "u:int64 k:string w:int64"}
     left, right = (
-        case.timed(
+        case.timed_source(
             columns,
             *([(row["t"], row["key"], row["value"]) for row in batch] for batch in batches),
             delay=2 * SPAN,
@@ -167,7 +167,7 @@ def joined_row(x: dict[str, Any] | None, y: dict[str, Any] | None) -> dict[str, 
 def test_a_join_gives_each_pair_once_however_its_inputs_are_cut(
     engine: str, how: str, data: st.DataObject, left: Rows, right: Rows, bounds: tuple[int, int]
 ) -> None:
-    got = joined(engine, data.draw(cuts(left)), data.draw(cuts(right)), bounds, how)
+    got = run_join(engine, data.draw(cuts(left)), data.draw(cuts(right)), bounds, how)
     assert as_set(got) == as_set(naively_joined(left, right, bounds, how))
 
 
@@ -179,7 +179,9 @@ def test_chaining_changes_nothing(engine: str, data: st.DataObject, rows: Rows) 
     for chaining in (True, False):
         case = Case(engine)
         case.graph = ps.PipeGraph("case", chaining=chaining)
-        steps = case.timed("t key v", *batches, delay=5).with_columns(v=col("v") + 1).filter(col("v") > 0)
+        steps = (
+            case.timed_source("t key v", *batches, delay=5).with_columns(v=col("v") + 1).filter(col("v") > 0)
+        )
         steps = steps.flat_map(lambda row: [{"v": row.v}, {"v": -row.v}], schema={"v": "int64"})
         given_out.append(case.run(steps.with_columns(v=col("v") * 3)).bag("v"))
     assert given_out[0] == given_out[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.engines import NAMES, built, chosen, never, not_yet, upstream
+from tests.conformance.engines import NAMES, choose_engines, find_engines, never, not_yet, upstream
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,14 +28,14 @@ def test_a_gap_has_an_engine_and_a_reason(mark: type) -> None:
 
 
 def test_all_engines_that_are_built_run_unless_some_are_asked_for() -> None:
-    assert chosen(None) == built()
-    assert chosen("reference") == ("reference",)
-    assert set(built()) <= set(NAMES)
+    assert choose_engines(None) == find_engines()
+    assert choose_engines("reference") == ("reference",)
+    assert set(find_engines()) <= set(NAMES)
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(pytest.UsageError, match="there is no engine flink"):
-        chosen("reference,flink")
+        choose_engines("reference,flink")
 
 
 CASES = """

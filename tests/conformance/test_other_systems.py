@@ -105,7 +105,7 @@ def test_flink_a_row_at_the_last_and_at_the_first_moment_of_windows(
 def test_kafka_streams_stream_time_and_grace_close_a_window(engine: str) -> None:
     #  Kafka's stream time is a watermark without delay, its grace is our lateness
     case = Case(engine)
-    rows = case.timed("t", *([(t,)] for t in (0, 9, 14, 3, 15, 2)))
+    rows = case.timed_source("t", *([(t,)] for t in (0, 9, 14, 3, 15, 2)))
     counts = rows.window(ps.tumbling(10), lateness=5, name="w").aggregate(n=ps.count())
     outcome = case.run(counts, counts.late)
     assert [(r["window_start"], r["n"]) for r in outcome.rows()] == [(0, 3), (10, 2)]
@@ -141,8 +141,8 @@ def test_kafka_streams_sessions_merge_in_whatever_order_their_rows_come(
 
 def pairs(case: Case, left: list[int], right: list[int], **options: Any) -> list[tuple[Any, Any]]:
     """Join two streams on time alone, every row a batch; the pairs of times, sorted."""
-    one = case.timed("t", *([(t,)] for t in left), delay=1_000)
-    other = case.timed("u:int64", *([(u,)] for u in right), delay=1_000)
+    one = case.timed_source("t", *([(t,)] for t in left), delay=1_000)
+    other = case.timed_source("u:int64", *([(u,)] for u in right), delay=1_000)
     joined = one.join(other, on=lambda a, b: True, **options)
     rows = case.run(joined).rows()
     return sorted(((r["t"], r["u"]) for r in rows), key=lambda pair: tuple(n is None or n for n in pair))
@@ -188,13 +188,13 @@ def test_kafka_streams_a_left_join_gives_a_row_alone_only_if_it_stays_alone(engi
 
 @not_yet("spark", "local", reason=JOINS)
 def test_kafka_streams_rows_without_a_key_join_nothing(case: Case) -> None:
-    left = case.timed("t key v", [(1, None, 1), (1, "a", 2)])
-    right = case.timed("u:int64 key w:int64", [(1, None, 3), (1, "a", 4)])
+    left = case.timed_source("t key v", [(1, None, 1), (1, "a", 2)])
+    right = case.timed_source("u:int64 key w:int64", [(1, None, 3), (1, "a", 4)])
     case.gives(left.join(right, on="key", within=5), "t key v u w", (1, "a", 2, 1, 4))
 
 
 def test_spark_a_window_leaves_when_the_delay_has_passed_and_a_later_row_is_late(case: Case) -> None:
-    rows = case.timed("t", [(t,) for t in range(10, 16)], [(25,)], [(10,)], [(24,)], delay=10)
+    rows = case.timed_source("t", [(t,) for t in range(10, 16)], [(25,)], [(10,)], [(24,)], delay=10)
     counts = rows.window(ps.tumbling(5), name="w").aggregate(n=ps.count())
     outcome = case.run(counts, counts.late)
     assert [(r["window_start"], r["n"]) for r in outcome.rows()] == [(10, 5), (15, 1), (20, 1), (25, 1)]
@@ -204,7 +204,7 @@ def test_spark_a_window_leaves_when_the_delay_has_passed_and_a_later_row_is_late
 def test_spark_sessions_of_words(case: Case) -> None:
     #  Spark drops the row at 25 only when W has passed 35; here W is 11
     feeds = [(40, "hello"), (40, "world")], [(41, "world"), (41, "hello")], [(25, "spark")], [(90, "x")]
-    rows = case.timed("t key", *feeds, delay=30).key_by("key")
+    rows = case.timed_source("t key", *feeds, delay=30).key_by("key")
     case.gives(
         rows.window(ps.session(10)).aggregate(n=ps.count()),
         "key window_start window_end n",
@@ -216,15 +216,15 @@ def test_spark_sessions_of_words(case: Case) -> None:
 
 
 def test_spark_two_streams_have_the_slower_watermark(case: Case) -> None:
-    fast = case.timed("t", [(5,)], [(100,)], [(101,)])
-    slow = case.timed("t", [(5,)], [(9,)], [(8,)])
+    fast = case.timed_source("t", [(5,)], [(100,)], [(101,)])
+    slow = case.timed_source("t", [(5,)], [(9,)], [(8,)])
     counts = fast.merge(slow).window(ps.tumbling(10), name="w").aggregate(n=ps.count())
     outcome = case.gives(counts, "window_start window_end n", (0, 10, 4), (100, 110, 2))
     assert outcome.account("w").late == 0
 
 
 def test_spark_windows_of_windows_add_up(case: Case) -> None:
-    rows = case.timed("t", *([(t,)] for t in range(40)))
+    rows = case.timed_source("t", *([(t,)] for t in range(40)))
     fives = rows.window(ps.tumbling(5), name="fives").aggregate(n=ps.count())
     twenties = fives.window(ps.tumbling(20), name="twenties").aggregate(parts=ps.count(), rows=ps.sum("n"))
     outcome = case.gives(twenties, "window_start window_end parts rows", (0, 20, 4, 20), (20, 40, 4, 20))
@@ -236,7 +236,7 @@ def test_spark_duplicates_can_be_dropped_with_state(case: Case) -> None:
         seen.append(1)
         return len(seen) == 1
 
-    rows = case.timed("t key", [(1, "a"), (1, "a"), (2, "b")], [(3, "a"), (2, "c")], delay=2)
+    rows = case.timed_source("t key", [(1, "a"), (1, "a"), (2, "b")], [(3, "a"), (2, "c")], delay=2)
     case.gives(
         rows.key_by("key").filter(first_of_its_kind, state=list), "t key", (1, "a"), (2, "b"), (2, "c")
     )
@@ -246,8 +246,8 @@ def test_spark_duplicates_can_be_dropped_with_state(case: Case) -> None:
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: Any) -> None:
     #  clicks up to 20 after their impression
-    left = case.timed("t ad:int64", [(10, 1), (20, 2)], [(30, 3)], delay=50)
-    right = case.timed("u:int64 of:int64", [(15, 1), (41, 2)], [(50, 3), (5, 3)], delay=50)
+    left = case.timed_source("t ad:int64", [(10, 1), (20, 2)], [(30, 3)], delay=50)
+    right = case.timed_source("u:int64 of:int64", [(15, 1), (41, 2)], [(50, 3), (5, 3)], delay=50)
     joined = left.join(right, on=ps.equal("ad", "of"), within=(20, 0), how=how)
     wanted: list[Result] = [(10, 1, 15, 1), (30, 3, 50, 3)]
     wanted += [(20, 2, None, None)] if how in ("left", "full") else []
@@ -272,7 +272,7 @@ def test_beam_sessions_are_of_one_key(engine: str) -> None:
 
 def test_beam_fixed_windows_can_be_put_into_sessions(case: Case) -> None:
     #  a result happens just before the end of its window, so these are 10 and 30 apart
-    rows = case.timed("t", *([(s,)] for s in (1, 11, 41)))
+    rows = case.timed_source("t", *([(s,)] for s in (1, 11, 41)))
     counts = rows.window(ps.tumbling("10 s")).aggregate(n=ps.count())
     again = counts.window(ps.session("10 s")).aggregate(n=ps.sum("n"))
     assert case.run(again).values("n") == [2, 1]
@@ -284,7 +284,7 @@ def test_beam_an_infinite_watermark_lets_everything_go(engine: str) -> None:
 
 
 def test_bytewax_sessions_in_order_and_a_late_row(case: Case) -> None:
-    rows = case.timed("t", *([(t,)] for t in (1, 5, 11, 12, 13, 14, 20, 1)))
+    rows = case.timed_source("t", *([(t,)] for t in (1, 5, 11, 12, 13, 14, 20, 1)))
     sessions = rows.window(ps.session(5), name="w").aggregate(n=ps.count())
     outcome = case.run(sessions, sessions.late)
     assert [(r["window_start"], r["n"]) for r in outcome.rows()] == [(1, 2), (11, 4), (20, 1)]
@@ -292,21 +292,21 @@ def test_bytewax_sessions_in_order_and_a_late_row(case: Case) -> None:
 
 
 def test_bytewax_a_window_collects_in_order_of_time_whatever_the_order_of_arrival(case: Case) -> None:
-    rows = case.timed("t key", [(8, "c"), (4, "b")], [(0, "a"), (12, "d")], delay=10)
+    rows = case.timed_source("t key", [(8, "c"), (4, "b")], [(0, "a"), (12, "d")], delay=10)
     lists = rows.window(ps.tumbling(10)).aggregate(keys=ps.collect("key"))
     assert case.run(lists).values("keys") == [["a", "b", "c"], ["d"]]
 
 
 def test_bytewax_the_latest_and_the_greatest_of_a_window(case: Case) -> None:
-    rows = case.timed("t v", [(1, 5), (3, 9), (2, 7)], [(11, 1)])
+    rows = case.timed_source("t v", [(1, 5), (3, 9), (2, 7)], [(11, 1)])
     pipe = rows.window(ps.tumbling(10)).aggregate(last=ps.last("v"), most=ps.max("v"), least=ps.min("v"))
     case.gives(pipe, "window_start window_end last most least", (0, 10, 9, 9, 5), (10, 20, 1, 1, 1))
 
 
 @not_yet("spark", "local", reason=JOINS)
 def test_bytewax_and_flink_streams_are_joined_inside_a_tumbling_window(case: Case) -> None:
-    left = case.timed("t key", [(0, "a"), (1, "a"), (2, "b")], [(3, "a")], delay=3)
-    right = case.timed("u:int64 key", [(2, "a")], [(3, "b"), (5, "a")], delay=3)
+    left = case.timed_source("t key", [(0, "a"), (1, "a"), (2, "b")], [(3, "a")], delay=3)
+    right = case.timed_source("u:int64 key", [(2, "a")], [(3, "b"), (5, "a")], delay=3)
     joined = left.join(right, on="key", window=ps.tumbling(3))
     case.gives(joined, "t key u", (0, "a", 2), (1, "a", 2), (3, "a", 5))
 
@@ -329,7 +329,7 @@ def test_pathway_an_interval_join_on_time_alone(case: Case, how: str, within: in
 
 
 def test_pathway_windows_by_a_computed_key(case: Case) -> None:
-    rows = case.timed("t v", [(1, 1), (2, -1), (3, 4), (12, -9)])
+    rows = case.timed_source("t v", [(1, 1), (2, -1), (3, 4), (12, -9)])
     sums = rows.key_by(positive=col("v") > 0).window(ps.tumbling(10)).aggregate(total=ps.sum("v"))
     case.gives(
         sums,

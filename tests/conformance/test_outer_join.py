@@ -32,7 +32,7 @@ def test_rows_without_a_partner_leave_with_nulls_in_outer_joins(case: Case, how:
 
 def test_a_shared_column_of_a_right_row_alone_is_its_own(case: Case) -> None:
     left = lefts(case, [(1, "a", 1)])
-    right = case.timed("u:int64 key w:int64", [(2, "b", 3)], name="right")
+    right = case.timed_source("u:int64 key w:int64", [(2, "b", 3)], name="right")
     case.gives(
         left.join(right, on="key", within=5, how="full"),
         "t key v u w",

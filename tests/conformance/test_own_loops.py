@@ -32,7 +32,7 @@ class Barrier(ps.ProcessOperator):
 def two(case: Case, a: list[list[int]], b: list[list[int]]) -> list[ps.MultiPipe]:
     """Two sources of single values."""
     return [
-        case.untimed("v", *([(v,) for v in batch] for batch in batches), name=name)
+        case.untimed_source("v", *([(v,) for v in batch] for batch in batches), name=name)
         for name, batches in (("a", a), ("b", b))
     ]
 
@@ -88,7 +88,7 @@ class Sorter(ps.ProcessOperator):
 
 
 def test_an_operator_may_have_several_outputs_and_push_batches(case: Case) -> None:
-    rows = case.untimed("v", [(1,), (20,)], [(30,), (2,), (40,)])
+    rows = case.untimed_source("v", [(1,), (20,)], [(30,), (2,), (40,)])
     small, pairs = case.graph.operator(Sorter(), inputs=[rows])
     outcome = case.run(small, pairs)
     assert (outcome.bag("v", 0), outcome.bag("v", 1)) == ([1, 2], [20, 30])
@@ -109,7 +109,7 @@ class Several(ps.ProcessOperator):
 
 
 def test_rows_that_are_too_few_for_a_wait_can_still_be_taken_when_it_is_over(case: Case) -> None:
-    rows = case.untimed("v", [(1,), (2,)], [(3,), (4,)], [(5,)])
+    rows = case.untimed_source("v", [(1,), (2,)], [(3,), (4,)], [(5,)])
     outcome = case.run(rows.process(Several(), name="several"))
     same_rows(outcome.tables[0], "s n", (6, 3), (9, 2))
     assert outcome.account("several").passed == 5
@@ -142,7 +142,7 @@ def test_a_control_port_changes_what_the_loop_does(case: Case) -> None:
 
 
 def test_feedback_reaches_a_control_port_a_round_later(case: Case) -> None:
-    rows = case.untimed("v", [(5,)], [(7,), (3,)], [(4,)], [(2,)])
+    rows = case.untimed_source("v", [(5,)], [(7,), (3,)], [(4,)], [(2,)])
     (out,) = case.graph.operator(Limiter(), inputs=[rows], name="limiter")
     out.feed_back("limiter", "limit")
     assert case.run(out).bag("v") == [2, 3, 5]
@@ -150,7 +150,7 @@ def test_feedback_reaches_a_control_port_a_round_later(case: Case) -> None:
 
 def test_each_run_works_on_its_own_copy_of_the_operator(case: Case) -> None:
     limiter = Limiter()
-    rows = case.untimed("v", [(5,)], [(7,), (3,)])
+    rows = case.untimed_source("v", [(5,)], [(7,), (3,)])
     (out,) = case.graph.operator(limiter, inputs=[rows], name="limiter")
     out.feed_back("limiter", "limit")
     memory = ps.write.memory()
@@ -180,20 +180,20 @@ class First(ps.ProcessOperator):
 
 
 def test_rows_for_an_operator_that_has_ended_are_counted_as_unrouted(case: Case) -> None:
-    rows = case.untimed("key v", [("a", 1), ("b", 2)], [("c", 3)], [("d", 4)])
+    rows = case.untimed_source("key v", [("a", 1), ("b", 2)], [("c", 3)], [("d", 4)])
     outcome = case.run(rows.process(First(2), name="first"))
     same_rows(outcome.tables[0], "key v", ("a", 1), ("b", 2))
     assert (outcome.account("first").passed, outcome.account("first").unrouted) == (2, 2)
 
 
 def test_a_pushed_row_has_the_greatest_time_taken_so_far(case: Case) -> None:
-    rows = case.timed("t v", [(1, 1), (2, 2)], [(12, 3)], [(25, 4), (26, 5)])
+    rows = case.timed_source("t v", [(1, 1), (2, 2)], [(12, 3)], [(25, 4), (26, 5)])
     sums = rows.process(Several()).window(ps.tumbling(10), name="w").aggregate(s=ps.sum("s"))
     outcome = case.gives(sums, "window_start window_end s", (10, 20, 6), (20, 30, 9))
     assert outcome.account("w").late == 0
 
 
-class Lagging(ps.ProcessOperator):
+class Lag(ps.ProcessOperator):
     """Keeps the two latest rows back until the end."""
 
     outputs: ClassVar[Mapping[str, Any]] = {"out": {"v": "int64"}}
@@ -208,14 +208,14 @@ class Lagging(ps.ProcessOperator):
 
 def test_a_row_that_waits_in_a_loop_holds_the_watermark_behind_it_back(case: Case) -> None:
     #  1 waits while the source goes on to 20: it is still in time for its window when it is pushed
-    rows = case.timed("t v", [(1, 1), (20, 2)], [(30, 3)], [(40, 4)])
-    sums = rows.process(Lagging()).window(ps.tumbling(10), name="w").aggregate(s=ps.sum("v"))
+    rows = case.timed_source("t v", [(1, 1), (20, 2)], [(30, 3)], [(40, 4)])
+    sums = rows.process(Lag()).window(ps.tumbling(10), name="w").aggregate(s=ps.sum("v"))
     outcome = case.gives(sums, "window_start window_end s", (0, 10, 1), (20, 30, 2), (30, 40, 3), (40, 50, 4))
     assert outcome.account("w").late == 0
 
 
 def test_rows_wait_for_an_own_loop_in_order_of_time(case: Case) -> None:
-    rows = case.timed("t v", [(3, 30), (1, 10), (2, 20)], delay=10)
+    rows = case.timed_source("t v", [(3, 30), (1, 10), (2, 20)], delay=10)
     assert case.run(rows.process(First(2)).select("v")).bag("v") == [10, 20]
 
 
@@ -229,7 +229,7 @@ class Broken(First):
 
 def test_an_error_in_a_loop_stops_the_run_and_names_the_operator(case: Case) -> None:
     with pytest.raises(ps.FunctionError) as failure:
-        case.run(case.untimed("v", [(1,), (2,)]).process(Broken(1), name="broken"))
+        case.run(case.untimed_source("v", [(1,), (2,)]).process(Broken(1), name="broken"))
     assert failure.value.step == "broken"
     assert "Broken" in str(failure.value)
     assert "broken on purpose" in str(failure.value)
@@ -244,7 +244,7 @@ class Wrong(First):
 
 def test_a_pushed_row_must_fit_its_port(case: Case) -> None:
     with pytest.raises(ps.FunctionError, match="nonsense"):
-        case.run(case.untimed("v", [(1,)]).process(Wrong(1)))
+        case.run(case.untimed_source("v", [(1,)]).process(Wrong(1)))
 
 
 def test_steps_go_on_after_an_own_loop(case: Case) -> None:

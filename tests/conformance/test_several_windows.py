@@ -10,7 +10,7 @@ WINDOW = "window window_start window_end"
 
 
 def test_results_say_which_window_they_are_of(case: Case) -> None:
-    rows = case.timed("t v", [(1, 1), (6, 2), (12, 4)])
+    rows = case.timed_source("t v", [(1, 1), (6, 2), (12, 4)])
     sums = rows.window(fast=ps.tumbling(5), slow=ps.tumbling(10)).aggregate(s=ps.sum("v"))
     case.gives(
         sums,
@@ -28,7 +28,7 @@ def test_windows_of_different_sizes_and_slides_share_rows(case: Case) -> None:
     #  [    7    )
     #       [7        )
     #  wide: [-6, 3) [-3, 6) [0, 9)
-    rows = case.timed("t v", [(1, 7)])
+    rows = case.timed_source("t v", [(1, 7)])
     sums = rows.window(even=ps.sliding(4, 2), wide=ps.sliding(9, 3)).aggregate(s=ps.sum("v"))
     case.gives(
         sums,
@@ -44,7 +44,7 @@ def test_windows_of_different_sizes_and_slides_share_rows(case: Case) -> None:
 def test_a_row_late_for_one_kind_counts_in_the_other(case: Case) -> None:
     #  W = 7: fast [0, 5) has left, slow [0, 10) is open
     counts = (
-        case.timed("t", [(7,)], [(2,)])
+        case.timed_source("t", [(7,)], [(2,)])
         .window(fast=ps.tumbling(5), slow=ps.tumbling(10), name="w")
         .aggregate(n=ps.count())
     )
@@ -57,7 +57,7 @@ def test_a_row_late_for_one_kind_counts_in_the_other(case: Case) -> None:
 
 def test_a_row_late_for_every_kind_is_late_once(case: Case) -> None:
     counts = (
-        case.timed("t", [(70,)], [(2,)])
+        case.timed_source("t", [(70,)], [(2,)])
         .window(fast=ps.tumbling(5), slow=ps.tumbling(10), name="w")
         .aggregate(n=ps.count())
     )
@@ -68,14 +68,14 @@ def test_a_row_late_for_every_kind_is_late_once(case: Case) -> None:
 
 
 def test_a_row_in_the_gap_of_one_kind_counts_in_the_other(case: Case) -> None:
-    rows = case.timed("t", [(3,), (13,)])
+    rows = case.timed_source("t", [(3,), (13,)])
     counts = rows.window(gaps=ps.sliding(2, every=10), all=ps.tumbling(5), name="w").aggregate(n=ps.count())
     outcome = case.gives(counts, f"{WINDOW} n", ("all", 0, 5, 1), ("all", 10, 15, 1))
     assert (outcome.account("w").passed, outcome.account("w").no_window) == (2, 0)
 
 
 def test_a_row_in_the_gaps_of_all_kinds_is_in_no_window(case: Case) -> None:
-    rows = case.timed("t", [(0,), (7,)])
+    rows = case.timed_source("t", [(0,), (7,)])
     counts = rows.window(a=ps.sliding(2, every=10), b=ps.sliding(4, every=10), name="w")
     outcome = case.gives(counts.aggregate(n=ps.count()), f"{WINDOW} n", ("a", 0, 2, 1), ("b", 0, 4, 1))
     assert (outcome.account("w").passed, outcome.account("w").no_window) == (1, 1)
@@ -84,7 +84,7 @@ def test_a_row_in_the_gaps_of_all_kinds_is_in_no_window(case: Case) -> None:
 def test_a_row_that_missed_one_kind_and_lies_in_the_gap_of_the_other_is_late(case: Case) -> None:
     #  W = 9: all [0, 5) has left; 3 lies in no window of the other kind
     counts = (
-        case.timed("t", [(9,)], [(3,)])
+        case.timed_source("t", [(9,)], [(3,)])
         .window(gaps=ps.sliding(2, every=10), all=ps.tumbling(5), name="w")
         .aggregate(n=ps.count())
     )
@@ -92,7 +92,7 @@ def test_a_row_that_missed_one_kind_and_lies_in_the_gap_of_the_other_is_late(cas
 
 
 def test_time_session_and_count_windows_stand_side_by_side(case: Case) -> None:
-    rows = case.timed("t key v", [(1, "a", 1), (2, "a", 2), (8, "a", 4)]).key_by("key")
+    rows = case.timed_source("t key v", [(1, "a", 1), (2, "a", 2), (8, "a", 4)]).key_by("key")
     sums = rows.window(time=ps.tumbling(5), rest=ps.session(3), pair=ps.count_window(2)).aggregate(
         s=ps.sum("v")
     )
@@ -108,14 +108,14 @@ def test_time_session_and_count_windows_stand_side_by_side(case: Case) -> None:
 
 
 def test_a_row_unfinished_in_one_kind_and_counted_in_another_has_passed(case: Case) -> None:
-    rows = case.timed("t", [(1,), (2,), (3,)])
+    rows = case.timed_source("t", [(1,), (2,), (3,)])
     counts = rows.window(time=ps.tumbling(5), pair=ps.count_window(2), name="w").aggregate(n=ps.count())
     account = case.run(counts).account("w")
     assert (account.passed, account.unfinished) == (3, 0)
 
 
 def test_results_of_a_key_leave_by_end_then_start_over_all_kinds(case: Case) -> None:
-    rows = case.timed("t key", [(1, "a"), (6, "a"), (12, "a")], [(40, "a")]).key_by("key")
+    rows = case.timed_source("t key", [(1, "a"), (6, "a"), (12, "a")], [(40, "a")]).key_by("key")
     outcome = case.run(rows.window(fast=ps.tumbling(5), slow=ps.sliding(20, 5)).aggregate(n=ps.count()))
     left = [(row["window_end"], row["window_start"]) for row in outcome.rows()]
     assert left == sorted(left)
@@ -123,7 +123,7 @@ def test_results_of_a_key_leave_by_end_then_start_over_all_kinds(case: Case) -> 
 
 def test_lateness_holds_for_every_kind(case: Case) -> None:
     #  W = 12: fast [0, 5) + 6 has left at 11, slow [0, 10) + 6 has not
-    rows = case.timed("t", [(12,)], [(2,)])
+    rows = case.timed_source("t", [(12,)], [(2,)])
     result = case.run(
         rows.window(fast=ps.tumbling(5), slow=ps.tumbling(10), lateness=6, name="w").aggregate(n=ps.count())
     ).account("w")

@@ -24,12 +24,12 @@ BOTH = "t key v u k w"
 
 def lefts(case: Case, *batches: list[tuple[Any, ...]], **options: Any) -> ps.MultiPipe:
     """The left source."""
-    return case.timed(LEFT, *batches, name="left", **options)
+    return case.timed_source(LEFT, *batches, name="left", **options)
 
 
 def rights(case: Case, *batches: list[tuple[Any, ...]], **options: Any) -> ps.MultiPipe:
     """The right source."""
-    return case.timed(RIGHT, *batches, name="right", **options)
+    return case.timed_source(RIGHT, *batches, name="right", **options)
 
 
 def anything(left: Any, right: Any) -> bool:
@@ -91,20 +91,20 @@ def test_every_left_row_meets_every_right_row(case: Case) -> None:
 
 def test_a_column_they_are_equal_on_comes_once(case: Case) -> None:
     left = lefts(case, [(1, "a", 1), (1, "b", 2)])
-    right = case.timed("u:int64 key w:int64", [(2, "a", 3)], name="right")
+    right = case.timed_source("u:int64 key w:int64", [(2, "a", 3)], name="right")
     case.gives(left.join(right, on="key", within=5), "t key v u w", (1, "a", 1, 2, 3))
 
 
 def test_a_suffix_tells_columns_of_one_name_apart(case: Case) -> None:
     left = lefts(case, [(1, "a", 1)])
-    right = case.timed("t key v", [(2, "a", 3)], name="right")
+    right = case.timed_source("t key v", [(2, "a", 3)], name="right")
     joined = left.join(right, on="key", within=5, suffix="_right")
     case.gives(joined, "t key v t_right v_right", (1, "a", 1, 2, 3))
 
 
 def test_null_equals_nothing_and_nan_equals_nan(case: Case) -> None:
-    left = case.timed("t x:float64", [(1, NAN), (1, None), (1, 0.0)], name="left")
-    right = case.timed("u:int64 y:float64", [(1, NAN), (1, None), (1, -0.0)], name="right")
+    left = case.timed_source("t x:float64", [(1, NAN), (1, None), (1, 0.0)], name="left")
+    right = case.timed_source("u:int64 y:float64", [(1, NAN), (1, None), (1, -0.0)], name="right")
     case.gives(
         left.join(right, on=ps.equal("x", "y"), within=1), "t x u y", (1, NAN, 1, NAN), (1, 0.0, 1, -0.0)
     )
@@ -133,8 +133,8 @@ def test_a_band_of_great_integers_is_exact(case: Case) -> None:
 
 
 def test_nan_is_close_to_nothing(case: Case) -> None:
-    left = case.timed("t x:float64", [(1, NAN), (1, 1.0)], name="left")
-    right = case.timed("u:int64 y:float64", [(1, NAN), (1, 1.5)], name="right")
+    left = case.timed_source("t x:float64", [(1, NAN), (1, 1.0)], name="left")
+    right = case.timed_source("u:int64 y:float64", [(1, NAN), (1, 1.5)], name="right")
     case.gives(left.join(right, on=ps.band("x", "y", 1), within=1), "t x u y", (1, 1.0, 1, 1.5))
 
 
@@ -232,7 +232,7 @@ def test_the_layout_of_workers_does_not_change_the_pairs(case: Case, layout: tup
 
 
 def test_a_stream_can_be_joined_with_itself(case: Case) -> None:
-    rows = case.timed("t v", [(1, 1), (2, 2), (9, 3)])
+    rows = case.timed_source("t v", [(1, 1), (2, 2), (9, 3)])
     other = rows.select(u=ps.col("t"), w=ps.col("v"))
     got = case.run(rows.join(other, on=lambda x, y: x.v < y.w, within=2)).rows()
     assert [(row["v"], row["w"]) for row in got] == [(1, 2)]

@@ -22,43 +22,45 @@ def late(case: Case, rows: ps.MultiPipe) -> int:
     return case.run(rows.window(ps.tumbling(10), name="w").aggregate(n=ps.count())).account("w").late
 
 
-def yielding(*items: object) -> Callable[[], Iterator[object]]:
+def generate(*items: object) -> Callable[[], Iterator[object]]:
     """A generator function of these rows and promises."""
     return lambda: iter(items)
 
 
 def test_the_watermark_never_goes_back(case: Case) -> None:
-    assert late(case, case.timed("t", [(100,)], [(99,)], [(20,)], [(89,)])) == 3
+    assert late(case, case.timed_source("t", [(100,)], [(99,)], [(20,)], [(89,)])) == 3
 
 
 def test_empty_batches_move_nothing(case: Case) -> None:
-    assert late(case, case.timed("t", [(8,)], [], [], [(3,)], [])) == 0
+    assert late(case, case.timed_source("t", [(8,)], [], [], [(3,)], [])) == 0
 
 
 def test_a_null_time_moves_nothing(case: Case) -> None:
-    rows = case.timed("t", [(8,), (None,)], [(3,)], on_error="skip")
+    rows = case.timed_source("t", [(8,), (None,)], [(3,)], on_error="skip")
     assert late(case, rows) == 0
 
 
 def test_a_column_can_say_the_watermark(case: Case) -> None:
     # Nulls promise nothing; the greatest value of the batch counts from the next batch on.
-    rows = case.timed("t w:int64", [(1, 5), (2, 12), (3, None)], [(4, None), (11, None)], watermark="w")
+    rows = case.timed_source(
+        "t w:int64", [(1, 5), (2, 12), (3, None)], [(4, None), (11, None)], watermark="w"
+    )
     assert late(case, rows) == 1
 
 
 def test_the_greatest_time_says_nothing_when_only_the_column_counts(case: Case) -> None:
-    assert late(case, case.timed("t w:int64", [(1000, 0)], [(4, 0)], watermark="w")) == 0
+    assert late(case, case.timed_source("t w:int64", [(1000, 0)], [(4, 0)], watermark="w")) == 0
 
 
 def test_a_column_and_the_delay_both_count_and_the_later_one_wins(case: Case) -> None:
-    rows = case.timed("t w:int64", [(14, 12)], [(4, 0)], [(21, 0)], [(15, 0)], watermark="w", delay=5)
+    rows = case.timed_source("t w:int64", [(14, 12)], [(4, 0)], [(21, 0)], [(15, 0)], watermark="w", delay=5)
     # W: -inf, max(9, 12) = 12, 12, max(16, 12) = 16
     assert late(case, rows) == 1
 
 
 @pytest.mark.parametrize(("latest", "missed"), [(14, 0), (15, 1)])
 def test_an_expression_can_say_the_watermark(case: Case, latest: int, missed: int) -> None:
-    rows = case.timed("t", [(latest,)], [(4,)], watermark=col("t") - 5)
+    rows = case.timed_source("t", [(latest,)], [(4,)], watermark=col("t") - 5)
     assert late(case, rows) == missed
 
 
@@ -68,12 +70,12 @@ def test_a_function_of_the_batch_can_say_the_watermark(case: Case) -> None:
         return max(times) // 2
 
     # W: -inf, 9, 10
-    rows = case.timed("t", [(18,)], [(4,), (20,)], [(5,)], watermark=half_of_the_greatest)
+    rows = case.timed_source("t", [(18,)], [(4,), (20,)], [(5,)], watermark=half_of_the_greatest)
     assert late(case, rows) == 1
 
 
 def test_a_generator_can_yield_the_watermark(case: Case) -> None:
-    feed = yielding({"t": 1}, {"t": 500}, ps.Watermark(12), {"t": 5}, {"t": 13})
+    feed = generate({"t": 1}, {"t": 500}, ps.Watermark(12), {"t": 5}, {"t": 13})
     rows = case.graph.source(
         ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", watermark=ps.source_watermark()
     )
@@ -81,13 +83,13 @@ def test_a_generator_can_yield_the_watermark(case: Case) -> None:
 
 
 def test_a_yielded_watermark_counts_beside_the_delay(case: Case) -> None:
-    feed = yielding({"t": 1}, ps.Watermark(12), {"t": 5})
+    feed = generate({"t": 1}, ps.Watermark(12), {"t": 5})
     rows = case.graph.source(ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", delay="1 h")
     assert late(case, rows) == 1
 
 
 def test_a_promise_that_goes_back_is_no_news(case: Case) -> None:
-    feed = yielding(ps.Watermark(20), ps.Watermark(3), {"t": 5}, ps.Watermark(1), {"t": 6}, {"t": 25})
+    feed = generate(ps.Watermark(20), ps.Watermark(3), {"t": 5}, ps.Watermark(1), {"t": 6}, {"t": 25})
     rows = case.graph.source(
         ps.read.generator(feed, schema={"t": int}), time="t", time_unit="s", watermark=ps.source_watermark()
     )
@@ -98,8 +100,8 @@ def test_merged_streams_take_the_least_watermark(case: Case) -> None:
     #  a:  100    6     8
     #  b:    5   50    51
     #  W: -inf    5    50       so 6 is in time and 8 is late
-    a = case.timed("t", [(100,)], [(6,)], [(8,)], name="a")
-    b = case.timed("t", [(5,)], [(50,)], [(51,)], name="b")
+    a = case.timed_source("t", [(100,)], [(6,)], [(8,)], name="a")
+    b = case.timed_source("t", [(5,)], [(50,)], [(51,)], name="b")
     counts = a.merge(b).window(ps.tumbling(10), name="w").aggregate(n=ps.count())
     outcome = case.gives(counts, f"{WINDOW} n", (0, 10, 2), (50, 60, 2), (100, 110, 1))
     assert outcome.account("w").late == 1
@@ -109,8 +111,8 @@ def test_a_source_that_has_ended_holds_nothing_back_from_the_next_round_on(case:
     #  a:    1   ended
     #  b:  100    3     4
     #  W: -inf    1   100
-    a = case.timed("t", [(1,)], name="a")
-    b = case.timed("t", [(100,)], [(3,)], [(4,)], name="b")
+    a = case.timed_source("t", [(1,)], name="a")
+    b = case.timed_source("t", [(100,)], [(3,)], [(4,)], name="b")
     counts = a.merge(b).window(ps.tumbling(10), name="w").aggregate(n=ps.count())
     outcome = case.gives(counts, f"{WINDOW} n", (0, 10, 2), (100, 110, 1))
     assert outcome.account("w").late == 1
@@ -120,22 +122,22 @@ def test_a_source_without_rows_holds_the_others_back_until_it_ends(case: Case) -
     #  a:  none  none  ended
     #  b:  100    3     4     5
     #  W: -inf  -inf  -inf  100
-    a = case.timed("t", [], [], name="a")
-    b = case.timed("t", [(100,)], [(3,)], [(4,)], [(5,)], name="b")
+    a = case.timed_source("t", [], [], name="a")
+    b = case.timed_source("t", [(100,)], [(3,)], [(4,)], [(5,)], name="b")
     assert late(case, a.merge(b)) == 1
 
 
 def test_sources_with_different_delays_are_merged_by_their_watermarks(case: Case) -> None:
     #  W: a 100 - 95 = 5, b 40; merged 5
-    a = case.timed("t", [(100,)], [(6,)], delay=95, name="a")
-    b = case.timed("t", [(40,)], [(7,)], name="b")
+    a = case.timed_source("t", [(100,)], [(6,)], delay=95, name="a")
+    b = case.timed_source("t", [(40,)], [(7,)], name="b")
     assert late(case, a.merge(b)) == 0
 
 
 def merged_with_idle(case: Case) -> Harness:
     """A quiet source "a", ignored after five silent seconds, merged with a lively "b"."""
-    quiet = case.timed("t", name="a", idle="5 s")
-    lively = case.timed("t", name="b")
+    quiet = case.timed_source("t", name="a", idle="5 s")
+    lively = case.timed_source("t", name="b")
     counts = quiet.merge(lively).window(ps.tumbling(10)).aggregate(n=ps.count())
     return Harness(counts, engine=case.engine, clock=case.clock)
 
@@ -165,7 +167,7 @@ def test_a_source_that_speaks_again_holds_the_watermark_where_it_is(case: Case) 
 
 
 def test_a_source_that_speaks_again_does_not_move_the_watermark_back(case: Case) -> None:
-    quiet, lively = case.timed("t", name="a", idle="5 s"), case.timed("t", name="b")
+    quiet, lively = case.timed_source("t", name="a", idle="5 s"), case.timed_source("t", name="b")
     counts = quiet.merge(lively).window(ps.tumbling(10), name="w").aggregate(n=ps.count())
     harness = Harness(counts, engine=case.engine, clock=case.clock)
     harness.push_all({"a": [{"t": 1}], "b": [{"t": 100}]})
@@ -178,7 +180,7 @@ def test_a_source_that_speaks_again_does_not_move_the_watermark_back(case: Case)
 
 
 def test_when_all_sources_are_silent_the_watermark_stays(case: Case) -> None:
-    counts = case.timed("t", idle="5 s").window(ps.tumbling(10)).aggregate(n=ps.count())
+    counts = case.timed_source("t", idle="5 s").window(ps.tumbling(10)).aggregate(n=ps.count())
     harness = Harness(counts, engine=case.engine, clock=case.clock)
     harness.push([{"t": 1}])
     case.clock.advance(60_000_000)
@@ -190,7 +192,7 @@ def test_when_all_sources_are_silent_the_watermark_stays(case: Case) -> None:
 
 def test_rows_too_far_ahead_of_the_clock_are_errors_and_move_nothing(case: Case) -> None:
     case.clock.advance(100_000_000)
-    source = case.timed("t", max_future="1 min", on_error="skip", name="src")
+    source = case.timed_source("t", max_future="1 min", on_error="skip", name="src")
     harness = Harness(
         source.window(ps.tumbling(10)).aggregate(n=ps.count()), engine=case.engine, clock=case.clock
     )
@@ -226,7 +228,7 @@ def sums(harness: Harness) -> list[tuple[Any, ...]]:
 
 
 def test_windows_leave_in_the_round_that_moves_the_watermark_to_their_end(case: Case) -> None:
-    counts = case.timed("t").window(ps.tumbling(10), lateness=5).aggregate(n=ps.count())
+    counts = case.timed_source("t").window(ps.tumbling(10), lateness=5).aggregate(n=ps.count())
     harness = Harness(counts, engine=case.engine, clock=case.clock)
     harness.push([{"t": 3}, {"t": 14}])
     assert harness.take() == []

@@ -39,7 +39,9 @@ def win_test(engine: str, pattern: Any, window: Any, degrees: random.Random) -> 
     def spread() -> dict[str, Any]:
         return {"parallelism": degrees.randint(1, 9), "batch_size": degrees.randint(1, 10)}
 
-    rows = case.timed("t k:int64 v", *win_rows(3, 40), time_unit="us", parallelism=degrees.randint(1, 9))
+    rows = case.timed_source(
+        "t k:int64 v", *win_rows(3, 40), time_unit="us", parallelism=degrees.randint(1, 9)
+    )
     even = rows.filter(col("v") % 2 == 0, **spread())
     tripled = even.flat_map(lambda row: [row, row, row], schema=even.schema, **spread())
     added = tripled.with_columns(v=col("v") + 2, **spread()).key_by("k")
@@ -86,7 +88,7 @@ def test_windflow_s_join_test_has_the_same_sum_for_all_degrees(engine: str) -> N
         case = Case(engine)
         size = draw.randint(1, 20)
         pipes = [
-            case.timed(
+            case.timed_source(
                 columns,
                 *(rows[at : at + size] for at in range(0, 60, size)),
                 time_unit="ms",

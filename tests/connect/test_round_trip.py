@@ -59,7 +59,7 @@ def batches_of(
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def saved(writer: FolderWriter, rows: pa.RecordBatch, cut: int) -> None:
+def save_rows(writer: FolderWriter, rows: pa.RecordBatch, cut: int) -> None:
     out = writer.open(rows.schema, "sink")
     out.write(0, rows.slice(0, cut))
     out.write(0, rows.slice(cut, 1))
@@ -72,15 +72,15 @@ def saved(writer: FolderWriter, rows: pa.RecordBatch, cut: int) -> None:
 def values_of(table: pa.Table | pa.RecordBatch) -> list[list[object]]:
     """Plain values, with NaN written so that it equals itself and -0.0 so that it does not equal 0.0."""
     return [
-        [_shown(value) for chunk in column.chunks for value in to_plain(chunk)]
+        [_plain_value(value) for chunk in column.chunks for value in to_plain(chunk)]
         for column in pa.table(table).columns
     ]
 
 
-def _shown(value: object) -> object:
+def _plain_value(value: object) -> object:
     if isinstance(value, float):
         return "nan" if math.isnan(value) else repr(value)
-    return [_shown(item) for item in value] if isinstance(value, list) else value
+    return [_plain_value(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_what_is_written_reads_back_the_same(
     rows = data.draw(batches_of(kinds))
     cut = data.draw(st.integers(0, rows.num_rows))
     with TemporaryDirectory() as folder:
-        saved(writer(Path(folder)), rows, cut)
+        save_rows(writer(Path(folder)), rows, cut)
         back = reader(Path(folder), schema=rows.schema)
         assert [batch.bad for batch in back.batches() if batch.bad] == []
         assert values_of(table_of(back)) == values_of(rows)

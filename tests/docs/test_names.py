@@ -35,9 +35,9 @@ def _section(title: str) -> str:
 
 @pytest.mark.parametrize("where", ["in process", "on Spark", "in the reference engine"])
 def test_the_path_of_a_row_has_at_most_fifteen_hops_each_with_its_file(where: str) -> None:
-    hops = re.split(r"^\d+\. ", _section(f"The path of one row, {where}"), flags=re.MULTILINE)[1:]
-    assert 3 <= len(hops) <= 15
-    assert [hop for hop in hops if not _PATH.search(hop)] == []
+    steps = re.split(r"^\d+\. ", _section(f"The path of one row, {where}"), flags=re.MULTILINE)[1:]
+    assert 3 <= len(steps) <= 15
+    assert [step for step in steps if not _PATH.search(step)] == []
 
 
 @pytest.mark.parametrize(("title", "least"), [("Ten questions", 10), ("To change X, open Y", 20)])

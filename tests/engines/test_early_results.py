@@ -47,7 +47,7 @@ class Restless:
         return next(self._seconds) * 1_000_000
 
 
-class Watched:
+class WatchedRuns:
     """Runs of one graph, and the rows that they gave, early ones too."""
 
     def __init__(self, make: str, kind: str, *, key: bool = True) -> None:
@@ -70,9 +70,9 @@ class Watched:
         self.seen.update(map(str, batch.to_pylist()))
 
 
-def judged(make: str, kind: str, **options: Any) -> Counter[str]:
+def judge(make: str, kind: str, **options: Any) -> Counter[str]:
     """What a run gives that never stops."""
-    watched = Watched(make, kind, **options)
+    watched = WatchedRuns(make, kind, **options)
     watched.run("reference")
     assert any("'final': False" in row for row in watched.seen)
     return watched.seen
@@ -88,11 +88,11 @@ def options(who: str, folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_goes_on_repeats_nothing(tmp_path: Path, kind: str, who: str) -> None:
     for make in MAKES:
-        watched, degrees = Watched(make, kind), (2, 3, 1)
+        watched, degrees = WatchedRuns(make, kind), (2, 3, 1)
         for part, (degree, until) in enumerate(zip(degrees, (3, 4, None), strict=True)):
             more = options(who, tmp_path / make)
             watched.run(ENGINES[who](), degree, until=until, clock=Restless(1000 * part), **more)
-        assert watched.seen == judged(make, kind), make
+        assert watched.seen == judge(make, kind), make
 
 
 @pytest.mark.parametrize("patterns", [("paned", "auto"), ("parallel", "auto"), ("map_reduce", "map_reduce")])
@@ -100,27 +100,27 @@ def test_a_run_that_goes_on_repeats_nothing(tmp_path: Path, kind: str, who: str)
 def test_a_run_that_goes_on_in_another_pattern_repeats_nothing(
     tmp_path: Path, kind: str, patterns: tuple[str, str]
 ) -> None:
-    watched = Watched("sum", kind, key=False)
+    watched = WatchedRuns("sum", kind, key=False)
     for part, (pattern, until) in enumerate(zip((*patterns, patterns[0]), (3, 4, None), strict=True)):
         clock, more = Restless(1000 * part), options("local", tmp_path)
         watched.run("local", 1 + part % 2, pattern, until=until, clock=clock, **more)
-    assert watched.seen == judged("sum", kind, key=False)
+    assert watched.seen == judge("sum", kind, key=False)
 
 
 @pytest.mark.parametrize("who", ENGINES)
 def test_the_time_between_two_runs_counts_and_a_clock_put_back_does_not_stop_results(
     tmp_path: Path, who: str
 ) -> None:
-    watched = Watched("sum", "tumbling")
+    watched = WatchedRuns("sum", "tumbling")
     for start, until in ((1000, 3), (0, 4), (9000, None)):
         clock = Restless(start)
         watched.run(ENGINES[who](), early="1 s", until=until, clock=clock, **options(who, tmp_path))
-    assert watched.seen == judged("sum", "tumbling")
+    assert watched.seen == judge("sum", "tumbling")
 
 
 @pytest.mark.parametrize("who", ENGINES)
 def test_nothing_is_shown_before_it_is_time_for_the_first_time(who: str) -> None:
-    watched = Watched("sum", "tumbling")
+    watched = WatchedRuns("sum", "tumbling")
     watched.run(ENGINES[who](), early="1 s", clock=ps.ManualClock(60_000_000))
     assert not any("'final': False" in row for row in watched.seen)
 
@@ -141,9 +141,9 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
 ) -> None:
     from_files(monkeypatch)
     monkeypatch.setattr("penstock.engines.spark.driver.epochs.MAX_ROUNDS", 1)
-    watched = Watched(make, kind)
+    watched = WatchedRuns(make, kind)
     watched.run(InProcessSparkEngine())
-    assert watched.seen == judged(make, kind)
+    assert watched.seen == judge(make, kind)
 
 
 @pytest.mark.slow
@@ -151,6 +151,6 @@ def test_parts_that_come_to_another_worker_of_spark_repeat_nothing(monkeypatch: 
     from_files(monkeypatch)
     monkeypatch.setattr("penstock.engines.spark.driver.epochs.MAX_ROUNDS", 1)
     for make, kind in (("sum", "sliding"), ("rows", "tumbling")):
-        watched = Watched(make, kind)
+        watched = WatchedRuns(make, kind)
         watched.run("spark")
-        assert watched.seen == judged(make, kind)
+        assert watched.seen == judge(make, kind)

@@ -23,7 +23,7 @@ def frontiers_of(graph: ps.PipeGraph, **saved: float) -> Frontiers:
     return Frontiers(graph.plan(), saved)
 
 
-def merged() -> ps.PipeGraph:
+def merge_sources() -> ps.PipeGraph:
     """Two sources that flow together into windows that wait for late rows, and a step behind those."""
     graph = ps.PipeGraph("merged")
     a, b = (
@@ -37,13 +37,13 @@ def merged() -> ps.PipeGraph:
 
 
 def test_merged_streams_have_the_least_frontier_and_windows_delay_it_by_their_lateness() -> None:
-    advances = frontiers_of(merged()).advance({"a": Frontier(100), "b": Frontier(50)})
+    advances = frontiers_of(merge_sources()).advance({"a": Frontier(100), "b": Frontier(50)})
     assert advances["w"] == WatermarkAdvance(BEFORE_ALL, 50, over=False)
     assert advances["behind"] == WatermarkAdvance(BEFORE_ALL, 46, over=False)
 
 
 def test_nothing_is_promised_for_late_rows_but_the_end() -> None:
-    frontiers = frontiers_of(merged())
+    frontiers = frontiers_of(merge_sources())
     assert frontiers.advance({"a": Frontier(100), "b": Frontier(50)})["late"] == WatermarkAdvance(
         BEFORE_ALL, BEFORE_ALL, over=False
     )
@@ -53,7 +53,7 @@ def test_nothing_is_promised_for_late_rows_but_the_end() -> None:
 
 
 def test_idle_streams_are_not_waited_for_and_frontiers_never_go_back() -> None:
-    frontiers = frontiers_of(merged())
+    frontiers = frontiers_of(merge_sources())
     assert frontiers.advance({"a": Frontier(100), "b": Frontier(50, idle=True)})["w"] == WatermarkAdvance(
         BEFORE_ALL, 100, over=False
     )
@@ -63,9 +63,9 @@ def test_idle_streams_are_not_waited_for_and_frontiers_never_go_back() -> None:
 
 
 def test_a_resumed_run_starts_with_the_saved_frontiers() -> None:
-    first = frontiers_of(merged())
+    first = frontiers_of(merge_sources())
     first.advance({"a": Frontier(100), "b": Frontier(50)})
-    again = frontiers_of(merged(), **first.watermarks())
+    again = frontiers_of(merge_sources(), **first.watermarks())
     advances = again.advance({"a": Frontier(100), "b": Frontier(60)})
     assert advances["w"] == WatermarkAdvance(50, 60, over=False)
     assert advances["behind"] == WatermarkAdvance(46, 56, over=False)

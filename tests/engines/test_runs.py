@@ -281,13 +281,13 @@ def test_ctrl_c_while_waiting_stops_the_run(builder: PlanBuilder) -> None:
     waits: list[float | None] = []
     real_wait = run._over.wait
 
-    def interrupted(timeout: float | None = None) -> bool:
+    def interrupt(timeout: float | None = None) -> bool:
         waits.append(timeout)
         if len(waits) == 1:
             raise KeyboardInterrupt
         return bool(real_wait(timeout))
 
-    run._over.wait = interrupted  # Ctrl-C cannot be pressed in this process
+    run._over.wait = interrupt  # Ctrl-C cannot be pressed in this process
     with pytest.raises(KeyboardInterrupt):
         run.wait()
     assert reader.closed == [True]

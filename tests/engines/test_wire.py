@@ -11,7 +11,7 @@ from penstock.engines.wire import failure_from_dict, failure_to_dict
 from penstock.errors import EngineError, FunctionError, PenstockError, Where
 
 
-def crossed(failure: Exception) -> PenstockError:
+def send_failure(failure: Exception) -> PenstockError:
     return failure_from_dict(json.loads(json.dumps(failure_to_dict(failure, 3))))
 
 
@@ -21,7 +21,7 @@ def crossed(failure: Exception) -> PenstockError:
 )
 def test_an_error_of_ours_arrives_as_it_was(kind: type[PenstockError]) -> None:
     failure = kind("a fact", step="sums", where=Where("a.py", 7), detail="so and so", hint="do this")
-    error = crossed(failure)
+    error = send_failure(failure)
     assert type(error) is kind
     assert str(error) == str(failure)
     assert (error.step, error.where, error.hint) == ("sums", Where("a.py", 7), "do this")
@@ -33,7 +33,7 @@ def test_an_error_of_ours_arrives_as_it_was(kind: type[PenstockError]) -> None:
 def test_what_a_users_function_raised_is_still_the_cause(cause: Exception) -> None:
     failure = FunctionError("function f failed on a row")
     failure.__cause__ = cause
-    error = crossed(failure).__cause__
+    error = send_failure(failure).__cause__
     assert type(error) is type(cause)
     assert str(error) == str(cause)
 
@@ -60,14 +60,14 @@ class Mute(Exception):
 def test_another_cause_is_told_by_its_name(cause: Exception, text: str) -> None:
     failure = FunctionError("function f failed on a row")
     failure.__cause__ = cause
-    assert str(crossed(failure).__cause__).startswith(text)
+    assert str(send_failure(failure).__cause__).startswith(text)
 
 
 def test_what_is_no_error_of_ours_is_told_with_its_trace() -> None:
     try:
         raise MemoryError("too much")
     except MemoryError as failure:
-        error = crossed(failure)
+        error = send_failure(failure)
     assert isinstance(error, EngineError)
     assert error.fact == "a worker failed: MemoryError"
     assert "test_wire.py" in str(error.detail)

@@ -116,7 +116,7 @@ A, B = col("a"), col("b")
 STRING, I64 = pa.string(), pa.int64()
 
 
-def chained(*parts: bytes) -> int:
+def chain_hashes(*parts: bytes) -> int:
     state = 42
     for part in parts:
         state = xxhash.xxh64_intdigest(part, state)
@@ -151,7 +151,7 @@ def test_the_values_in_sparks_documentation() -> None:
     ],
 )
 def test_each_type_is_hashed_by_its_bytes(value: object, type: pa.DataType, data: bytes) -> None:
-    assert run(hash(A), [value, None, value], type) == [chained(data), 42, chained(data)]
+    assert run(hash(A), [value, None, value], type) == [chain_hashes(data), 42, chain_hashes(data)]
 
 
 def test_every_nan_hashes_alike() -> None:
@@ -162,18 +162,20 @@ def test_every_nan_hashes_alike() -> None:
 
 def test_null_leaves_the_hash_as_it_is() -> None:
     values = run(hash(A, B), ["x", None, None], STRING, b=([None, 5, None], I64))
-    assert values == [chained(b"x"), chained(struct.pack("<q", 5)), 42]
+    assert values == [chain_hashes(b"x"), chain_hashes(struct.pack("<q", 5)), 42]
 
 
 def test_text_after_other_columns_takes_their_hash_as_its_seed() -> None:
     values = run(hash(A, B), [1, 2, 1, 1], I64, b=(["x", "x", "x", "y"], STRING))
-    expected = [chained(struct.pack("<q", n), s) for n, s in ((1, b"x"), (2, b"x"), (1, b"x"), (1, b"y"))]
+    expected = [
+        chain_hashes(struct.pack("<q", n), s) for n, s in ((1, b"x"), (2, b"x"), (1, b"x"), (1, b"y"))
+    ]
     assert values == expected
 
 
 def test_hashing_a_failed_value_fails() -> None:
     failing: Expr = hash(1 // A)
-    assert run(failing, [0, 1], I64) == [FAILED, chained(struct.pack("<q", 1))]
+    assert run(failing, [0, 1], I64) == [FAILED, chain_hashes(struct.pack("<q", 1))]
 
 
 def test_a_hash_of_nothing_is_refused() -> None:

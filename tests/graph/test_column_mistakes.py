@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import FunctionError, GraphError, SchemaError, TimeError, col
-from tests.support.mistakes import Mistake, refused
+from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import TRADES, trades
 
 SEVEN: Any = 7
@@ -92,7 +92,7 @@ UNKNOWN = [
 
 @pytest.mark.parametrize("mistake", UNKNOWN, ids=str)
 def test_an_unknown_column_is_named_and_the_nearest_one_is_offered_first(mistake: Mistake) -> None:
-    error = refused(mistake)
+    error = check_refusal(mistake)
     assert error.detail is not None
     assert "price" in str(error.hint)
     assert "the columns are price, " in error.detail or "in x=" in error.detail
@@ -135,7 +135,7 @@ WRONG_TYPES = [
 
 @pytest.mark.parametrize("mistake", WRONG_TYPES, ids=str)
 def test_a_column_of_the_wrong_type_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 NOT_NAMES = [
@@ -169,7 +169,7 @@ NOT_NAMES = [
 
 @pytest.mark.parametrize("mistake", NOT_NAMES, ids=str)
 def test_what_cannot_name_columns_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_a_key_that_names_no_column_is_refused_by_the_operator_itself() -> None:
@@ -230,7 +230,7 @@ RESULTS = [
 
 @pytest.mark.parametrize("mistake", RESULTS, ids=str)
 def test_names_that_clash_in_a_result_are_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_an_unsigned_64_bit_column_never_gets_into_a_graph() -> None:

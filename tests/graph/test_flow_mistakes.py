@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, SchemaError, TimeError, col
-from tests.support.mistakes import Mistake, refused
-from tests.support.trades import TRADES, trades, untimed
+from tests.support.mistakes import Mistake, check_refusal
+from tests.support.trades import TRADES, timeless, trades
 
 PAID, OPEN = col("paid"), ~col("paid")
 OTHER = trades(ps.PipeGraph("other"))
@@ -45,7 +45,7 @@ SPLITS: list[Mistake] = [
 ]  # fmt: skip
 
 
-def unordered(pipe: ps.MultiPipe) -> ps.MultiPipe:
+def reorder(pipe: ps.MultiPipe) -> ps.MultiPipe:
     """The same columns in another order."""
     return pipe.select(*reversed(TRADES.names))
 
@@ -62,9 +62,9 @@ MERGES: list[Mistake] = [
             also="only the second has x: int64"),
     Mistake("another type", lambda p: p.merge(p.with_columns(n=col("price"))), SchemaError,
             "the same columns", also="only the second has n: double"),
-    Mistake("another order", lambda p: p.merge(unordered(p)), SchemaError, "the same columns",
+    Mistake("another order", lambda p: p.merge(reorder(p)), SchemaError, "the same columns",
             also="in another order"),
-    Mistake("time and none", lambda p: p.merge(untimed(p.graph)), TimeError,
+    Mistake("time and none", lambda p: p.merge(timeless(p.graph)), TimeError,
             "must agree on time: timestamp[us] meets none"),
     Mistake("two times", lambda p: p.merge(by_day(p)), TimeError, "timestamp[us] meets date32[day]"),
     Mistake("itself", lambda p: p.merge(p), GraphError, "cannot be merged with itself"),
@@ -79,12 +79,12 @@ MERGES: list[Mistake] = [
 
 @pytest.mark.parametrize("mistake", SPLITS, ids=str)
 def test_a_split_that_cannot_be_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 @pytest.mark.parametrize("mistake", MERGES, ids=str)
 def test_a_merge_that_cannot_be_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 AFTER_SINKS: list[Mistake] = [
@@ -99,7 +99,7 @@ AFTER_SINKS: list[Mistake] = [
 
 @pytest.mark.parametrize("mistake", AFTER_SINKS, ids=str)
 def test_nothing_comes_after_a_sink(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_a_sink_found_by_name_has_no_verbs_either() -> None:
@@ -138,7 +138,7 @@ NAMES: list[Mistake] = [
 
 @pytest.mark.parametrize("mistake", NAMES, ids=str)
 def test_a_step_needs_a_name_and_a_place_of_its_own(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 SIDES: list[Mistake] = [
@@ -151,14 +151,14 @@ SIDES: list[Mistake] = [
     Mistake("late rows of a merged pipe", lambda p: p.merge(p.filter(PAID)).late, GraphError,
             "a merged pipe has no .late"),
     Mistake("late rows of state without time",
-            lambda p: untimed().key_by("user").accumulate(lambda r, s: s, 0, schema={"c": "int64"}).late,
+            lambda p: timeless().key_by("user").accumulate(lambda r, s: s, 0, schema={"c": "int64"}).late,
             GraphError, 'step "accumulate" has no .late', "accumulate"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", SIDES, ids=str)
 def test_a_side_output_that_is_not_there_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 class Limiter(ps.ProcessOperator):

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import FunctionError, GraphError, SchemaError, col
-from tests.support.mistakes import Mistake, refused
+from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import trades
 
 ONE = {"n": "int64"}
@@ -48,7 +48,7 @@ NO_SCHEMA = [
 
 @pytest.mark.parametrize("mistake", NO_SCHEMA, ids=str)
 def test_a_function_that_does_not_declare_what_it_gives_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_an_undeclared_function_is_named_by_the_line_that_defines_it() -> None:
@@ -106,7 +106,7 @@ STATE = [
 
 @pytest.mark.parametrize("mistake", STATE, ids=str)
 def test_state_needs_a_key_and_a_row_function(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 WRONG_KIND = [
@@ -219,7 +219,7 @@ WRONG_KIND = [
 
 @pytest.mark.parametrize("mistake", WRONG_KIND, ids=str)
 def test_a_function_of_the_wrong_kind_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def both(a: Any, b: Any) -> Any:

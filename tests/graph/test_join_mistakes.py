@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock import FunctionError, GraphError, SchemaError, TimeError, col
-from tests.support.mistakes import Mistake, refused
-from tests.support.trades import TRADES, trades, untimed
+from tests.support.mistakes import Mistake, check_refusal
+from tests.support.trades import TRADES, timeless, trades
 
 BACK = timedelta(seconds=-1)
 TEXT: Any = "3"  # where a number belongs
@@ -56,10 +56,10 @@ JOINS: list[Mistake] = [
             "must be tumbling", "join"),
     Mistake("text for a window", lambda p: p.join(asks(p), on="user", window="2 s"), TimeError,
             "must be tumbling", "join"),
-    Mistake("no time on the left", lambda p: untimed(p.graph).join(asks(p), on="user", within="1 s"),
+    Mistake("no time on the left", lambda p: timeless(p.graph).join(asks(p), on="user", within="1 s"),
             TimeError,
             "the left side of a join needs event time", "join"),
-    Mistake("no time on the right", lambda p: p.join(untimed(p.graph), on="user", within="1 s"), TimeError,
+    Mistake("no time on the right", lambda p: p.join(timeless(p.graph), on="user", within="1 s"), TimeError,
             "the right side of a join needs event time", "join"),
     Mistake("two types of time", lambda p: p.join(ticks(p), on="user", within="1 s"), TimeError,
             "the left side's time is timestamp[us] and the right side's is int64 in ms", "join"),
@@ -101,7 +101,7 @@ JOINS: list[Mistake] = [
 
 @pytest.mark.parametrize("mistake", JOINS, ids=str)
 def test_a_join_that_cannot_be_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 class Endless:
@@ -149,7 +149,7 @@ TABLES: list[Mistake] = [
 
 @pytest.mark.parametrize("mistake", TABLES, ids=str)
 def test_a_table_join_that_cannot_be_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_null_keys_of_a_table_match_nothing_and_so_may_repeat() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, col
-from tests.support.mistakes import Mistake, refused
+from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import trades
 
 PAID = col("paid")
@@ -19,7 +19,7 @@ def keep(row: Any, seen: Any) -> bool:
     return True
 
 
-def filtered(**options: Any) -> Callable[[Any], object]:
+def add_filter(**options: Any) -> Callable[[Any], object]:
     """Adds a filter with some options."""
     return lambda p: p.filter(PAID, **options)
 
@@ -28,7 +28,7 @@ OPTIONS = [
     *(
         Mistake(
             f"parallelism={value!r}",
-            filtered(parallelism=value),
+            add_filter(parallelism=value),
             GraphError,
             f"parallelism={value!r} is not a number of replicas",
             "filter",
@@ -39,7 +39,7 @@ OPTIONS = [
     *(
         Mistake(
             f"batch_size={value!r}",
-            filtered(batch_size=value),
+            add_filter(batch_size=value),
             GraphError,
             f"batch_size={value!r} is not a number of rows",
             "filter",
@@ -49,7 +49,7 @@ OPTIONS = [
     *(
         Mistake(
             f"dedicated={value!r}",
-            filtered(dedicated=value),
+            add_filter(dedicated=value),
             GraphError,
             f"dedicated={value!r} is neither True nor False",
             "filter",
@@ -60,7 +60,7 @@ OPTIONS = [
     *(
         Mistake(
             f"on_error={value!r}",
-            filtered(on_error=value),
+            add_filter(on_error=value),
             GraphError,
             f"on_error={value!r} is unknown",
             "filter",
@@ -71,7 +71,7 @@ OPTIONS = [
     *(
         Mistake(
             f"routing={value!r}",
-            filtered(routing=value),
+            add_filter(routing=value),
             GraphError,
             f"routing={value!r} is unknown",
             "filter",
@@ -84,7 +84,7 @@ OPTIONS = [
 
 @pytest.mark.parametrize("mistake", OPTIONS, ids=str)
 def test_an_option_that_makes_no_sense_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 ROUTINGS = [
@@ -123,7 +123,7 @@ ROUTINGS = [
 
 @pytest.mark.parametrize("mistake", ROUTINGS, ids=str)
 def test_a_routing_that_contradicts_the_step_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_a_step_that_was_refused_leaves_nothing_behind() -> None:

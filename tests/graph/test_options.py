@@ -9,7 +9,7 @@ import pytest
 import penstock as ps
 from penstock import EngineError, GraphError, col
 from penstock.options import StepOptions
-from tests.support.mistakes import Mistake, refused
+from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import trades
 
 OUT = {"n": "int64"}
@@ -112,7 +112,7 @@ def test_an_operator_object_has_options_of_its_own() -> None:
 
 
 def test_a_source_has_no_routing() -> None:
-    refused(
+    check_refusal(
         Mistake(
             "routing",
             lambda p: p.graph.source(ps.read.rows([{"a": 1}]), routing="key_by"),

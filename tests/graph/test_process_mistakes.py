@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import FunctionError, GraphError, SchemaError
-from tests.support.mistakes import Mistake, refused
+from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import trades
 
 ONE = {"n": "int64"}
@@ -42,7 +42,7 @@ class Fork(Loop):
     outputs: ClassVar[Mapping[str, Any]] = {"small": ONE, "large": ONE}
 
 
-class Limited(Loop):
+class LimitedLoop(Loop):
     control = ("limit",)
 
 
@@ -59,7 +59,7 @@ class Twins(Loop):
     control = ("a",)
 
 
-class Listed(Loop):
+class ListedLoop(Loop):
     outputs = ("out",)  # type: ignore[assignment]  # the mistake
 
 
@@ -89,7 +89,7 @@ MISTAKES = [
     Mistake("control where there is none", lambda p: p.graph.operator(Loop(), inputs=[p], control=[p]),
             GraphError, "1 control inputs were given, and the operator has 0", "process", also="control ="),
     Mistake("too many control inputs",
-            lambda p: p.graph.operator(Limited(), inputs=[p], control=[p, p]), GraphError,
+            lambda p: p.graph.operator(LimitedLoop(), inputs=[p], control=[p, p]), GraphError,
             "2 control inputs were given, and the operator has 1", "process"),
     Mistake("inputs in one text", lambda p: p.process(Textual()), GraphError, "Textual has inputs = 'in'",
             "process", also='inputs = ("in",)'),
@@ -97,8 +97,8 @@ MISTAKES = [
             "process", also="ps.read.generator"),
     Mistake("two ports of one name", lambda p: p.graph.operator(Twins(), inputs=[p]), GraphError,
             "two ports of one name: a, a", "process"),
-    Mistake("outputs without schemas", lambda p: p.process(Listed()), SchemaError,
-            "Listed declares outputs ('out',)", "process"),
+    Mistake("outputs without schemas", lambda p: p.process(ListedLoop()), SchemaError,
+            "ListedLoop declares outputs ('out',)", "process"),
     Mistake("one pipe for a list of them", lambda p: p.graph.operator(Loop(), inputs=p), GraphError,
             "operator takes pipes, and got MultiPipe", "process", also="inputs=[a, b]"),
     Mistake("a number for a pipe", lambda p: p.graph.operator(Pair(), inputs=[p, 3]), GraphError,
@@ -106,14 +106,14 @@ MISTAKES = [
     Mistake("another graph's pipe", lambda p: p.graph.operator(Pair(), inputs=[p, OTHER]), GraphError,
             'a pipe of graph "other" cannot feed', "process"),
     Mistake("a control pipe of another graph",
-            lambda p: p.graph.operator(Limited(), inputs=[p], control=[OTHER]), GraphError,
+            lambda p: p.graph.operator(LimitedLoop(), inputs=[p], control=[OTHER]), GraphError,
             'a pipe of graph "other" cannot feed', "process"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=str)
 def test_an_operator_that_cannot_be_attached_so_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_an_own_loop_has_no_policy_for_errors() -> None:

@@ -22,7 +22,7 @@ unhurried = settings(
 )
 
 
-def derived(graph: ps.PipeGraph) -> Derivation | None:
+def derive_blocks(graph: ps.PipeGraph) -> Derivation | None:
     """The derivation; None for a merge that no rule covers, the only thing that may be refused."""
     try:
         return graph.derivation()
@@ -55,7 +55,7 @@ def pipes(block: Term) -> Iterator[list[str]]:
 @given(choices())
 def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: list[Choice]) -> None:
     graph = build(done)
-    derivation = derived(graph)
+    derivation = derive_blocks(graph)
     if derivation is None:
         return
     assert all(is_multipipe(term) for term in derivation.terms)
@@ -69,7 +69,7 @@ def test_every_graph_gives_terms_of_the_grammar_with_every_operator_once(done: l
 @given(choices())
 def test_a_plan_is_refused_exactly_when_its_blocks_are(done: list[Choice]) -> None:
     graph = build(done)
-    if derived(graph) is not None:
+    if derive_blocks(graph) is not None:
         assert [step.name for step in graph.plan()] == list(graph.steps)
 
 
@@ -81,7 +81,7 @@ def test_chaining_changes_neither_the_graph_nor_the_order_along_any_path(done: l
     assert [(step.name, step.feeds, step.outputs) for step in plain.steps.values()] == [
         (step.name, step.feeds, step.outputs) for step in chained.steps.values()
     ]
-    one, two = derived(plain), derived(chained)
+    one, two = derive_blocks(plain), derive_blocks(chained)
     assert (one is None) == (two is None)
     if one is not None and two is not None:
         unfused = sorted(inside for term in one.terms for inside in pipes(term))
@@ -120,7 +120,7 @@ def test_every_row_of_every_step_is_accounted_for_chained_or_not(
         return ps.read.rows(rows[n % len(rows)], schema=EVENTS, batch=5)
 
     plain, chained = build(done, chaining=False, rows=reader), build(done, chaining=True, rows=reader)
-    if derived(plain) is None:
+    if derive_blocks(plain) is None:
         return
     accounts = plain.run("reference").accounts
     assert all(account.is_balanced for account in accounts.values())

@@ -12,14 +12,14 @@ import penstock as ps
 from penstock import CheckpointError, EngineError, FunctionError, GraphError, NotSupported, col
 from penstock.engines.protocol import Gap
 from penstock.plan.plan import Plan
-from tests.support.mistakes import Mistake, refused
+from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import trades
 
 WRONG: Any = 3
 OTHER = trades(ps.PipeGraph("other"))
 
 
-def ended(pipe: ps.MultiPipe) -> ps.PipeGraph:
+def end_graph(pipe: ps.MultiPipe) -> ps.PipeGraph:
     """The pipe's graph with a sink."""
     pipe.sink(ps.write.memory())
     return pipe.graph
@@ -31,12 +31,12 @@ RUNS = [
     Mistake("no steps", lambda p: ps.PipeGraph("empty").run("reference"), GraphError,
             'graph "empty" has no sink', also="no steps at all"),
     Mistake("explain without a sink", lambda p: p.graph.explain(), GraphError, "has no sink"),
-    Mistake("what is no engine", lambda p: ended(p).run(WRONG), EngineError, "3 is not an engine"),
-    Mistake("half a batch", lambda p: ended(p).run("reference", until=WRONG / 2), EngineError,
+    Mistake("what is no engine", lambda p: end_graph(p).run(WRONG), EngineError, "3 is not an engine"),
+    Mistake("half a batch", lambda p: end_graph(p).run("reference", until=WRONG / 2), EngineError,
             "until=1.5 is not a number of batches"),
-    Mistake("fewer than no batches", lambda p: ended(p).run("reference", until=-1), EngineError,
+    Mistake("fewer than no batches", lambda p: end_graph(p).run("reference", until=-1), EngineError,
             "until=-1 is not a number of batches"),
-    Mistake("a listener that is none", lambda p: ended(p).run("reference", events=WRONG), EngineError,
+    Mistake("a listener that is none", lambda p: end_graph(p).run("reference", events=WRONG), EngineError,
             "events=3 cannot be called", also="events=print"),
     Mistake("nothing to collect", lambda p: p.graph.collect(engine="reference"), GraphError,
             "nothing to collect"),
@@ -51,12 +51,12 @@ RUNS = [
 
 @pytest.mark.parametrize("mistake", RUNS, ids=str)
 def test_a_run_that_cannot_be_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 def test_an_unknown_engine_is_refused_with_those_there_are() -> None:
     with pytest.raises(EngineError, match='there is no engine "flink"') as caught:
-        ended(trades()).run("flink")
+        end_graph(trades()).run("flink")
     assert caught.value.detail is not None
     assert "reference" in caught.value.detail
     assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
@@ -100,7 +100,7 @@ def test_what_an_engine_cannot_do_is_refused_by_step_before_it_starts() -> None:
 @pytest.mark.parametrize("option", ["checkpoint", "master", "options"])
 def test_the_reference_engine_refuses_what_it_has_no_use_for(option: str) -> None:
     with pytest.raises(NotSupported, match=option) as caught:
-        ended(trades()).run("reference", **{option: "there"})  # type: ignore[arg-type]  # any of them
+        end_graph(trades()).run("reference", **{option: "there"})  # type: ignore[arg-type]  # any of them
     assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
 
 
@@ -110,7 +110,7 @@ def test_what_may_hold_a_password_is_in_no_error_and_no_text() -> None:
     settings: list[dict[str, Any]] = [{"options": options}, {"master": "spark://ann:hidden@host"}]
     for setting in settings:
         with pytest.raises(NotSupported) as caught:
-            ended(trades()).run("reference", **setting)
+            end_graph(trades()).run("reference", **setting)
         assert "hidden" not in str(caught.value)
 
 
@@ -119,7 +119,7 @@ def test_a_listener_that_fails_stops_the_run_and_is_named() -> None:
         raise ValueError("deaf")
 
     with pytest.raises(FunctionError, match="listener, which listens to the run, failed on Run") as caught:
-        ended(trades()).run("reference", events=listener)
+        end_graph(trades()).run("reference", events=listener)
     assert caught.value.detail == "ValueError: deaf"
     assert str(caught.value.where).startswith("tests/graph/test_run_mistakes.py:")
 

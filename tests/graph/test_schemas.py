@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.timing.units import TimeType
-from tests.support.trades import TRADES, trades, untimed
+from tests.support.trades import TRADES, timeless, trades
 
 MINUTE = ps.tumbling("1 min")
 STAMP = TimeType(pa.timestamp("us"), "us")
@@ -60,7 +60,7 @@ def test_a_source_gives_the_readers_columns_its_time_and_no_key() -> None:
     pipe = trades()
     assert pipe.schema.equals(TRADES)
     assert (pipe.stream.time, pipe.stream.key) == (STAMP, ())
-    assert untimed().stream.time is None
+    assert timeless().stream.time is None
 
 
 def test_ingest_time_is_a_timestamp_beside_the_columns() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, TimeError, col
-from tests.support.mistakes import Mistake, refused
+from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import TRADES
 
 ROWS = ps.read.rows([], schema=TRADES)
@@ -59,7 +59,7 @@ TIME = [
 
 @pytest.mark.parametrize("mistake", TIME, ids=str)
 def test_a_time_that_does_not_fit_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 @pytest.mark.parametrize(
@@ -114,4 +114,4 @@ READERS_AND_WRITERS = [
 
 @pytest.mark.parametrize("mistake", READERS_AND_WRITERS, ids=str)
 def test_a_source_needs_a_reader_and_a_sink_a_writer(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)

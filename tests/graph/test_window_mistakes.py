@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock import GraphError, SchemaError, TimeError, col
-from tests.support.mistakes import Mistake, refused
-from tests.support.trades import TRADES, trades, untimed
+from tests.support.mistakes import Mistake, check_refusal
+from tests.support.trades import TRADES, timeless, trades
 
 MINUTE = ps.tumbling("1 min")
 N = {"n": ps.count()}
@@ -18,13 +18,13 @@ WRONG: Any = "10 s"  # an argument of the wrong type
 BACK = timedelta(seconds=-1)
 
 
-def dated() -> ps.MultiPipe:
+def by_date() -> ps.MultiPipe:
     """Trades whose time is a date."""
     return ps.PipeGraph("shop").source(ps.read.rows([], schema=TRADES), time="day", delay="1 d", name="dated")
 
 
 WINDOWS = [
-    Mistake("no time", lambda p: untimed().window(MINUTE).aggregate(N), TimeError,
+    Mistake("no time", lambda p: timeless().window(MINUTE).aggregate(N), TimeError,
             "a window needs event time", "window", also='time="ts"'),
     Mistake("size zero", lambda p: p.window(ps.tumbling("0 s")).aggregate(N), TimeError,
             "window size 0 us is not longer than zero", "window"),
@@ -44,9 +44,9 @@ WINDOWS = [
             TimeError, "lateness 13343999 d is too long", "window", also="13343998 days"),
     Mistake("bare size on a timestamp", lambda p: p.window(ps.tumbling(10)).aggregate(N), TimeError,
             "window size 10 has no unit", "window"),
-    Mistake("hours of a date", lambda p: dated().window(ps.tumbling("1 h")).aggregate(N), TimeError,
+    Mistake("hours of a date", lambda p: by_date().window(ps.tumbling("1 h")).aggregate(N), TimeError,
             "window size 1 h is not a whole number of days", "window"),
-    Mistake("a slide of hours of a date", lambda p: dated().window(ps.sliding("2 d", "36 h")).aggregate(N),
+    Mistake("a slide of hours of a date", lambda p: by_date().window(ps.sliding("2 d", "36 h")).aggregate(N),
             TimeError, "window slide 36 h is not a whole number of days", "window"),
     Mistake("no window", lambda p: p.window(), GraphError, "one window, or several by name", "window"),
     Mistake("one and several", lambda p: p.window(MINUTE, slow=MINUTE), GraphError,
@@ -74,13 +74,15 @@ WINDOWS = [
 
 @pytest.mark.parametrize("mistake", WINDOWS, ids=str)
 def test_a_window_that_cannot_be_is_refused(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 @pytest.mark.parametrize("size", [0, -3, True, "3", 2.5])
 def test_a_count_window_holds_a_whole_number_of_rows(size: Any) -> None:
-    refused(Mistake("size", lambda p: ps.count_window(size), TimeError, f"size {size!r} of a count window"))
-    refused(
+    check_refusal(
+        Mistake("size", lambda p: ps.count_window(size), TimeError, f"size {size!r} of a count window")
+    )
+    check_refusal(
         Mistake("slide", lambda p: ps.count_window(5, size), TimeError, f"slide {size!r} of a count window")
     )
 
@@ -102,7 +104,7 @@ RESULTS = [
 
 @pytest.mark.parametrize("mistake", RESULTS, ids=str)
 def test_a_window_must_be_told_what_to_make_of_its_rows(mistake: Mistake) -> None:
-    refused(mistake)
+    check_refusal(mistake)
 
 
 NUMBERS = [ps.var, ps.std]

@@ -20,39 +20,46 @@ SCALE = 2.0
 LOG = [0.0]
 
 
-def made(factor: Any = 3.0, shift: Any = 1.0) -> Callable[[Any], Any]:
+def make_lift(factor: Any = 3.0, shift: Any = 1.0) -> Callable[[Any], Any]:
     def lift(row: Any, by: Any = shift) -> Any:
         return row.v * factor + by
 
     return lift
 
 
-def scaled(row: Any) -> float:
+def scale(row: Any) -> float:
     return float(row.v * SCALE)
 
 
-def rooted(row: Any) -> float:
+def take_root(row: Any) -> float:
     return math.sqrt(row.v)
 
 
-def logged(row: Any) -> float:
+def add_log(row: Any) -> float:
     return float(row.v + LOG[0])
 
 
 def test_a_function_made_twice_is_one_function() -> None:
-    assert FunctionSource(made()) == FunctionSource(made())
-    assert hash(FunctionSource(made())) == hash(FunctionSource(made()))
-    assert FunctionSource(made())._digest() == FunctionSource(made())._digest()
+    assert FunctionSource(make_lift()) == FunctionSource(make_lift())
+    assert hash(FunctionSource(make_lift())) == hash(FunctionSource(make_lift()))
+    assert FunctionSource(make_lift())._digest() == FunctionSource(make_lift())._digest()
 
 
 @pytest.mark.parametrize(
     "other",
-    [made(4.0), made(3), made(shift=2.0), made(shift=1), made(shift=True), lambda row: row.v * 3.0 + 1.0],
+    [
+        make_lift(4.0),
+        make_lift(3),
+        make_lift(shift=2.0),
+        make_lift(shift=1),
+        make_lift(shift=True),
+        lambda row: row.v * 3.0 + 1.0,
+    ],
     ids=["captured value", "captured type", "default", "type of default", "bool", "code"],
 )
 def test_functions_that_differ_in_anything_are_two(other: Callable[[Any], Any]) -> None:
-    assert FunctionSource(made()) != FunctionSource(other)
-    assert FunctionSource(made())._digest() != FunctionSource(other)._digest()
+    assert FunctionSource(make_lift()) != FunctionSource(other)
+    assert FunctionSource(make_lift())._digest() != FunctionSource(other)._digest()
 
 
 def test_the_two_zeros_and_constants_of_other_types_are_told_apart() -> None:
@@ -61,15 +68,15 @@ def test_the_two_zeros_and_constants_of_other_types_are_told_apart() -> None:
 
 
 def test_a_global_that_a_function_names_is_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = FunctionSource(scaled)
+    before = FunctionSource(scale)
     monkeypatch.setitem(globals(), "SCALE", 5.0)
-    assert FunctionSource(scaled) != before
+    assert FunctionSource(scale) != before
 
 
 def test_code_is_kept_on_disk_when_all_that_it_says_has_words() -> None:
-    assert FunctionSource(rooted).is_stable
-    assert FunctionSource(scaled).is_stable
-    assert not FunctionSource(logged).is_stable  # a list may hold something else next time
+    assert FunctionSource(take_root).is_stable
+    assert FunctionSource(scale).is_stable
+    assert not FunctionSource(add_log).is_stable  # a list may hold something else next time
     space: dict[str, Any] = {}
     exec("def typed(row): return row.v", space)  # in no file, as at a prompt
     assert not FunctionSource(space["typed"]).is_stable
@@ -77,7 +84,9 @@ def test_code_is_kept_on_disk_when_all_that_it_says_has_words() -> None:
 
 def test_captured_values_and_defaults_are_compiled_in() -> None:
     parts = np.empty((2, 1))
-    of = FoldFunctions(FunctionSource(made(10.0, 4.0)), FunctionSource(lambda a, b: a + b), ("v",), 1, True)
+    of = FoldFunctions(
+        FunctionSource(make_lift(10.0, 4.0)), FunctionSource(lambda a, b: a + b), ("v",), 1, True
+    )
     loop = build_lift_loop(of)
     assert loop.compiles
     loop.compiled(np.array([1.0, 2.0]), parts)

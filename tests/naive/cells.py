@@ -42,7 +42,7 @@ class Ring:
 
 
 @dataclass
-class Placed:
+class Placement:
     """Where the rows went, up to the one that found no room; None for a late row."""
 
     stopped: int
@@ -61,7 +61,7 @@ def place(
     offsets: list[int],
     rings: dict[int, Ring],
     spare: list[int],
-) -> Placed:
+) -> Placement:
     """Put (slot, time) rows into rings, starting new ones in spare blocks; rings and spare are changed."""
     cells: list[int | None] = []
     for slot, time in rows:
@@ -76,4 +76,4 @@ def place(
         if not rings[slot].has_room(slice_):
             break
         cells.append(rings[slot].hold(slice_))
-    return Placed(len(cells), cells)
+    return Placement(len(cells), cells)

@@ -10,7 +10,7 @@ class Slot:
     waiting: list[tuple[int, int]] = field(default_factory=list)  # time, number of the row
     placed: list[tuple[int, int]] = field(default_factory=list)
     n_left: int = 0
-    shown: int = 0
+    n_shown: int = 0
 
 
 class NaiveCounts:
@@ -44,10 +44,10 @@ class NaiveCounts:
         result = []
         for name, slot in self.slots.items():
             index = slot.n_left
-            while len(slot.placed) > max(slot.shown, index * self.every):
+            while len(slot.placed) > max(slot.n_shown, index * self.every):
                 result.append(self._window(name, index))
                 index += 1
-            slot.shown = len(slot.placed)
+            slot.n_shown = len(slot.placed)
         return result
 
     def outcomes(self) -> dict[int, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.naive.slices import slice_of
 
 
-def folded(
+def fold_rows(
     rows: Iterable[tuple[int, int, float]],
     pair: tuple[int, int],
     open_from: int,

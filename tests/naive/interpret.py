@@ -41,12 +41,12 @@ def _compile(instruction: Instruction) -> Callable[[Mapping[str, object], list[o
         name = node.name
         return lambda row, _: row[name]
     if isinstance(node, Literal):
-        return lambda row, _: _rounded(node.value, is_float32)
+        return lambda row, _: _round_value(node.value, is_float32)
     function, handling = RULES[type(node)](node, instruction), node.input_handling
-    return lambda _, inputs: _rounded(_apply(function, handling, inputs), is_float32)
+    return lambda _, inputs: _round_value(_apply(function, handling, inputs), is_float32)
 
 
-def _rounded(value: object, is_float32: bool) -> object:
+def _round_value(value: object, is_float32: bool) -> object:
     return float32(value) if is_float32 and isinstance(value, float) else value
 
 

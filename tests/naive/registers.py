@@ -10,7 +10,7 @@ def wide_sum(values: list[int]) -> tuple[int, int]:
     return sum(value >> 32 for value in values), sum(value & 0xFFFFFFFF for value in values)
 
 
-def counted(values: list[int]) -> tuple[int, int]:
+def count_greatest(values: list[int]) -> tuple[int, int]:
     """The greatest value and how many are equal to it."""
     return max(values), values.count(max(values))
 

@@ -32,19 +32,19 @@ class NaiveSessions:
         while again:
             again = False
             for row in list(behind):
-                if self.touched(row[1], row[2]):
+                if self.find_touched(row[1], row[2]):
                     self._add_row(*row)
                     behind.remove(row)
                     again = True
         late = {number for number, _, _ in behind}
         return [number in late for number, _, _ in rows]
 
-    def touched(self, slot: int, time: int) -> list[Session]:
+    def find_touched(self, slot: int, time: int) -> list[Session]:
         return [s for s in self.open.get(slot, []) if time <= s.end and s.start <= time + self.gap]
 
     def _add_row(self, number: int, slot: int, time: int) -> None:
         joined = Session(time, time + self.gap, [number])
-        for session in self.touched(slot, time):
+        for session in self.find_touched(slot, time):
             joined.start = min(joined.start, session.start)
             joined.end = max(joined.end, session.end)
             joined.rows += session.rows

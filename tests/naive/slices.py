@@ -24,7 +24,7 @@ def cuts_between(low: int, high: int, windows: list[tuple[int, int]]) -> int:
     return sum(is_cut(time, windows) for time in range(low + 1, high + 1))
 
 
-def missed(time: int, size: int, every: int, watermark: int, lateness: int) -> int:
+def count_missed(time: int, size: int, every: int, watermark: int, lateness: int) -> int:
     """How many windows that hold `time` have left at the watermark."""
     starts = [start for start in range(time - size + 1, time + 1) if start % every == 0]
     return sum(watermark >= start + size + lateness for start in starts)

@@ -50,6 +50,6 @@ class Buckets:
             del self.open[place]
         return gone
 
-    def holding(self) -> set[int]:
+    def slots_in_use(self) -> set[int]:
         """Slots with an open window that has rows."""
         return {slot for _, slot, _ in self.open}

@@ -7,14 +7,14 @@ from typing import Any
 
 import penstock as ps
 from penstock import col
-from tests.support.trades import trades, untimed
+from tests.support.trades import timeless, trades
 
 
 def whole(batch: Any) -> Any:
     return batch
 
 
-def scored(row: Any, state: Any) -> dict[str, Any]:
+def score(row: Any, state: Any) -> dict[str, Any]:
     return {"n": 1}
 
 
@@ -28,7 +28,7 @@ def text_of(pipe: ps.MultiPipe) -> str:
 
 def test_sources_say_their_time_and_delay() -> None:
     assert "time at (timestamp[us]), delay 2 s" in text_of(trades())
-    assert text_of(untimed()).endswith("; no event time")
+    assert text_of(timeless()).endswith("; no event time")
     arrival = ps.PipeGraph("x").source(ps.read.rows([{"n": 1}]), time=ps.ingest_time())
     assert "time of arrival" in text_of(arrival)
 
@@ -36,14 +36,14 @@ def test_sources_say_their_time_and_delay() -> None:
 def test_transforms_say_their_function() -> None:
     keyed = trades().key_by("user")
     assert text_of(keyed.with_columns(x=col("n") * 2)) == 'with_columns x=col("n") * 2'
-    assert text_of(keyed.map(scored, schema={"n": "int64"}, state=list)) == (
+    assert text_of(keyed.map(score, schema={"n": "int64"}, state=list)) == (
         "map row function scored with state per key"
     )
     assert text_of(keyed.filter(col("paid"))) == 'filter col("paid")'
     assert text_of(keyed.filter(near, state=list)) == "filter row function near with state per key"
     assert text_of(keyed.flat_map(tags=col("tags"))) == 'flat_map tags=col("tags")'
     assert text_of(keyed.select("n")) == 'select n=col("n")'
-    assert text_of(keyed.accumulate(scored, 0, schema={"c": "int64"})) == "accumulate row function scored"
+    assert text_of(keyed.accumulate(score, 0, schema={"c": "int64"})) == "accumulate row function scored"
     batched = keyed.map(ps.batch(whole, schema={"n": "int64"}))
     assert text_of(batched) == "map batch function whole"
 

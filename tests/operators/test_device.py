@@ -95,7 +95,7 @@ def test_an_unknown_device_lists_the_known_ones_nearest_first() -> None:
     assert failure.value.hint == 'say device="cuda"'
 
 
-def windowed(**options: Any) -> ps.MultiPipe:
+def sum_windows(**options: Any) -> ps.MultiPipe:
     rows = [{"t": 1, "v": 2}]
     source = ps.PipeGraph("g").source(ps.read.rows(rows), time="t", time_unit="us", delay="0 s")
     return source.window(name="sums", parallelism=4, **options).aggregate(s=ps.sum("v"))
@@ -103,11 +103,11 @@ def windowed(**options: Any) -> ps.MultiPipe:
 
 def test_the_verb_hands_the_device_on_and_names_the_step_that_is_refused() -> None:
     with pytest.raises(NotSupported) as failure:
-        windowed(window=ps.session("5 us"), device="cuda")
+        sum_windows(window=ps.session("5 us"), device="cuda")
     assert failure.value.step == "sums"
     assert failure.value.where is not None
 
 
 def test_a_step_that_asks_for_a_device_is_not_cut_into_parts() -> None:
-    pipe = windowed(window=ps.sliding("5 us", "1 us"), device="cuda")
+    pipe = sum_windows(window=ps.sliding("5 us", "1 us"), device="cuda")
     assert isinstance(pipe.graph.steps["sums"].op, KeyedWindows)

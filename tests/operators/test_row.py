@@ -25,7 +25,7 @@ class Result:
     n: int
 
 
-class Named(NamedTuple):
+class NamedRow(NamedTuple):
     user: str
     n: int
 
@@ -61,7 +61,7 @@ def test_a_missing_column_names_the_nearest_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "result", [{"user": "ada", "n": 1}, Result("ada", 1), Named("ada", 1), {"n": 1, "user": "ada"}]
+    "result", [{"user": "ada", "n": 1}, Result("ada", 1), NamedRow("ada", 1), {"n": 1, "user": "ada"}]
 )
 def test_a_function_gives_a_dict_a_dataclass_or_a_named_tuple(result: Any) -> None:
     assert plain_row(result, OUT) == {"user": "ada", "n": 1}

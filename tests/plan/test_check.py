@@ -142,7 +142,7 @@ def test_final_results_and_late_rows_of_an_early_window_can_go_to_files(tmp_path
     assert len(pipe.graph.plan().sinks) == 3
 
 
-def crossing() -> ps.PipeGraph:
+def crosswise_graph() -> ps.PipeGraph:
     """Two sources with two branches each, merged crosswise: no rule of the algebra covers it."""
     graph = ps.PipeGraph("shop")
     branches = {}
@@ -159,7 +159,7 @@ def crossing() -> ps.PipeGraph:
 
 def test_a_merge_that_no_rule_covers_is_refused_naming_the_steps() -> None:
     with pytest.raises(GraphError, match="no rule merges") as caught:
-        crossing().plan()
+        crosswise_graph().plan()
     error = caught.value
     assert error.step in ("up-sink", "down-sink")
     assert str(error.where).startswith("tests/plan/test_check.py:")
@@ -170,7 +170,7 @@ def test_a_merge_that_no_rule_covers_is_refused_naming_the_steps() -> None:
 
 def test_the_same_merge_is_refused_by_blocks_as_well() -> None:
     with pytest.raises(GraphError, match="no rule merges"):
-        crossing().blocks()
+        crosswise_graph().blocks()
 
 
 def test_accounts_balance_when_every_row_has_one_end() -> None:

@@ -27,7 +27,7 @@ def source() -> ps.MultiPipe:
     return graph.source(ps.read.rows([], schema=SCHEMA), time="t", delay="1 s").key_by("k")
 
 
-def said(pipe: ps.MultiPipe) -> dict[str, list[str]]:
+def explain_by_topic(pipe: ps.MultiPipe) -> dict[str, list[str]]:
     """What is said of the window step, by topic."""
     pipe.sink(ps.write.memory())
     result = defaultdict(list)
@@ -39,7 +39,7 @@ def said(pipe: ps.MultiPipe) -> dict[str, list[str]]:
 
 def test_a_pattern_that_was_chosen_says_why_and_what_becomes_of_the_step() -> None:
     unkeyed = ps.PipeGraph("g").source(ps.read.rows([], schema=SCHEMA), time="t", delay="1 s")
-    notes = said(unkeyed.window(EVERY_SECOND, parallelism=4).aggregate(n=ps.count()))
+    notes = explain_by_topic(unkeyed.window(EVERY_SECOND, parallelism=4).aggregate(n=ps.count()))
     assert notes["pattern"] == [
         "paned, chosen because there is no key, and windows overlap: each is made of up to 10 slices, "
         "which are shared out; PLQ + WLQ: slices go to replicas in turn, and windows are combined "
@@ -49,12 +49,14 @@ def test_a_pattern_that_was_chosen_says_why_and_what_becomes_of_the_step() -> No
 
 @pytest.mark.parametrize("pattern", ["keyed", "parallel", "paned", "map_reduce"])
 def test_a_pattern_that_was_named_says_so(pattern: Any) -> None:
-    (notes,) = said(source().window(EVERY_SECOND, pattern=pattern).aggregate(n=ps.count()))["pattern"]
+    (notes,) = explain_by_topic(source().window(EVERY_SECOND, pattern=pattern).aggregate(n=ps.count()))[
+        "pattern"
+    ]
     assert notes.startswith(f"{pattern}, asked for by name; ")
 
 
 def test_a_tumbling_window_is_one_slice_and_needs_no_tree() -> None:
-    notes = said(source().window(ps.tumbling("10 s")).aggregate(n=ps.count(), most=ps.max("v")))
+    notes = explain_by_topic(source().window(ps.tumbling("10 s")).aggregate(n=ps.count(), most=ps.max("v")))
     assert notes["slices"] == ["tumbling 10 s: 1 per slide, 1 in a window"]
     assert notes["algorithm"] == [
         'n=count(), most=max(col("v")): direct: a window is one slice, and needs no tree'
@@ -63,7 +65,7 @@ def test_a_tumbling_window_is_one_slice_and_needs_no_tree() -> None:
 
 
 def test_windows_of_several_slices_go_over_two_stacks_or_a_tree() -> None:
-    notes = said(
+    notes = explain_by_topic(
         source()
         .window(EVERY_SECOND)
         .aggregate(n=ps.count(), total=ps.sum("v"), mean=ps.mean("x"), most=ps.max("v"))
@@ -74,12 +76,14 @@ def test_windows_of_several_slices_go_over_two_stacks_or_a_tree() -> None:
 
 
 def test_a_slide_that_does_not_divide_the_window_has_two_slices() -> None:
-    notes = said(source().window(ps.sliding("10 s", every="3 s")).aggregate(n=ps.count()))
+    notes = explain_by_topic(source().window(ps.sliding("10 s", every="3 s")).aggregate(n=ps.count()))
     assert notes["slices"] == ["sliding 10 s every 3 s: 2 per slide, 7 in a window"]
 
 
 def test_windows_that_share_slices_say_so() -> None:
-    notes = said(source().window(fast=ps.tumbling("1 s"), slow=EVERY_SECOND).aggregate(n=ps.count()))
+    notes = explain_by_topic(
+        source().window(fast=ps.tumbling("1 s"), slow=EVERY_SECOND).aggregate(n=ps.count())
+    )
     assert notes["slices"] == [
         "fast: tumbling 1 s: 1 per slide, 1 in a window, shared with other windows",
         "slow: sliding 10 s every 1 s: 1 per slide, 10 in a window, shared with other windows",
@@ -88,7 +92,7 @@ def test_windows_that_share_slices_say_so() -> None:
 
 def test_sessions_and_count_windows_have_no_slices_of_time() -> None:
     windows = source().window(visit=ps.session("5 s"), ten=ps.count_window(10))
-    notes = said(windows.aggregate(n=ps.count()))
+    notes = explain_by_topic(windows.aggregate(n=ps.count()))
     assert notes["slices"] == [
         "visit: session with gap 5 s: none; where a session ends depends on its rows",
         "ten: count 10: none of time; rows wait to be put in order, then panes of rows",
@@ -105,11 +109,11 @@ def test_sessions_and_count_windows_have_no_slices_of_time() -> None:
     assert notes["device"] == ["cpu: session with gap 5 s is not made of slices of time"]
 
 
-def lifted(row: Any) -> tuple[float, float]:
+def lift(row: Any) -> tuple[float, float]:
     return row.x, 1.0
 
 
-def combined(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
+def combine(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float]:
     return a[0] + b[0], a[1] + b[1]
 
 
@@ -121,30 +125,32 @@ def of_row(row: Any) -> int:
     return int(row.v)
 
 
-def added(a: int, b: int) -> int:
+def add(a: int, b: int) -> int:
     return a + b
 
 
 def test_a_fold_says_whether_it_is_compiled_and_why_not() -> None:
-    notes = said(
+    notes = explain_by_topic(
         source()
         .window(EVERY_SECOND)
         .aggregate(
-            fast=ps.fold(lifted, combined, (0.0, 0.0), mean, columns="x"),
-            slow=ps.fold(of_row, added, 0),
+            fast=ps.fold(lift, combine, (0.0, 0.0), mean, columns="x"),
+            slow=ps.fold(of_row, add, 0),
         )
     )
     why = "its zero is not of floats; with 0.0 in it, it could be compiled"
     assert notes["fold"] == [
-        "fast=fold(combined) is compiled, if Numba can",
-        f"slow=fold(added) runs in Python: {why}",
+        "fast=fold(combine) is compiled, if Numba can",
+        f"slow=fold(add) runs in Python: {why}",
     ]
-    assert notes["keeps rows"] == [f"for slow=fold(added): {why}"]
+    assert notes["keeps rows"] == [f"for slow=fold(add): {why}"]
     assert notes["memory"][0].startswith("24 bytes per key and open slice")
 
 
 def test_rows_that_are_kept_say_for_what() -> None:
-    notes = said(source().window(EVERY_SECOND).aggregate(all=ps.collect("v"), first=ps.first("v")))
+    notes = explain_by_topic(
+        source().window(EVERY_SECOND).aggregate(all=ps.collect("v"), first=ps.first("v"))
+    )
     assert notes["keeps rows"] == [
         'for all=collect(col("v")): it is made from all values of a window',
         'for first=first(col("v")), unless the reader numbers them: '
@@ -159,13 +165,15 @@ def whole(rows: list[Any]) -> dict[str, int]:
 
 
 def test_a_function_of_whole_windows_keeps_their_rows() -> None:
-    notes = said(source().window(EVERY_SECOND).apply(whole, schema={"n": "int64"}))
+    notes = explain_by_topic(source().window(EVERY_SECOND).apply(whole, schema={"n": "int64"}))
     assert notes["keeps rows"] == ["for row function whole: it sees whole windows"]
     assert "algorithm" not in notes
 
 
 def test_sketches_are_kept_per_slice_and_told_of() -> None:
-    notes = said(source().window(EVERY_SECOND).aggregate(n=ps.count(), middle=ps.quantile("x", 0.5)))
+    notes = explain_by_topic(
+        source().window(EVERY_SECOND).aggregate(n=ps.count(), middle=ps.quantile("x", 0.5))
+    )
     assert 'middle=quantile(col("x")): a sketch per slice; a window\'s are merged' in notes["algorithm"]
     assert notes["memory"][0].startswith("8 bytes and 1 sketch per key and open slice")
     assert "keeps rows" not in notes
@@ -176,7 +184,9 @@ def test_sketches_are_kept_per_slice_and_told_of() -> None:
     [("auto", "a CUDA device where the run has one, else cpu"), ("cpu", "cpu, asked for by name")],
 )
 def test_the_device_is_told(device: Any, says: str) -> None:
-    assert said(source().window(EVERY_SECOND, device=device).aggregate(n=ps.count()))["device"] == [says]
+    assert explain_by_topic(source().window(EVERY_SECOND, device=device).aggregate(n=ps.count()))[
+        "device"
+    ] == [says]
 
 
 def test_steps_without_windows_say_nothing_of_them() -> None:
@@ -200,14 +210,14 @@ AGGREGATES: dict[str, Any] = {
     "spread": ps.std("x"),
     "most": ps.max_count("x"),
     "least": ps.min("v"),
-    "fold": ps.fold(lifted, combined, (0.0, 0.0), mean, columns="x"),
+    "fold": ps.fold(lift, combine, (0.0, 0.0), mean, columns="x"),
 }
 
 
 @pytest.mark.parametrize("names", [["n"], ["total", "mean"], ["spread", "most", "least"], list(AGGREGATES)])
 def test_memory_is_what_the_stage_takes_per_slice(names: list[str]) -> None:
     pipe = source().window(ps.tumbling("10 s")).aggregate({name: AGGREGATES[name] for name in names})
-    (notes,) = said(pipe)["memory"]
+    (notes,) = explain_by_topic(pipe)["memory"]
     step = pipe.graph.steps["window"]
     assert isinstance(step.op, Windows)
     stage = WindowStage(step.op, step.up, StageContext("window", None, Accounts(), ManualClock()))

@@ -12,7 +12,7 @@ from penstock import col
 from tests.support import plan_graphs as graphs
 
 
-def named(name: str, branch: str = "b") -> str:
+def draw_named(name: str, branch: str = "b") -> str:
     graph = ps.PipeGraph(name)
     source = graph.source(ps.read.rows([], schema={"a": "int64"}), name=name)
     branches: dict[str, Any] = {branch: col("a") > 0, f"{branch}2": col("a") < 0}
@@ -21,16 +21,16 @@ def named(name: str, branch: str = "b") -> str:
 
 
 def test_quotes_tags_and_hashes_are_escaped() -> None:
-    text = named('say "hi" <script> & #35;')
+    text = draw_named('say "hi" <script> & #35;')
     assert "say #34;hi#34; #60;script#62; #38; #35;35;<br/>" in text
 
 
 def test_a_name_cannot_smuggle_in_a_directive() -> None:
-    assert "%%{" not in named("%%{init: {'theme': 'dark'}}%%")
+    assert "%%{" not in draw_named("%%{init: {'theme': 'dark'}}%%")
 
 
 def test_a_branch_name_with_bars_stays_inside_its_quotes() -> None:
-    assert '-->|"a|b"|' in named("source", branch="a|b")
+    assert '-->|"a|b"|' in draw_named("source", branch="a|b")
 
 
 TAKEN = ("late", "errors", "name", "on_error")  # side outputs, and options of split
@@ -48,7 +48,7 @@ LINE = re.compile(
 @given(name=NAMES, branch=BRANCHES)
 @settings(deadline=None)
 def test_whatever_the_names_every_line_is_a_line_of_mermaid(name: str, branch: str) -> None:
-    text = named(name, branch)
+    text = draw_named(name, branch)
     assert [line for line in text.rstrip("\n").split("\n") if not LINE.fullmatch(line)] == []
 
 

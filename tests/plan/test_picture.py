@@ -7,21 +7,21 @@ from penstock.plan.plan import Plan
 from tests.support import plan_graphs as graphs
 
 
-def drawn(graph: ps.PipeGraph) -> Picture:
+def draw(graph: ps.PipeGraph) -> Picture:
     return build_picture(Plan(graph.name, tuple(graph.steps.values())))
 
 
 def lines(picture: Picture) -> list[tuple[str, str, str, LineKind]]:
     names = [box.name for box in picture.boxes]
 
-    def told(line: Line) -> tuple[str, str, str, LineKind]:
+    def describe_line(line: Line) -> tuple[str, str, str, LineKind]:
         return names[line.tail], names[line.head], line.label, line.kind
 
-    return [told(line) for line in picture.lines]
+    return [describe_line(line) for line in picture.lines]
 
 
 def test_the_campaign_views_have_a_keyed_edge_a_plain_one_and_a_late_one() -> None:
-    assert lines(drawn(graphs.campaign_views())) == [
+    assert lines(draw(graphs.campaign_views())) == [
         ("events", "filter", "", LineKind.ROWS),
         ("filter", "campaigns", "", LineKind.ROWS),
         ("campaigns", "views", "key by campaign_id", LineKind.ROWS),
@@ -31,7 +31,7 @@ def test_the_campaign_views_have_a_keyed_edge_a_plain_one_and_a_late_one() -> No
 
 
 def test_boxes_say_in_few_words_what_their_step_does() -> None:
-    boxes = {box.name: box for box in drawn(graphs.campaign_views()).boxes}
+    boxes = {box.name: box for box in draw(graphs.campaign_views()).boxes}
     assert boxes["filter"].text == 'event_type == "view"'
     assert boxes["campaigns"].text == "table (2 rows) on ad_id"
     assert boxes["views"].text == "sliding 10 s every 1 s"
@@ -43,11 +43,11 @@ def test_boxes_say_in_few_words_what_their_step_does() -> None:
 def test_a_selected_column_is_named_once() -> None:
     graph = ps.PipeGraph("g")
     graph.source(ps.read.rows([], schema={"a": "int64"})).select("a", twice=col("a") * 2)
-    assert drawn(graph).boxes[1].text == "a, twice=a * 2"
+    assert draw(graph).boxes[1].text == "a, twice=a * 2"
 
 
 def test_shapes_follow_the_operators() -> None:
-    drawings = [drawn(make()) for make in (graphs.join, graphs.split_and_merge, graphs.campaign_views)]
+    drawings = [draw(make()) for make in (graphs.join, graphs.split_and_merge, graphs.campaign_views)]
     shapes = {box.name: box.shape for picture in drawings for box in picture.boxes}
     assert shapes["bids"] is Shape.SOURCE
     assert shapes["pairs"] is shapes["campaigns"] is Shape.JOIN
@@ -58,7 +58,7 @@ def test_shapes_follow_the_operators() -> None:
 
 
 def test_the_ports_of_a_join_label_its_edges_instead_of_the_routing() -> None:
-    result = lines(drawn(graphs.join()))
+    result = lines(draw(graphs.join()))
     assert ("bids", "pairs", "left", LineKind.ROWS) in result
     assert ("select", "pairs", "right", LineKind.ROWS) in result
 
@@ -69,8 +69,8 @@ def test_a_branch_that_is_keyed_says_both() -> None:
     split = source.split(view=col("price") > 1, rest=col("price") <= 1)
     split["view"].key_by("ad_id").window(ps.tumbling("1 min"), pattern="parallel").aggregate(n=ps.count())
     split["rest"].key_by("ad_id").window(ps.session("1 min")).aggregate(n=ps.count())
-    assert [label for *_, label, _ in lines(drawn(graph))] == ["", "view · by window", "rest · key by ad_id"]
+    assert [label for *_, label, _ in lines(draw(graph))] == ["", "view · by window", "rest · key by ad_id"]
 
 
 def test_feedback_is_a_control_line_to_an_earlier_box() -> None:
-    assert ("doubled", "limiter", "limit", LineKind.CONTROL) in lines(drawn(graphs.feedback()))
+    assert ("doubled", "limiter", "limit", LineKind.CONTROL) in lines(draw(graphs.feedback()))

@@ -21,7 +21,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 GRAPHS = [graphs.campaign_views, graphs.split_and_merge, graphs.join, graphs.feedback]
 
 
-def parsed(graph: ps.PipeGraph) -> ElementTree.Element:
+def parse_svg(graph: ps.PipeGraph) -> ElementTree.Element:
     return ElementTree.fromstring(graph.explain(format="svg"))
 
 
@@ -47,7 +47,7 @@ def apart(a: ElementTree.Element, b: ElementTree.Element) -> bool:
 @given(random_graphs())
 @settings(deadline=None)
 def test_every_step_has_a_box_and_every_feed_a_line_and_no_two_boxes_overlap(graph: ps.PipeGraph) -> None:
-    root = parsed(graph)
+    root = parse_svg(graph)
     boxes = of_class(root, "rect", "box")
     assert len(boxes) == len(graph.steps)
     assert len(of_class(root, "path", "line")) == sum(len(step.feeds) for step in graph.steps.values())
@@ -58,7 +58,7 @@ def test_every_step_has_a_box_and_every_feed_a_line_and_no_two_boxes_overlap(gra
 @given(random_graphs())
 @settings(deadline=None)
 def test_frames_hold_whole_boxes_and_do_not_cut_others(graph: ps.PipeGraph) -> None:
-    root = parsed(graph)
+    root = parse_svg(graph)
     frames, boxes = of_class(root, "rect", "group"), of_class(root, "rect", "box")
     assert all(apart(a, b) for a, b in combinations(frames, 2))
     for frame in frames:
@@ -80,7 +80,7 @@ def test_whatever_the_names_the_picture_is_well_formed_and_text_stays_in_its_box
     graph = ps.PipeGraph(names[0])
     source = graph.source(ps.read.rows([], schema={"a": "int64"}), name=names[0])
     source.filter(col("a") > 0, name=names[1]).filter(col("a").is_in(list(range(99))), name=f"{names[1]}2")
-    for group in parsed(graph).iter(SVG + "g"):
+    for group in parse_svg(graph).iter(SVG + "g"):
         for box in of_class(group, "rect", "box") if group.get("transform") is None else ():
             width = float(box.attrib["width"])
             assert all(width_of(text, NAME_SIZE, bold=True) < width for text in texts(group, "name"))
@@ -103,7 +103,7 @@ def test_markup_in_names_is_text() -> None:
 
 
 def test_the_picture_tells_its_title_and_its_steps_to_those_who_cannot_see_it() -> None:
-    root = parsed(graphs.campaign_views())
+    root = parse_svg(graphs.campaign_views())
     assert root.get("role") == "img"
     assert root.findtext(SVG + "title") == "campaign-views"
     assert root.findtext(SVG + "desc") == (
@@ -116,11 +116,11 @@ def test_a_long_list_of_steps_is_cut_in_the_description() -> None:
     pipe = graph.source(ps.read.rows([], schema={"a": "int64"}))
     for _ in range(50):
         pipe = pipe.with_columns(a=col("a"))
-    assert (parsed(graph).findtext(SVG + "desc") or "").endswith(", with_columns-39 and 11 more.")
+    assert (parse_svg(graph).findtext(SVG + "desc") or "").endswith(", with_columns-39 and 11 more.")
 
 
 def test_degrees_labels_and_groups_are_drawn() -> None:
-    root = parsed(graphs.campaign_views())
+    root = parse_svg(graphs.campaign_views())
     assert texts(root, "degree") == ["×4", "×4", "×4"]
     assert texts(root, "label") == ["key by campaign_id", "late"]
     assert len(of_class(root, "rect", "group")) == 1
@@ -130,7 +130,7 @@ def test_degrees_labels_and_groups_are_drawn() -> None:
 def test_a_loop_through_a_control_port_is_drawn_around_the_picture() -> None:
     (line,) = (
         path
-        for path in of_class(parsed(graphs.feedback()), "path", "control")
+        for path in of_class(parse_svg(graphs.feedback()), "path", "control")
         if "line" in path.attrib["class"]
     )
     assert line.attrib["d"].count("q") == 4  # round corners
@@ -141,16 +141,16 @@ def test_labels_of_parallel_lines_do_not_cover_each_other() -> None:
     branches: dict[str, Any] = {f"branch-{i}": col("a") > i for i in range(4)}
     first, *rest = graph.source(ps.read.rows([], schema={"a": "int64"})).split(**branches)
     first.merge(*rest).sink(ps.write.memory())
-    ys = sorted(float(text.attrib["y"]) for text in of_class(parsed(graph), "text", "label"))
+    ys = sorted(float(text.attrib["y"]) for text in of_class(parse_svg(graph), "text", "label"))
     assert all(b - a >= 18 for a, b in pairwise(ys))
 
 
 def test_a_graph_without_steps_is_a_picture_too() -> None:
-    assert parsed(ps.PipeGraph("nothing")).findtext(SVG + "desc") == "A graph without steps."
+    assert parse_svg(ps.PipeGraph("nothing")).findtext(SVG + "desc") == "A graph without steps."
 
 
 def test_both_colour_schemes_are_there() -> None:
-    style = parsed(graphs.join()).findtext(SVG + "style") or ""
+    style = parse_svg(graphs.join()).findtext(SVG + "style") or ""
     light, dark = style.split("@media (prefers-color-scheme: dark)")
     for name in ("ground", "name", "text", "label", "line", "tip", "box.source", "box.sink", "badge.window"):
         assert f".penstock .{name}{{" in light

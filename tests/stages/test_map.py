@@ -27,7 +27,7 @@ POLICIES = st.sampled_from(["fail", "skip", "dead_letter"])
 PAIR = {"k": "string", "w": "int64"}
 
 
-def doubled(row: Any) -> dict[str, Any]:
+def double(row: Any) -> dict[str, Any]:
     return {"k": row.k, "w": row.v * 2}
 
 
@@ -35,12 +35,12 @@ def positive(row: Any) -> Any:
     return None if row.v is None else row.v > 0 if row.v != 3 else "three"
 
 
-def repeated(row: Any) -> Iterable[dict[str, Any]]:
+def repeat(row: Any) -> Iterable[dict[str, Any]]:
     for number in range(row.v):
         yield {"k": row.word, "w": 10 // (number - 3)}
 
 
-class Numbering:
+class RowNumbers:
     """A callable object with a state of its own, which every replica has a copy of."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Numbering:
         return {"k": str(self.n), "w": self.n // (row.v or 0)}
 
 
-def widened(rows: pa.RecordBatch) -> pa.RecordBatch:
+def widen(rows: pa.RecordBatch) -> pa.RecordBatch:
     result = pc.multiply_checked(rows.column("v"), 2)
     return pa.RecordBatch.from_arrays([rows.column("word"), result], names=["k", "w"])
 
@@ -61,7 +61,7 @@ def not_huge(rows: pa.RecordBatch) -> pa.Array:
 
 
 def only_some(rows: pa.RecordBatch) -> pa.RecordBatch:
-    return widened(rows).filter(pc.greater(rows.column("v"), 0))
+    return widen(rows).filter(pc.greater(rows.column("v"), 0))
 
 
 def branch(row: Any) -> Any:
@@ -71,17 +71,17 @@ def branch(row: Any) -> Any:
 STEPS: Mapping[str, Callable[..., Op]] = {
     "map columns": lambda **o: WithColumns({"w": col("v") + 1, "k": col("v") / 2, "n": 3}, **o),
     "map cast": lambda **o: WithColumns({"word": col("word").cast("int64")}, **o),
-    "map rows": lambda **o: Map(doubled, PAIR, **o),
-    "map by an object": lambda **o: Map(Numbering(), PAIR, **o),
-    "map batches": lambda **o: Map(batch(widened, schema=PAIR), **o),
+    "map rows": lambda **o: Map(double, PAIR, **o),
+    "map by an object": lambda **o: Map(RowNumbers(), PAIR, **o),
+    "map batches": lambda **o: Map(batch(widen, schema=PAIR), **o),
     "select": lambda **o: Select((("x", col("x")), ("w", col("v") * col("v"))), **o),
     "filter": lambda **o: Filter(col("v") * 2 > 0, **o),
     "filter rows": lambda **o: Filter(positive, **o),
     "filter batches": lambda **o: Filter(batch(not_huge), **o),
     "flat_map list": lambda **o: FlatMap({"items": col("items")}, **o),
     "flat_map words": lambda **o: FlatMap({"part": col("word").str.split(" ")}, **o),
-    "flat_map rows": lambda **o: FlatMap(repeated, PAIR, **o),
-    "flat_map batches": lambda **o: FlatMap(batch(widened, schema=PAIR), **o),
+    "flat_map rows": lambda **o: FlatMap(repeat, PAIR, **o),
+    "flat_map batches": lambda **o: FlatMap(batch(widen, schema=PAIR), **o),
     "flat_map fewer": lambda **o: FlatMap(batch(only_some, schema=PAIR), **o),
     "split by name": lambda **o: Split(None, {"up": col("v") + 1 > 0, "odd": col("x") > 0.0}, **o),
     "split by number": lambda **o: Split(col("v"), 3, **o),
@@ -152,7 +152,7 @@ def test_keys_that_the_table_does_not_have_are_not_kept() -> None:
 
 
 def test_a_row_that_fails_midway_in_flat_map_gives_no_rows_at_all() -> None:
-    result = by_stage(case(FlatMap(repeated, PAIR, on_error="skip"), [("a", 0, 5), ("a", 0, 2)]))
+    result = by_stage(case(FlatMap(repeat, PAIR, on_error="skip"), [("a", 0, 5), ("a", 0, 2)]))
     assert len(result.rows["out"]) == 2
     assert result.accounts.errors == 1
 
@@ -169,7 +169,7 @@ def wrong(value: Any) -> Callable[[pa.RecordBatch], Any]:
     [
         Map(batch(wrong(3), schema=PAIR)),
         Map(batch(wrong(lambda rows: rows), schema=PAIR)),
-        Map(batch(wrong(lambda rows: widened(rows).slice(1)), schema=PAIR), on_error="skip"),
+        Map(batch(wrong(lambda rows: widen(rows).slice(1)), schema=PAIR), on_error="skip"),
         FlatMap(batch(wrong(None), schema=PAIR), on_error="skip"),
         Filter(batch(wrong([True]))),
         Filter(batch(wrong(lambda rows: rows.column("v"))), on_error="skip"),
@@ -210,16 +210,16 @@ def test_what_a_function_gives_is_checked_as_in_the_reference_engine(
     agree(case(make(on_error=policy), [("a", 0, 1), ("b", 1, 2)]))
 
 
-def explained(op: Op) -> list[str]:
+def explain_stage(op: Op) -> list[str]:
     stage: Any = Driven(case(op)).new_stage()
     return list(stage.explain())
 
 
 def test_stages_say_how_they_work() -> None:
-    assert explained(STEPS["filter"]()) == ["the predicate runs as Arrow kernels"]
-    assert explained(STEPS["map batches"]()) == ["batch function widened gets whole batches"]
-    assert explained(STEPS["flat_map rows"]()) == ["row function repeated runs in Python, row by row"]
-    assert all(explained(make()) for make in STEPS.values())
+    assert explain_stage(STEPS["filter"]()) == ["the predicate runs as Arrow kernels"]
+    assert explain_stage(STEPS["map batches"]()) == ["batch function widened gets whole batches"]
+    assert explain_stage(STEPS["flat_map rows"]()) == ["row function repeated runs in Python, row by row"]
+    assert all(explain_stage(make()) for make in STEPS.values())
 
 
 def test_an_empty_batch_calls_no_function() -> None:

@@ -13,12 +13,12 @@ from penstock.stages.snapshot import BucketedStage
 from tests.support.stage_steps import Case, Driven, StageResult, by_reference, case, cases
 
 
-def added(row: Any, total: int) -> int:
+def add_value(row: Any, total: int) -> int:
     """The values so far."""
     return int(total + row.v)
 
 
-TOTALS = Accumulate(added, 0, {"total": "int64"}, on_error="skip")
+TOTALS = Accumulate(add_value, 0, {"total": "int64"}, on_error="skip")
 
 
 def stateful_stages(driven: Driven) -> list[BucketedStage]:
@@ -37,7 +37,7 @@ def hand_over(driven: Driven, degree: int) -> None:
         stage.replace_buckets({b: held[b] for b in own if b in held}, removed=(), added=own)
 
 
-def moved(tried: Case, degrees: list[int]) -> StageResult:
+def run_moves(tried: Case, degrees: list[int]) -> StageResult:
     """A run whose state changes hands after every batch; 0 leaves it where it is."""
     driven = Driven(tried)
     for number, batch in enumerate(tried.batches):
@@ -54,7 +54,7 @@ def test_whoever_has_the_state_the_answer_is_that_of_the_reference(
     data: st.DataObject, degrees: list[int]
 ) -> None:
     tried = data.draw(cases(TOTALS, key=("k",)))
-    ours, judged = moved(tried, degrees), by_reference(tried)
+    ours, judged = run_moves(tried, degrees), by_reference(tried)
     assert (ours.rows, ours.accounts) == (judged.rows, judged.accounts)
 
 

@@ -90,15 +90,15 @@ def by_stage(
             clock.advance(1_000)
             for port, rows in stage.on_read(batch):
                 assert rows.rows.schema == step.outputs[port].schema
-                result.out += shown(rows, timed=True) if port == "out" else []
-                result.errors += shown(rows, timed=False) if port == "errors" else []
+                result.out += describe_batch(rows, timed=True) if port == "out" else []
+                result.errors += describe_batch(rows, timed=False) if port == "errors" else []
             result.watermarks.append(stage.watermark)
     except PenstockError as problem:
         result.error = describe_error(problem.at(name, step.where))
     return result
 
 
-def shown(batch: Batch, *, timed: bool) -> list[str]:
+def describe_batch(batch: Batch, *, timed: bool) -> list[str]:
     lines = []
     for i, values in enumerate(plain_rows_of(batch.rows)):
         order = tuple(int(column[i]) for column in batch.order if column[i] != NO_ORDER)

@@ -97,7 +97,7 @@ def voip_stream(*, chaining: bool = False) -> ps.PipeGraph:
     def keyed(pipe: ps.MultiPipe, name: str) -> ps.MultiPipe:
         return by_key(pipe).map(stay, schema=FLOW, state=list, name=name)
 
-    def filtered(pipe: ps.MultiPipe, name: str) -> ps.MultiPipe:
+    def filter_rows(pipe: ps.MultiPipe, name: str) -> ps.MultiPipe:
         return by_key(pipe).filter(keep, state=list, name=name)
 
     def flat(pipe: ps.MultiPipe, name: str) -> ps.MultiPipe:
@@ -106,11 +106,11 @@ def voip_stream(*, chaining: bool = False) -> ps.PipeGraph:
 
     parsed = start("VS", chaining).map(same, schema=FLOW, name="parser")
     calls = keyed(keyed(parsed, "dispatcher"), "ECR")
-    durations = filtered(calls, "CT24")
+    durations = filter_rows(calls, "CT24")
     average = calls.map(same, schema=FLOW, name="GlobalACD")
     rates = keyed(calls, "ECR24")
     ratio = flat(flat(calls.flat_map(rows, schema=FLOW, name="preRCR"), "RCR"), "FoFiR")
-    url = flat(filtered(calls, "ENCR"), "URL")
+    url = flat(filter_rows(calls, "ENCR"), "URL")
     acd = flat(durations.merge(average, rates), "ACD")
     return end(keyed(acd.merge(ratio, url), "Score"))
 

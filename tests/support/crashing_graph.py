@@ -59,15 +59,15 @@ def program(module: str, folder: Path, *args: str) -> subprocess.Popen[str]:
     )
 
 
-def written(folder: Path) -> dict[str, Counter[str]]:
+def read_sinks(folder: Path) -> dict[str, Counter[str]]:
     """What every sink shows, as multisets."""
     return {sink: _rows(folder / sink) for sink in SINKS}
 
 
-def expected(folder: Path) -> dict[str, Counter[str]]:
+def expected_sinks(folder: Path) -> dict[str, Counter[str]]:
     """What the judge gives, who never dies."""
     graph_of(folder).run("reference")
-    result = written(folder)
+    result = read_sinks(folder)
     assert all(result.values()), "every sink must have something to lose"
     return result
 

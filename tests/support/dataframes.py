@@ -37,12 +37,12 @@ def rows(n: int, seed: int = 0, *, first: int = -50 * S, last: int = 100 * S) ->
         "ok": [draw.choice([None, True, False]) for _ in range(n)],
     }
     return pa.table(
-        [pa.array(columns[field.name], _stored(field.type)).cast(field.type) for field in SCHEMA],
+        [pa.array(columns[field.name], _stored_type(field.type)).cast(field.type) for field in SCHEMA],
         schema=SCHEMA,
     )
 
 
-def _stored(type_: pa.DataType) -> pa.DataType:
+def _stored_type(type_: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_timestamp(type_) else type_
 
 
@@ -73,7 +73,7 @@ def pipe_of(
     return result
 
 
-def judged(
+def judge(
     table: pa.Table, keys: Sequence[str], window: Windows, aggregates: Aggregates, **options: Any
 ) -> pa.Table:
     """What the reference engine makes of one batch."""
@@ -126,8 +126,8 @@ class Files:
 
 def same(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> bool:
     """Whether both hold the same rows, in any order; for values without floats that were computed."""
-    return sorted(map(_shown, ours)) == sorted(map(_shown, theirs))
+    return sorted(map(_row_text, ours)) == sorted(map(_row_text, theirs))
 
 
-def _shown(row: Mapping[str, Any]) -> str:
+def _row_text(row: Mapping[str, Any]) -> str:
     return repr({name: str(value) for name, value in row.items()})

@@ -25,11 +25,11 @@ def batch_of(columns: Columns) -> pa.RecordBatch:
 def _insist_on_twin(one: ValueOf, other: ValueOf, rows: Sequence[Mapping[str, object]]) -> None:
     """What was written must give what following the program gives, failures with their reasons included."""
     for row in rows:
-        result, twin = _told(one, row), _told(other, row)
+        result, twin = _outcome_of(one, row), _outcome_of(other, row)
         assert same(result, twin), f"{row}: {result!r} != {twin!r}"
 
 
-def _told(value_of: ValueOf, row: Mapping[str, object]) -> object:
+def _outcome_of(value_of: ValueOf, row: Mapping[str, object]) -> object:
     try:
         return value_of(row)
     except RowFailure as failure:

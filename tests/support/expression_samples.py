@@ -17,7 +17,7 @@ def rows(n_draws: int = 25) -> pa.RecordBatch:
     """Some hundred rows over all types, edges and nulls among them."""
     drawn: list[pa.RecordBatch] = []
 
-    @_drawing(n_draws)
+    @_draw_settings(n_draws)
     @given(columns(tuple(TYPES), max_rows=12))
     def keep(values: dict[str, tuple[list[object], pa.DataType]]) -> None:
         drawn.append(batch_of(values))
@@ -30,7 +30,7 @@ def nested(name: str, n_draws: int) -> list[Expr]:
     """Expressions of a type, put together at random."""
     drawn: list[Expr] = []
 
-    @_drawing(n_draws)
+    @_draw_settings(n_draws)
     @given(of_type(name, 2))
     def keep(expr: Expr) -> None:
         drawn.append(expr)
@@ -39,7 +39,7 @@ def nested(name: str, n_draws: int) -> list[Expr]:
     return drawn
 
 
-def _drawing(n_draws: int) -> settings:
+def _draw_settings(n_draws: int) -> settings:
     return settings(
         max_examples=n_draws,
         deadline=None,

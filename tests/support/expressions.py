@@ -229,8 +229,8 @@ def of_type(name: str, depth: int) -> SearchStrategy[Expr]:
     """A random expression of one of the types in TYPES, at most so deep."""
     leaf = st.just(col(name)) | st.none().map(lambda _: lit(None, TYPES[name])) | _literal(name)
     if depth == 0 or name in ("raw", "dec", "struct", "list", "utc", "i8", "i16", "i32", "f32"):
-        return leaf if depth == 0 else leaf | _chosen(name, depth - 1)
-    return leaf | _chosen(name, depth - 1) | _made(name, depth - 1)
+        return leaf if depth == 0 else leaf | _choices(name, depth - 1)
+    return leaf | _choices(name, depth - 1) | _derive_numbers(name, depth - 1)
 
 
 def _literal(name: str) -> SearchStrategy[Expr]:
@@ -239,7 +239,7 @@ def _literal(name: str) -> SearchStrategy[Expr]:
     return _VALUES[name].map(lambda value: lit(value, TYPES[name]))
 
 
-def _chosen(name: str, depth: int) -> SearchStrategy[Expr]:
+def _choices(name: str, depth: int) -> SearchStrategy[Expr]:
     same, condition = of_type(name, depth), of_type("bool", depth)
     return (
         st.builds(
@@ -255,7 +255,7 @@ def _chosen(name: str, depth: int) -> SearchStrategy[Expr]:
     )
 
 
-def _made(name: str, depth: int) -> SearchStrategy[Expr]:
+def _derive_numbers(name: str, depth: int) -> SearchStrategy[Expr]:
     if name == "bool":
         return _conditions(depth)
     if name == "text":

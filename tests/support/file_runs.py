@@ -45,7 +45,7 @@ def run(files: Path, folder: Path, engine: str, **options: Any) -> RunResult:
     return graph.run(engine, checkpoint=str(folder / "checkpoint"), **options)
 
 
-def written(folder: Path) -> Counter[tuple[Any, ...]]:
+def read_rows(folder: Path) -> Counter[tuple[Any, ...]]:
     """Every row that a sink's folder shows, and how often."""
     lines = [line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines()]
     return Counter(tuple(json.loads(line).values()) for line in lines)

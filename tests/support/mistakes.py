@@ -33,7 +33,7 @@ class Mistake:
         return self.label
 
 
-def refused(mistake: Mistake) -> ps.PenstockError:
+def check_refusal(mistake: Mistake) -> ps.PenstockError:
     """Make the mistake; check type, fact, step, the line that made it, and that there is a hint."""
     with pytest.raises(ps.PenstockError) as caught:
         mistake.build(trades())

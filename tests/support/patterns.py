@@ -20,7 +20,7 @@ from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Stage, StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.windows import SourceWatermark
-from tests.support.windows import STEP, Case, Told, by_stage, stage_batch
+from tests.support.windows import STEP, Case, PortTables, by_stage, stage_batch
 
 Pieces = dict[int, bytes]
 """Saved state by bucket."""
@@ -45,7 +45,7 @@ class Spread:
             self.degree,
             self.new_site,
             pattern=self.name,
-            totally_ordered=self.case.numbered,
+            totally_ordered=self.case.has_numbers,
             n_final=self.joining,
         )
 
@@ -63,14 +63,14 @@ class Spread:
         for joining in self.pattern.final_stages:
             self._keep(joining.on_watermark(self.watermark.now))
 
-    def end(self) -> Told:
+    def end(self) -> PortTables:
         for replica in self.pattern.replicas:
             self._from_replica(replica.drain())
         for joining in self.pattern.final_stages:
             self._keep(joining.drain())
-        return self.told()
+        return self.result_so_far()
 
-    def loosely(self, picks: Sequence[int]) -> Told:
+    def loosely(self, picks: Sequence[int]) -> PortTables:
         """All batches, with replicas out of step: `picks` says which goes on, the rest follows in turn."""
         queues = self._queues()
         reached = [float("-inf")] * len(queues)
@@ -100,13 +100,13 @@ class Spread:
                 queue.append((None, self.watermark.now))
         return queues
 
-    def told(self) -> Told:
+    def result_so_far(self) -> PortTables:
         streams = self.case.op.outputs({IN: self.case.up})
         tables = {
             port: pa.Table.from_batches([batch.rows for batch in self.out[port]], schema=stream.schema)
             for port, stream in streams.items()
         }
-        return Told(tables, total(self.accounts))
+        return PortTables(tables, total(self.accounts))
 
     def save(self) -> None:
         """Save what has changed since the last time."""
@@ -123,7 +123,7 @@ class Spread:
         self.save()
         before, self.degree, self.joining, self.name = self.pattern, degree, joining, pattern or self.name
         self.pattern = self.new_pattern()
-        _go_on_showing(before, self.pattern)
+        _copy_last_firing(before, self.pattern)
         self._reform()
         _restore(*self.pattern.stateful_stages, self._saved)
 
@@ -131,7 +131,7 @@ class Spread:
         """Bring what is saved into the form that the pattern saves in, as an engine does."""
         (form,) = {stage.form for stage in self.pattern.stateful_stages[0] if isinstance(stage, WindowStage)}
         site = StageContext(STEP, None, Accounts(), self.clock)
-        op, up, numbered = self.case.op, self.case.up, self.case.numbered
+        op, up, numbered = self.case.op, self.case.up, self.case.has_numbers
         self._saved = dict(convert_state(self._saved, form, op, up, site, totally_ordered=numbered))
 
     def _from_replica(self, outputs: Iterable[tuple[str, Batch]]) -> None:
@@ -150,7 +150,9 @@ class Spread:
             self.out[port].append(batch)
 
 
-def by_pattern(case: Case, pattern: str, degree: int, *, joining: int = 1, ticks: Sequence[int] = ()) -> Told:
+def by_pattern(
+    case: Case, pattern: str, degree: int, *, joining: int = 1, ticks: Sequence[int] = ()
+) -> PortTables:
     spread = Spread(case, pattern, degree, joining=joining)
     for number, source in enumerate(case.batches):
         spread.clock.advance(ticks[number] if ticks else 0)
@@ -158,7 +160,7 @@ def by_pattern(case: Case, pattern: str, degree: int, *, joining: int = 1, ticks
     return spread.end()
 
 
-def by_one(case: Case, ticks: Sequence[int] | None = None) -> Told:
+def by_one(case: Case, ticks: Sequence[int] | None = None) -> PortTables:
     """Keyed windows with one replica."""
     options = {field.name: getattr(case.op, field.name) for field in fields(case.op) if field.init}
     if case.op.function is not None:
@@ -187,7 +189,7 @@ def _save(stages: Sequence[Stage], saved: Pieces) -> None:
         saved |= item
 
 
-def _go_on_showing(before: Pattern, now: Pattern) -> None:
+def _copy_last_firing(before: Pattern, now: Pattern) -> None:
     """When windows were last shown early is known to whoever makes the stages."""
     fired_at = next(stage.fired_at for stage in before.replicas if isinstance(stage, WindowStage))
     for stage in (*now.replicas, *now.final_stages):

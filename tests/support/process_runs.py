@@ -43,7 +43,7 @@ def is_gone(pid: int) -> bool:
     return False
 
 
-def held() -> tuple[set[str], int, list[str]]:
+def held_resources() -> tuple[set[str], int, list[str]]:
     """What a run must give back: shared memory with or without a name, handles of processes, threads.
 
     Sockets need not be counted: one that is not closed is a warning, and that an error.

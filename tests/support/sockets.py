@@ -19,7 +19,7 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(*texts: bytes) -> Iterator[int]:
+def serve(*texts: bytes) -> Iterator[int]:
     """A server that sends the texts to whoever connects first, and closes; its port."""
     with socket.create_server((HOST, 0)) as server, ThreadPoolExecutor(1) as pool:
         server.settimeout(10)
@@ -36,7 +36,7 @@ def serving(*texts: bytes) -> Iterator[int]:
 
 
 @contextmanager
-def receiving() -> Iterator[tuple[int, Future[bytes]]]:
+def receive() -> Iterator[tuple[int, Future[bytes]]]:
     """A server that keeps all that the first to connect sends; its port, and what came in the end."""
     with socket.create_server((HOST, 0)) as server, ThreadPoolExecutor(1) as pool:
         server.settimeout(10)
@@ -53,12 +53,12 @@ def receiving() -> Iterator[tuple[int, Future[bytes]]]:
 
 def send(port: int, *texts: bytes) -> None:
     """Connect as soon as somebody listens, send the texts, close."""
-    with connected(port) as connection:
+    with connect(port) as connection:
         for text in texts:
             connection.sendall(text)
 
 
-def connected(port: int) -> socket.socket:
+def connect(port: int) -> socket.socket:
     """A connection, as soon as somebody listens."""
     for _ in range(10_000):
         try:

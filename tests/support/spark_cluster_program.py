@@ -48,7 +48,7 @@ def test_a_run_that_loses_an_executor_writes_every_row_once_and_prints_nothing(
     monkeypatch.setattr(crash_points, "listener", heard)
     dying.run(tmp_path, "spark", master=master, options=ps.SparkOptions(partitions=4))
     assert len(killed) == 1
-    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
+    assert dying.read_sinks(tmp_path) == dying.expected_sinks(tmp_path / "whole")
     assert capfd.readouterr() == ("", "")
 
 

@@ -108,7 +108,7 @@ def by_reference(case: Case) -> StageResult:
         error = describe_error(problem)
     collected = {port: judge.collected[Ref(step.name, port)] for port in ports}
     tables = {
-        port: sorted(_shown(row.values, row.time or 0, row.order) for row in part)
+        port: sorted(_row_text(row.values, row.time or 0, row.order) for row in part)
         for port, part in collected.items()
     }
     return StageResult(tables, judge.accounts[step.name], error)
@@ -149,7 +149,7 @@ class Driven:
 
     def result(self, error: str | None = None) -> StageResult:
         ports = [port for port in self.out if self.case.read is None or port in self.case.read]
-        return StageResult({port: sorted(shown(self.out[port])) for port in ports}, self.accounts, error)
+        return StageResult({port: sorted(row_texts(self.out[port])) for port in ports}, self.accounts, error)
 
     def _keep(self, outputs: Iterable[tuple[str, Batch]]) -> None:
         for port, rows in outputs:
@@ -173,16 +173,16 @@ def describe_error(problem: PenstockError) -> str:
     return f"{type(problem).__name__}: {problem}"
 
 
-def shown(batches: Sequence[Batch]) -> list[str]:
+def row_texts(batches: Sequence[Batch]) -> list[str]:
     """Rows with their times and places."""
     return [
-        _shown(values, int(batch.times[i]), tuple(int(column[i]) for column in batch.order))
+        _row_text(values, int(batch.times[i]), tuple(int(column[i]) for column in batch.order))
         for batch in batches
         for i, values in enumerate(plain_rows_of(batch.rows))
     ]
 
 
-def _shown(values: Any, time: int, order: tuple[int, ...]) -> str:
+def _row_text(values: Any, time: int, order: tuple[int, ...]) -> str:
     return repr((dict(values), time, tuple(number for number in order if number != NO_ORDER)))
 
 

@@ -29,6 +29,6 @@ def trades(graph: ps.PipeGraph | None = None, *, name: str = "trades", paralleli
     )
 
 
-def untimed(graph: ps.PipeGraph | None = None, *, name: str = "untimed") -> ps.MultiPipe:
+def timeless(graph: ps.PipeGraph | None = None, *, name: str = "untimed") -> ps.MultiPipe:
     """The same without event time."""
     return (graph or ps.PipeGraph("shop")).source(ps.read.rows([], schema=TRADES), name=name)

@@ -58,25 +58,25 @@ def total(a: int, b: int) -> int:
     return a + b
 
 
-def joined(a: str, b: str) -> str:
+def join_text(a: str, b: str) -> str:
     return a + b
 
 
-def lifted(row: Any) -> tuple[float, float, float]:
+def lift(row: Any) -> tuple[float, float, float]:
     value = float(row.v % 1000)
     return value, 1.0, value
 
 
-def combined(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float, float]:
+def combine(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float, float]:
     return a[0] + b[0], a[1] + b[1], max(a[2], b[2])
 
 
-def lowered(part: tuple[float, ...]) -> float | None:
+def lower(part: tuple[float, ...]) -> float | None:
     return part[0] / part[1] + part[2] if part[1] else None
 
 
 REGISTERS: dict[str, Aggregate] = {
-    "folded": spec.fold(lifted, combined, (0.0, 0.0, -1.0), lowered, columns="v", type="float64"),
+    "folded": spec.fold(lift, combine, (0.0, 0.0, -1.0), lower, columns="v", type="float64"),
     "rows": spec.count(),
     "words": spec.count("word"),
     "n": spec.count("v"),
@@ -108,7 +108,7 @@ ROWS: dict[str, Aggregate] = {
     "least_price": spec.min_count("price"),
     "mean_exact": spec.mean("price"),
     "fold": spec.fold(lambda row: row["v"] % 1000, total, 0, columns="v", type="int64"),
-    "text": spec.fold(lambda row: row["word"] or "-", joined, "", type="string", commutative=False),
+    "text": spec.fold(lambda row: row["word"] or "-", join_text, "", type="string", commutative=False),
 }
 SKETCHES: dict[str, Aggregate] = {"different": spec.approx_distinct("v"), "middle": spec.quantile("x", 0.4)}
 ALL = {**ROWS, **REGISTERS, **SKETCHES}
@@ -138,7 +138,7 @@ def cases(
         windows=spec_,
         aggregates={name: ALL[name] for name in chosen},
         lateness=draw(small),
-        partial=draw(st.booleans()) and _counted(spec_),
+        partial=draw(st.booleans()) and _is_counted(spec_),
     )
     places = st.lists(st.integers(0, 30), max_size=6)
     if least:
@@ -161,6 +161,6 @@ def early_cases(draw: st.DrawFn, /, **options: Any) -> Case:
     return replace(case_, op=replace(case_.op, early="2 us"), delay=delay)
 
 
-def _counted(spec_: Any) -> bool:
+def _is_counted(spec_: Any) -> bool:
     parts = spec_.values() if isinstance(spec_, dict) else [spec_]
     return any(type(part).__name__ == "Counted" for part in parts)

@@ -48,7 +48,7 @@ class Round:
     watermark: int  # after the round
 
 
-def arriving(rows: list[Row], *, tags: bool = False) -> InputRows:
+def input_rows(rows: list[Row], *, tags: bool = False) -> InputRows:
     numbers = np.array([row.number for row in rows], np.int64)
     halves = pa.array([row.half for row in rows], pa.float64())
     valid = np.array([row.half is not None for row in rows], np.bool_)

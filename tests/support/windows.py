@@ -43,7 +43,7 @@ class Case:
         return Stream(self.schema, TimeType(pa.int64(), "us"), self.key)
 
     @property
-    def numbered(self) -> bool:
+    def has_numbers(self) -> bool:
         return all(batch.seq is not None for batch in self.batches)
 
 
@@ -58,23 +58,23 @@ def case(op: Windows, batches: Sequence[Rows], *, seq: bool = False, **options: 
 
 
 @dataclass
-class Told:
+class PortTables:
     """What came out, by port, and the accounts."""
 
     tables: dict[str, pa.Table]
     accounts: Accounts
 
 
-def by_reference(case: Case) -> Told:
+def by_reference(case: Case) -> PortTables:
     builder = PlanBuilder()
     source = builder.source(*case.batches, schema=case.schema, delay=case.delay)
     out = builder.add(case.op, source, key=case.key)
     ran = builder.run()
     ports = case.op.outputs({IN: case.up})
-    return Told({port: ran.result.collected[Ref(out.step, port)] for port in ports}, ran.account(out))
+    return PortTables({port: ran.result.collected[Ref(out.step, port)] for port in ports}, ran.account(out))
 
 
-def shown_by_reference(case: Case, ticks: Sequence[int]) -> Told:
+def shown_by_reference(case: Case, ticks: Sequence[int]) -> PortTables:
     """As `by_reference`, with the clock moved on before every batch."""
     builder, clock = PlanBuilder(), ManualClock()
     source = builder.source(schema=case.schema, delay=case.delay)
@@ -85,7 +85,7 @@ def shown_by_reference(case: Case, ticks: Sequence[int]) -> Told:
         harness.push({source.step: batch_in})
     result = harness.end()
     tables = {port: result.collected[Ref(out.step, port)] for port in case.op.outputs({IN: case.up})}
-    return Told(tables, result.accounts[out.step])
+    return PortTables(tables, result.accounts[out.step])
 
 
 class Driven:
@@ -100,7 +100,7 @@ class Driven:
 
     def new_stage(self) -> WindowStage:
         site = StageContext(STEP, None, self.accounts, self.clock)
-        return WindowStage(self.case.op, self.case.up, site, totally_ordered=self.case.numbered)
+        return WindowStage(self.case.op, self.case.up, site, totally_ordered=self.case.has_numbers)
 
     def batch_of(self, source: SourceBatch) -> Batch:
         return stage_batch(source)
@@ -111,14 +111,14 @@ class Driven:
         self.watermark.observe(int(rows.times.max()) if rows.num_rows else None)
         self._keep(self.stage.on_watermark(self.watermark.now))
 
-    def end(self) -> Told:
+    def end(self) -> PortTables:
         self._keep(self.stage.drain())
         streams = self.case.op.outputs({IN: self.case.up})
         tables = {
             port: pa.Table.from_batches([batch.rows for batch in self.out[port]], schema=stream.schema)
             for port, stream in streams.items()
         }
-        return Told(tables, self.accounts)
+        return PortTables(tables, self.accounts)
 
     def _keep(self, outputs: Any) -> None:
         for port, rows in outputs:
@@ -127,7 +127,7 @@ class Driven:
             self.out[port].append(rows)
 
 
-def by_stage(case: Case, ticks: Sequence[int] | None = None) -> Told:
+def by_stage(case: Case, ticks: Sequence[int] | None = None) -> PortTables:
     """The stage on all batches; with ticks the clock is moved on before each."""
     driven = Driven(case)
     for number, source in enumerate(case.batches):
@@ -142,7 +142,7 @@ def stage_batch(source: SourceBatch) -> Batch:
     return Batch(source.rows, times, order)
 
 
-def assert_same(actual: Told, judged: Told, *, approximate: Sequence[str] = ()) -> None:
+def assert_same(actual: PortTables, judged: PortTables, *, approximate: Sequence[str] = ()) -> None:
     for port, table in judged.tables.items():
         report = difference(table, actual.tables[port], approximate=approximate)
         assert report is None, f"{port}: reference / stage: {report}"

@@ -20,7 +20,7 @@ from penstock.testing import assert_engines_agree
 ROWS = [{"t": t, "user": "ab"[t % 2], "price": t / 7} for t in range(20)]
 
 
-class Wrapped:
+class EngineWrapper:
     """The reference engine under another name, with its result changed on the way out."""
 
     name = "wrapped"
@@ -28,7 +28,7 @@ class Wrapped:
     def __init__(self) -> None:
         self._inner: Engine = find_engine("reference")
 
-    def changed(self, result: RunResult) -> RunResult:
+    def change(self, result: RunResult) -> RunResult:
         return result
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
@@ -47,11 +47,11 @@ class Wrapped:
 
 
 class WrappedRun:
-    def __init__(self, run: Run, engine: Wrapped) -> None:
+    def __init__(self, run: Run, engine: EngineWrapper) -> None:
         self._run, self._engine = run, engine
 
     def wait(self, timeout: float | None = None) -> RunResult:
-        return self._engine.changed(self._run.wait(timeout))
+        return self._engine.change(self._run.wait(timeout))
 
     def stop(self) -> None:
         self._run.stop()
@@ -60,31 +60,33 @@ class WrappedRun:
         return self._run.metrics()
 
 
-class Forgetful(Wrapped):
+class Forgetful(EngineWrapper):
     """Loses the last row of every table."""
 
-    def changed(self, result: RunResult) -> RunResult:
+    def change(self, result: RunResult) -> RunResult:
         cut = {ref: table.slice(0, max(table.num_rows - 1, 0)) for ref, table in result.collected.items()}
         return replace(result, collected=cut)
 
 
-class Inexact(Wrapped):
+class Inexact(EngineWrapper):
     """Adds to every revenue."""
 
     by = 0.0
 
-    def changed(self, result: RunResult) -> RunResult:
-        return replace(result, collected={ref: self._moved(table) for ref, table in result.collected.items()})
+    def change(self, result: RunResult) -> RunResult:
+        return replace(
+            result, collected={ref: self._move_value(table) for ref, table in result.collected.items()}
+        )
 
-    def _moved(self, table: pa.Table) -> pa.Table:
+    def _move_value(self, table: pa.Table) -> pa.Table:
         moved = pa.array([value + self.by for value in table["revenue"].to_pylist()])
         return table.set_column(table.schema.get_field_index("revenue"), "revenue", moved)
 
 
-class Miscounting(Wrapped):
+class Miscounter(EngineWrapper):
     """Says that a row more was late."""
 
-    def changed(self, result: RunResult) -> RunResult:
+    def change(self, result: RunResult) -> RunResult:
         counts = {step: replace(account, late=account.late + 1) for step, account in result.accounts.items()}
         return replace(result, accounts=counts)
 
@@ -101,7 +103,7 @@ def revenue() -> ps.PipeGraph:
 
 def test_an_engine_agrees_with_itself() -> None:
     assert_engines_agree(revenue(), ["reference", "reference"])
-    assert_engines_agree(revenue(), ["reference", Wrapped(), Wrapped()])
+    assert_engines_agree(revenue(), ["reference", EngineWrapper(), EngineWrapper()])
 
 
 def test_a_lost_row_is_shown() -> None:
@@ -128,8 +130,8 @@ def test_rounding_is_no_difference() -> None:
 
 def test_accounts_must_agree_too_unless_told_otherwise() -> None:
     with pytest.raises(AssertionError, match='accounts of step "source": reference / wrapped'):
-        assert_engines_agree(revenue(), ["reference", Miscounting()])
-    assert_engines_agree(revenue(), ["reference", Miscounting()], accounts=False)
+        assert_engines_agree(revenue(), ["reference", Miscounter()])
+    assert_engines_agree(revenue(), ["reference", Miscounter()], accounts=False)
 
 
 def test_nothing_is_written() -> None:

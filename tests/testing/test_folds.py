@@ -64,10 +64,10 @@ def test_rows_with_a_null_in_the_columns_of_the_fold_are_left_out_as_in_a_window
 
 
 def test_a_combine_that_changes_what_it_is_given_passes_and_leaves_the_fold_as_it_was() -> None:
-    def extended(a: list[float], b: list[float]) -> list[float]:
+    def extend(a: list[float], b: list[float]) -> list[float]:
         a.extend(b)
         return a
 
-    rows = ps.fold(lambda row: [row.v], extended, [], len, type="int64", commutative=False)
+    rows = ps.fold(lambda row: [row.v], extend, [], len, type="int64", commutative=False)
     check_associative(rows, ROWS)
     assert rows.zero == []

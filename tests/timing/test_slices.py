@@ -93,7 +93,7 @@ def test_a_row_misses_the_windows_of_its_time_that_have_left(
     time: int, size: int, every: int, watermark: int, lateness: int
 ) -> None:
     windows = closed_windows_of(TimeWindow(size, every), np.array([time]), watermark, lateness)
-    assert windows.tolist() == [naive.missed(time, size, every, watermark, lateness)]
+    assert windows.tolist() == [naive.count_missed(time, size, every, watermark, lateness)]
 
 
 @fixed

@@ -23,7 +23,7 @@ def layers() -> ModuleType:
     return module
 
 
-def planted(folder: Path, name: str, text: str) -> Path:
+def plant_package(folder: Path, name: str, text: str) -> Path:
     """A package with one file in it."""
     package = folder / "src" / "penstock"
     file = package / name
@@ -84,7 +84,7 @@ WRONG = {
 def test_an_import_that_points_the_wrong_way_is_found(
     layers: ModuleType, tmp_path: Path, name: str, text: str, fault: str
 ) -> None:
-    (report,) = layers.faults(planted(tmp_path, name, text))
+    (report,) = layers.faults(plant_package(tmp_path, name, text))
     line = text.splitlines().index(next(part for part in text.splitlines() if "import" in part)) + 1
     assert report == f"src/penstock/{name}:{line}: {fault}"
 
@@ -107,4 +107,4 @@ RIGHT = {
 def test_an_import_that_points_the_right_way_is_left_alone(
     layers: ModuleType, tmp_path: Path, name: str
 ) -> None:
-    assert list(layers.faults(planted(tmp_path, name, RIGHT[name]))) == []
+    assert list(layers.faults(plant_package(tmp_path, name, RIGHT[name]))) == []

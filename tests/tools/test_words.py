@@ -52,6 +52,14 @@ def test_a_word_of_the_field_is_left_alone(tmp_path: Path, text: str) -> None:
     assert list(words.faults(write(tmp_path, {"x.py": text}) / "penstock")) == []
 
 
+def test_names_and_docstrings_of_tests_are_sentences_but_their_variables_are_not(tmp_path: Path) -> None:
+    text = 'def test_a_leg_is_told():\n    """The leg."""\n    told = 1\n'
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_x.py").write_text(text, encoding="utf-8")
+    (fault,) = words.faults(tmp_path / "tests")
+    assert "the variable 'told' does not say what it holds" in fault
+
+
 def test_a_short_module_with_one_importer_in_its_folder_is_a_page(tmp_path: Path) -> None:
     source = write(tmp_path, {"a/x.py": "from penstock.a.y import f\n", "a/y.py": "def f(): ...\n"})
     (fault,) = pages.faults(source)

@@ -17,7 +17,7 @@ from tests.support.reader_contents import bad_of, cuts_of, seq_of
 SCHEMA = {"a": int}
 
 
-def mixed() -> Iterator[object]:
+def generate_mixed() -> Iterator[object]:
     yield {"a": 0}
     yield {"a": 1}
     yield Watermark(10)
@@ -30,7 +30,7 @@ def mixed() -> Iterator[object]:
 
 
 def test_a_watermark_ends_the_batch_and_lists_and_record_batches_are_their_own() -> None:
-    batches = list(read.generator(mixed, schema=SCHEMA).batches())
+    batches = list(read.generator(generate_mixed, schema=SCHEMA).batches())
     assert [(b.rows.column(0).to_pylist(), b.watermark) for b in batches] == [
         ([0, 1], 10),
         ([2], None),
@@ -43,7 +43,7 @@ def test_a_watermark_ends_the_batch_and_lists_and_record_batches_are_their_own()
 
 
 def test_rows_are_numbered_through_and_a_bad_one_has_its_number() -> None:
-    reader = read.generator(mixed, schema=SCHEMA)
+    reader = read.generator(generate_mixed, schema=SCHEMA)
     assert seq_of(reader) == [0, 1, 2, 4, 5, 6]
     assert [bad.place for bad in bad_of(reader)] == ["row 3"]
 
@@ -89,5 +89,5 @@ def test_a_record_batch_of_other_columns_is_refused() -> None:
 
 def test_a_generator_already_called_is_refused() -> None:
     with pytest.raises(ConnectorError, match="is not a generator function") as caught:
-        read.generator(mixed(), schema=SCHEMA)  # type: ignore[arg-type]  # the mistake under test
+        read.generator(generate_mixed(), schema=SCHEMA)  # type: ignore[arg-type]  # the mistake under test
     assert "without calling it" in str(caught.value.hint)

@@ -15,7 +15,7 @@ from penstock.connect.protocol import Delivery, Reader, SourceBatch
 from penstock.connect.readers import tcp as tcp_reader
 from penstock.errors import ConnectorError, SchemaError
 from tests.support.reader_contents import bad_of, rows_of
-from tests.support.sockets import HOST, TOKEN, connected, free_port, send, serving
+from tests.support.sockets import HOST, TOKEN, connect, free_port, send, serve
 
 SCHEMA = {"a": int, "b": str}
 LONG = timedelta(seconds=20)  # longer than any test takes: only row counts cut
@@ -26,17 +26,17 @@ def reader(port: int, **options: Any) -> Reader:
 
 
 def test_json_lines_are_read_until_the_other_side_closes() -> None:
-    with serving(b'{"a": 1, "b": "x"}\n{"a": 2}\n', b'{"a": 3, "b": "z"}\n') as port:
+    with serve(b'{"a": 1, "b": "x"}\n{"a": 2}\n', b'{"a": 3, "b": "z"}\n') as port:
         assert rows_of(reader(port)) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "z"}]
 
 
 def test_a_row_may_arrive_in_pieces_and_the_last_may_lack_its_line_feed() -> None:
-    with serving(b'{"a": 1, ', b'"b": "x"}', b'\n{"a": 2', b"}") as port:
+    with serve(b'{"a": 1, ', b'"b": "x"}', b'\n{"a": 2', b"}") as port:
         assert rows_of(reader(port)) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}]
 
 
 def test_csv_lines_have_no_header_and_the_order_of_the_schema() -> None:
-    with serving(b'1,x\n2,\n3,"y\nz"\n') as port:
+    with serve(b'1,x\n2,\n3,"y\nz"\n') as port:
         assert rows_of(reader(port, format="csv")) == [
             {"a": 1, "b": "x"},
             {"a": 2, "b": None},
@@ -45,12 +45,12 @@ def test_csv_lines_have_no_header_and_the_order_of_the_schema() -> None:
 
 
 def test_csv_takes_a_delimiter_and_nulls() -> None:
-    with serving(b"1;-\n") as port:
+    with serve(b"1;-\n") as port:
         assert rows_of(reader(port, format="csv", delimiter=";", nulls=["-"])) == [{"a": 1, "b": None}]
 
 
 def test_lines_that_are_no_rows_are_bad_rows_with_their_text_and_place() -> None:
-    with serving(b'{"a": 1}\nnonsense\n{"a": "one"}\n{"a": 4}\n') as port:
+    with serve(b'{"a": 1}\nnonsense\n{"a": "one"}\n{"a": 4}\n') as port:
         first, second = bad_of(reader(port))
         assert (first.raw, first.place) == ("nonsense", f"{HOST}:{port}:2")
         assert first.error.startswith("malformed JSON")
@@ -59,7 +59,7 @@ def test_lines_that_are_no_rows_are_bad_rows_with_their_text_and_place() -> None
 
 
 def test_bad_csv_lines_leave_the_others_alone() -> None:
-    with serving(b"1,x\ntwo,y\n3,z,extra\n4,w\n") as port:
+    with serve(b"1,x\ntwo,y\n3,z,extra\n4,w\n") as port:
         (batch,) = reader(port, format="csv", wait=LONG).batches()
         assert batch.rows.to_pylist() == [{"a": 1, "b": "x"}, {"a": 4, "b": "w"}]
         assert [bad.place.rpartition(":")[2] for bad in batch.bad] == ["2", "3"]
@@ -67,7 +67,7 @@ def test_bad_csv_lines_leave_the_others_alone() -> None:
 
 def test_batches_are_cut_by_rows_and_numbered_over_all_of_them() -> None:
     lines = b"".join(b'{"a": %d}\n' % i for i in range(7))
-    with serving(lines) as port:
+    with serve(lines) as port:
         batches = list(reader(port, batch=3, wait=LONG).batches())
         assert [batch.rows.column("a").to_pylist() for batch in batches] == [[0, 1, 2], [3, 4, 5], [6]]
         assert [n for b in batches if b.seq is not None for n in b.seq.to_pylist()] == list(range(7))
@@ -109,7 +109,7 @@ def test_a_token_that_never_ends_is_turned_away() -> None:
     port = free_port()
     with ThreadPoolExecutor(1) as pool:
         rows = pool.submit(rows_of, reader(port, listen=True, token=TOKEN))
-        with connected(port) as endless:
+        with connect(port) as endless:
             endless.sendall(b"x" * 10_000)
             send(port, TOKEN.encode() + b'\r\n{"a": 1}\n')
             assert rows.result(10) == [{"a": 1, "b": None}]
@@ -135,7 +135,7 @@ def test_while_nobody_connects_rounds_without_rows_come(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("runs_on", ["reference", "local"])
 def test_a_graph_reads_from_a_socket_and_dead_letters_bad_lines(runs_on: str) -> None:
     lines = b'{"a": 1, "b": "x"}\nnonsense\n{"a": 3, "b": "z"}\n'
-    with serving(lines) as port:
+    with serve(lines) as port:
         graph = ps.PipeGraph("tcp")
         pipe = graph.source(reader(port, bounded=True, wait=LONG), name="in", on_error="dead_letter")
         good, bad = graph.collect(pipe, pipe.errors, engine=runs_on)
@@ -197,7 +197,7 @@ def test_a_connection_that_breaks_is_said_with_how_far_it_came() -> None:
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp_reader, "MAX_ROW_BYTES", 10)
     with (
-        serving(b'{"a": 1}\n{"b": "', b"x" * 100) as port,
+        serve(b'{"a": 1}\n{"b": "', b"x" * 100) as port,
         pytest.raises(ConnectorError, match=f"line 2 from {HOST}:{port} is longer than 10 bytes"),
     ):
         rows_of(reader(port))

@@ -12,7 +12,7 @@ from penstock.connect.protocol import Delivery, Writer
 from penstock.errors import ConnectorError
 
 
-def printed(batches: list[pa.RecordBatch], limit: int | None) -> str:
+def print_batches(batches: list[pa.RecordBatch], limit: int | None) -> str:
     stream = io.StringIO()
     out = write.console(limit=limit, stream=stream).open(batches[0].schema, "views")
     for number, rows in enumerate(batches):
@@ -24,22 +24,22 @@ def printed(batches: list[pa.RecordBatch], limit: int | None) -> str:
 
 def test_rows_are_aligned_with_numbers_to_the_right() -> None:
     rows = pa.record_batch({"name": ["a", None], "price": [1.5, 10.25]})
-    assert printed([rows], None) == "name  price\na       1.5\nnull  10.25\n"
+    assert print_batches([rows], None) == "name  price\na       1.5\nnull  10.25\n"
 
 
 def test_rows_beyond_the_limit_are_counted() -> None:
     rows = pa.record_batch({"n": [1, 2]})
-    assert printed([rows, rows, rows], 3) == "n\n1\n2\nn\n1\nviews: 3 more rows\n"
+    assert print_batches([rows, rows, rows], 3) == "n\n1\n2\nn\n1\nviews: 3 more rows\n"
 
 
 def test_wide_and_combining_characters_are_aligned_as_a_terminal_shows_them() -> None:
     rows = pa.record_batch({"a": ["日本", "e\u0301"], "b": ["x", "y"]})
-    assert printed([rows], None) == "a     b\n日本  x\ne\u0301     y\n"
+    assert print_batches([rows], None) == "a     b\n日本  x\ne\u0301     y\n"
 
 
 def test_data_cannot_command_the_terminal_and_long_values_are_cut() -> None:
     rows = pa.record_batch({"a": ["\x1b[2Jx\ny", "z" * 50]})
-    assert printed([rows], None) == "a\n\\x1b[2Jx\\ny\n" + "z" * 39 + "…\n"
+    assert print_batches([rows], None) == "a\n\\x1b[2Jx\\ny\n" + "z" * 39 + "…\n"
 
 
 def test_standard_output_is_where_rows_go(capsys: pytest.CaptureFixture[str]) -> None:

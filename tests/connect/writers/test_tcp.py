@@ -15,13 +15,13 @@ from penstock.connect.protocol import Delivery
 from penstock.connect.writers import tcp
 from penstock.errors import ConnectorError, SchemaError
 from tests.support.reader_contents import rows_of
-from tests.support.sockets import HOST, TOKEN, free_port, receiving, serving
+from tests.support.sockets import HOST, TOKEN, free_port, receive, serve
 
 ROWS = pa.RecordBatch.from_pydict({"a": [1, 2], "b": ["x", None]})
 
 
 def test_batches_are_sent_when_they_are_committed_and_once() -> None:
-    with receiving() as (port, received):
+    with receive() as (port, received):
         output = ps.write.tcp(HOST, port).open(ROWS.schema, "out")
         output.write(0, ROWS)
         output.write(1, ROWS.slice(1))
@@ -32,7 +32,7 @@ def test_batches_are_sent_when_they_are_committed_and_once() -> None:
 
 
 def test_the_token_goes_first() -> None:
-    with receiving() as (port, received):
+    with receive() as (port, received):
         output = ps.write.tcp(HOST, port, token=TOKEN, format="csv").open(ROWS.schema, "out")
         output.write(0, ROWS)
         output.commit(0)
@@ -42,19 +42,19 @@ def test_the_token_goes_first() -> None:
 
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_what_is_sent_reads_back_the_same(form: str) -> None:
-    with receiving() as (port, received):
+    with receive() as (port, received):
         output = ps.write.tcp(HOST, port, format=form).open(ROWS.schema, "out")
         output.write(0, ROWS)
         output.commit(0)
         output.close()
         sent = received.result(10)
-    with serving(sent) as port:
+    with serve(sent) as port:
         back = ps.read.tcp(HOST, port, schema={"a": int, "b": str}, format=form)
         assert rows_of(back) == ROWS.to_pylist()
 
 
 def test_a_graph_writes_to_a_socket() -> None:
-    with receiving() as (port, received):
+    with receive() as (port, received):
         graph = ps.PipeGraph("tcp")
         rows = graph.source(ps.read.rows([{"a": 1}, {"a": 2}, {"a": 3}]))
         rows.filter(ps.col("a") > 1).sink(ps.write.tcp(HOST, port))
@@ -130,7 +130,7 @@ def test_wrong_options_are_refused_at_once(options: dict[str, Any], says: str) -
 
 
 def test_csv_cannot_send_lists() -> None:
-    with receiving() as (port, _):
+    with receive() as (port, _):
         with pytest.raises(SchemaError, match="csv cannot hold column"):
             ps.write.tcp(HOST, port, format="csv").open(pa.schema([("a", pa.list_(pa.int64()))]), "out")
         socket.create_connection((HOST, port)).close()

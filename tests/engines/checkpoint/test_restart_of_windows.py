@@ -30,7 +30,7 @@ ALL: dict[str, Callable[[], Any]] = {**ENGINES, "spark": lambda: "spark"}
 DEGREES = [(1, 3), (3, 1), (3, 2)]
 
 
-def told(rows: list[Any]) -> dict[str, object]:
+def join_values(rows: list[Any]) -> dict[str, object]:
     """What a window's rows are, in order."""
     return {"told": " ".join(str(row.v) for row in rows)}
 
@@ -42,7 +42,7 @@ def then(a: str, b: str) -> str:
 
 MAKES: dict[str, Callable[[Any], ps.MultiPipe]] = {
     "sum": lambda w: w.aggregate(s=ps.sum("v"), n=ps.count(), m=ps.max("v")),
-    "apply": lambda w: w.apply(told, schema={"told": str}),
+    "apply": lambda w: w.apply(join_values, schema={"told": str}),
     "collect": lambda w: w.aggregate(all=ps.collect("v"), n=ps.count()),
     "ends": lambda w: w.aggregate(first=ps.first("v"), last=ps.last("v")),
     "fold": lambda w: w.aggregate(
@@ -77,7 +77,7 @@ def run(graph: ps.PipeGraph, folder: Path, engine: str, **options: Any) -> Any:
     return graph.run(ALL[engine](), checkpoint=str(folder / "checkpoint"), **options)
 
 
-def written(folder: Path) -> Counter[str]:
+def read_output(folder: Path) -> Counter[str]:
     """Every row that was written."""
     return Counter(
         line for file in (folder / "out").glob("*.jsonl") for line in file.read_text().splitlines()
@@ -100,7 +100,7 @@ def test_any_number_of_replicas_goes_on_from_what_auto_chose_for_another(
         again = run(graph_of(folder, make, kind, degrees[1]), folder, engines[1], until=2)
         ended = run(graph_of(folder, make, kind, degrees[0]), folder, engines[0])
         assert (begun.outcome, again.batches, ended.outcome) == ("stopped", 2, "drained")
-        assert written(folder) == written(folder / "whole")
+        assert read_output(folder) == read_output(folder / "whole")
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_so_do_workers_of_spark(tmp_path: Path) -> None:
         graph_of(folder / "whole", make, "sliding", 1).run("reference")
         for engine, degree, until in (("local", 3, 2), ("spark", 1, 2), ("spark", 3, 2), ("local", 2, None)):
             run(graph_of(folder, make, "sliding", degree), folder, engine, until=until)
-        assert written(folder) == written(folder / "whole")
+        assert read_output(folder) == read_output(folder / "whole")
 
 
 @pytest.mark.parametrize("make", SOME)
@@ -132,7 +132,7 @@ def test_with_a_key_too(tmp_path: Path, make: str) -> None:
                 engine,
                 until=until,
             )
-        assert written(folder) == written(tmp_path / "whole")
+        assert read_output(folder) == read_output(tmp_path / "whole")
 
 
 def test_only_pieces_of_the_new_form_are_named_from_then_on(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_map_reduce_windows_go_on_by_key_on_any_engine(tmp_path: Path, who: str)
     run(graph_of(tmp_path, "sum", "sliding", 3, pattern="map_reduce"), tmp_path, "local", until=3)
     run(graph_of(tmp_path, "sum", "sliding", 3), tmp_path, who)
     graph_of(tmp_path / "whole", "sum", "sliding", 1).run("reference")
-    assert written(tmp_path) == written(tmp_path / "whole")
+    assert read_output(tmp_path) == read_output(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("who", ENGINES)

@@ -38,7 +38,7 @@ def die() -> None:
 
 @pytest.mark.slow
 def test_a_run_that_failed_at_any_point_goes_on_and_writes_every_row_once(tmp_path: Path) -> None:
-    expected = dying.expected(tmp_path / "whole")
+    expected = dying.expected_sinks(tmp_path / "whole")
     points = 0
     for number in range(1, 100):
         folder = tmp_path / str(number)
@@ -52,7 +52,7 @@ def test_a_run_that_failed_at_any_point_goes_on_and_writes_every_row_once(tmp_pa
         crash_points.listener = None
         if not any((folder / "checkpoint" / "commits").glob("*-end.json")):
             dying.run(folder, "local", options=ps.LocalOptions(seed=number + 1, **EVERY_ROUND))
-        assert dying.written(folder) == expected, f"after point {number}"
+        assert dying.read_sinks(folder) == expected, f"after point {number}"
     assert points > 20
 
 
@@ -93,7 +93,7 @@ def test_any_number_of_replicas_takes_up_what_others_left(
         assert (stopped.outcome, stopped.batches) == ("stopped", until)
         ended = run(sums(folder, second, pattern), folder, options=ps.LocalOptions(**EVERY_ROUND))
         assert (ended.outcome, ended.batches) == ("drained", 10 - until)
-        assert dying.written(folder) == dying.written(tmp_path / "whole")
+        assert dying.read_sinks(folder) == dying.read_sinks(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -104,7 +104,7 @@ def test_a_run_that_saves_every_round_can_be_stopped_and_goes_on(tmp_path: Path,
         folder, options = tmp_path / str(seed), ps.LocalOptions(seed=seed, **EVERY_ROUND)
         assert run(sums(folder, 2), folder, until=until, options=options).batches == until
         assert run(sums(folder, 2), folder, options=options).outcome == "drained"
-        assert dying.written(folder) == dying.written(tmp_path / "whole")
+        assert dying.read_sinks(folder) == dying.read_sinks(tmp_path / "whole")
 
 
 def unequal(folder: Path) -> ps.PipeGraph:
@@ -148,7 +148,7 @@ def test_without_draining_windows_stay_open_for_the_next_run(tmp_path: Path) -> 
     sums(tmp_path / "whole", 1).run("reference")
     assert run(sums(tmp_path, 2), tmp_path, drain=False).outcome == "stopped"
     assert run(sums(tmp_path, 2), tmp_path).batches == 0
-    assert dying.written(tmp_path) == dying.written(tmp_path / "whole")
+    assert dying.read_sinks(tmp_path) == dying.read_sinks(tmp_path / "whole")
 
 
 def test_a_failed_run_goes_on_where_the_last_snapshot_was(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_an_own_loop_and_a_checkpoint_do_not_go_together(tmp_path: Path) -> None
 Refused = Callable[[Path], None]
 
 
-def damaged(folder: Path) -> None:
+def damage_state(folder: Path) -> None:
     """Bytes of a state file change."""
     file = next((folder / "checkpoint" / "state").glob("*.state"))
     data = bytearray(file.read_bytes())
@@ -209,7 +209,7 @@ def foreign(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hurt", "fact"), [(damaged, "saved state of step"), (foreign, "the checkpoint is damaged")]
+    ("hurt", "fact"), [(damage_state, "saved state of step"), (foreign, "the checkpoint is damaged")]
 )
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path, hurt: Refused, fact: str) -> None:
     run(sums(tmp_path, 1), tmp_path, until=5)
@@ -218,7 +218,7 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path: Path, hurt: Refused, 
         run(sums(tmp_path, 1), tmp_path)
 
 
-def copying(folder: Path) -> ps.PipeGraph:
+def copy_graph(folder: Path) -> ps.PipeGraph:
     graph = ps.PipeGraph("copying")
     rows = graph.source(ps.read.parquet(folder / "files"), name="rows")
     rows.sink(ps.write.jsonl(folder / "out"), name="out")
@@ -230,29 +230,29 @@ def test_files_that_are_done_are_not_read_again(tmp_path: Path) -> None:
     for i in range(3):
         pq.write_table(pa.table({"a": [i] * 100}), tmp_path / "files" / f"{i}.parquet")
     checkpoint = str(tmp_path / "checkpoint")
-    copying(tmp_path).run("local", checkpoint=checkpoint, until=1, drain=False)
+    copy_graph(tmp_path).run("local", checkpoint=checkpoint, until=1, drain=False)
     first = tmp_path / "files" / "0.parquet"
     before = first.stat()
     first.write_bytes(b"PAR1" + bytes(20) + first.read_bytes()[24:])  # its footer is whole
     os.utime(first, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(ps.ConnectorError, match="cannot be read"):
         list(ps.read.parquet(first).batches())
-    copying(tmp_path).run("local", checkpoint=checkpoint)
-    assert left(tmp_path) == [0] * 100 + [1] * 100 + [2] * 100
+    copy_graph(tmp_path).run("local", checkpoint=checkpoint)
+    assert read_sink(tmp_path) == [0] * 100 + [1] * 100 + [2] * 100
 
 
-def left(folder: Path) -> list[int]:
+def read_sink(folder: Path) -> list[int]:
     lines = [line for file in (folder / "out").glob("*.jsonl") for line in file.read_text().splitlines()]
     return sorted(json.loads(line)["a"] for line in lines)
 
 
 @pytest.fixture
-def begun(tmp_path: Path) -> Path:
+def half_run(tmp_path: Path) -> Path:
     """Two of three files have been read."""
     (tmp_path / "files").mkdir()
     for i in range(3):
         put(tmp_path, f"{i}.parquet", i, at=i + 1)
-    copying(tmp_path).run("local", checkpoint=str(tmp_path / "checkpoint"), until=2, drain=False)
+    copy_graph(tmp_path).run("local", checkpoint=str(tmp_path / "checkpoint"), until=2, drain=False)
     return tmp_path
 
 
@@ -262,25 +262,25 @@ def put(folder: Path, name: str, value: int, at: int) -> None:
     os.utime(file, (at, at))
 
 
-def test_a_file_that_comes_later_is_read_whatever_its_name_and_time(begun: Path) -> None:
-    put(begun, "0-and-a-half.parquet", 7, at=1)
-    copying(begun).run("local", checkpoint=str(begun / "checkpoint"))
-    assert left(begun) == [0, 1, 2, 7]
+def test_a_file_that_comes_later_is_read_whatever_its_name_and_time(half_run: Path) -> None:
+    put(half_run, "0-and-a-half.parquet", 7, at=1)
+    copy_graph(half_run).run("local", checkpoint=str(half_run / "checkpoint"))
+    assert read_sink(half_run) == [0, 1, 2, 7]
 
 
-def test_files_that_were_read_may_be_taken_away(begun: Path) -> None:
-    (begun / "files" / "0.parquet").unlink()
-    copying(begun).run("local", checkpoint=str(begun / "checkpoint"))
-    assert left(begun) == [0, 1, 2]
+def test_files_that_were_read_may_be_taken_away(half_run: Path) -> None:
+    (half_run / "files" / "0.parquet").unlink()
+    copy_graph(half_run).run("local", checkpoint=str(half_run / "checkpoint"))
+    assert read_sink(half_run) == [0, 1, 2]
 
 
-def test_a_file_that_changed_after_it_was_read_is_refused(begun: Path) -> None:
-    put(begun, "0.parquet", 9, at=50)  # so that another order would have the same numbers of rows
+def test_a_file_that_changed_after_it_was_read_is_refused(half_run: Path) -> None:
+    put(half_run, "0.parquet", 9, at=50)  # so that another order would have the same numbers of rows
     with pytest.raises(ps.ConnectorError, match=r'0.parquet" changed after it was read'):
-        copying(begun).run("local", checkpoint=str(begun / "checkpoint"))
+        copy_graph(half_run).run("local", checkpoint=str(half_run / "checkpoint"))
 
 
-def test_a_checkpoint_that_does_not_know_its_files_any_more_is_refused(begun: Path) -> None:
-    (begun / "checkpoint" / "files" / "rows.jsonl").unlink()
+def test_a_checkpoint_that_does_not_know_its_files_any_more_is_refused(half_run: Path) -> None:
+    (half_run / "checkpoint" / "files" / "rows.jsonl").unlink()
     with pytest.raises(ps.CheckpointError, match=r"damaged: rows.jsonl is gone"):
-        copying(begun).run("local", checkpoint=str(begun / "checkpoint"))
+        copy_graph(half_run).run("local", checkpoint=str(half_run / "checkpoint"))

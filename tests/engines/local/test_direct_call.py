@@ -21,16 +21,16 @@ NUMBERS = {"v": "int64"}
 
 
 @pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def channel_rows(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The rows that went through a channel."""
     result: list[Any] = []
     push = Channel.push_row
 
-    def noted(channel: Channel, message: Any) -> bool:
+    def note(channel: Channel, message: Any) -> bool:
         result.append(message[0])
         return push(channel, message)
 
-    monkeypatch.setattr(Channel, "push_row", noted)
+    monkeypatch.setattr(Channel, "push_row", note)
     return result
 
 
@@ -57,7 +57,7 @@ class LastFirst:
         return max(ready, key=lambda node: node.number)
 
 
-def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> Runtime:
+def run_here(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> Runtime:
     """A run in this thread, by a clock that only the steps move."""
     plan = graph.plan()
     run = build_runtime(
@@ -81,11 +81,11 @@ def carried(graph: ps.PipeGraph, clock: ps.ManualClock, options: Any = None) -> 
     return run
 
 
-def test_rows_go_by_hand_to_nodes_that_wait_and_take_no_time(sent: list[Any]) -> None:
+def test_rows_go_by_hand_to_nodes_that_wait_and_take_no_time(channel_rows: list[Any]) -> None:
     graph, out = graph_of(1_000, more)
-    run = carried(graph, ps.ManualClock())
+    run = run_here(graph, ps.ManualClock())
     assert [row["v"] for row in out.rows()] == list(range(2, 1_002))
-    assert sent == []
+    assert channel_rows == []
     for name in ("numbers", "first", "second", "out"):
         assert run.graph.accounts()[name].rows_in == 1_000
     for node in run.graph.tasks[1:]:
@@ -95,7 +95,7 @@ def test_rows_go_by_hand_to_nodes_that_wait_and_take_no_time(sent: list[Any]) ->
 
 
 @pytest.mark.slow
-def test_a_node_that_takes_long_for_a_row_has_its_rows_from_the_channel(sent: list[Any]) -> None:
+def test_a_node_that_takes_long_for_a_row_has_its_rows_from_the_channel(channel_rows: list[Any]) -> None:
     clock = ps.ManualClock()
 
     def slow(row: Any) -> dict[str, int]:
@@ -103,12 +103,12 @@ def test_a_node_that_takes_long_for_a_row_has_its_rows_from_the_channel(sent: li
         return {"v": row.v}
 
     graph, out = graph_of(1_000, slow)
-    carried(graph, clock)
+    run_here(graph, clock)
     assert [row["v"] for row in out.rows()] == list(range(1, 1_001))
-    assert len(sent) > 900
+    assert len(channel_rows) > 900
 
 
-def test_one_slow_row_in_many_changes_nothing(sent: list[Any]) -> None:
+def test_one_slow_row_in_many_changes_nothing(channel_rows: list[Any]) -> None:
     clock = ps.ManualClock()
 
     def once(row: Any) -> dict[str, int]:
@@ -116,12 +116,12 @@ def test_one_slow_row_in_many_changes_nothing(sent: list[Any]) -> None:
         return {"v": row.v}
 
     graph, out = graph_of(20 * SAMPLE_EVERY, once)
-    carried(graph, clock)
+    run_here(graph, clock)
     assert len(out.rows()) == 20 * SAMPLE_EVERY
-    assert sent == []
+    assert channel_rows == []
 
 
-def test_a_node_that_is_slow_at_first_is_soon_worked_for_again(sent: list[Any]) -> None:
+def test_a_node_that_is_slow_at_first_is_soon_worked_for_again(channel_rows: list[Any]) -> None:
     clock = ps.ManualClock()
 
     def slow_at_first(row: Any) -> dict[str, int]:
@@ -129,9 +129,9 @@ def test_a_node_that_is_slow_at_first_is_soon_worked_for_again(sent: list[Any]) 
         return {"v": row.v}
 
     graph, out = graph_of(10_000, slow_at_first)
-    carried(graph, clock)
+    run_here(graph, clock)
     assert [row["v"] for row in out.rows()] == list(range(1, 10_001))
-    assert 0 < len(sent) < 2_000
+    assert 0 < len(channel_rows) < 2_000
 
 
 def test_a_round_without_a_row_lets_windows_go_behind_nodes_that_are_worked_for() -> None:
@@ -143,7 +143,7 @@ def test_a_round_without_a_row_lets_windows_go_behind_nodes_that_are_worked_for(
     )
     passed = timed.filter(lambda row: row.v == 3, name="fifths").filter(lambda row: True, name="all of them")
     passed.window(ps.tumbling("10 s"), name="tens").aggregate(n=ps.count()).sink(out, name="out")
-    carried(graph, ps.ManualClock())
+    run_here(graph, ps.ManualClock())
     assert [row["n"] for row in out.rows()] == [2] * 20
     assert list(out._committed) == list(range(10, 201, 10))  # the rows of these rounds were filtered
 
@@ -156,17 +156,17 @@ def test_time_is_counted_for_the_node_that_is_worked_for() -> None:
         return {"v": row.v}
 
     graph, _ = graph_of(300, some)
-    run = carried(graph, clock)
+    run = run_here(graph, clock)
     running = {node.statistics.step: node.statistics.running_ns for node in run.graph.tasks}
     assert running["second"] == 300_000
     assert running["numbers"] == running["first"] == running["out"] == 0
 
 
-def test_with_elastic_threads_every_node_works_for_itself(sent: list[Any]) -> None:
+def test_with_elastic_threads_every_node_works_for_itself(channel_rows: list[Any]) -> None:
     graph, out = graph_of(100, more)
     graph.run(engine="local", options=ps.LocalOptions(threads=1, elastic=ps.Elastic()))
     assert len(out.rows()) == 100
-    assert len(sent) == 300
+    assert len(channel_rows) == 300
 
 
 @pytest.mark.parametrize("threads", [1, 2, "per-task"])

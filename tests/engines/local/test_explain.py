@@ -65,7 +65,7 @@ def test_it_says_how_windows_without_a_key_are_spread() -> None:
     assert any("merge the partial results" in line for line in lines)
 
 
-def pipelined(degree: Any) -> ps.PipeGraph:
+def pipeline_graph(degree: Any) -> ps.PipeGraph:
     """Three steps that stay apart, each with as many replicas as the one before; a fourth with one more."""
     graph = ps.PipeGraph("pipelined", chaining=False)
     reader = ps.read.rows([], schema={"t": "int64", "k": "string", "v": "int64"})
@@ -81,7 +81,7 @@ def pipelined(degree: Any) -> ps.PipeGraph:
 
 
 def test_it_says_where_rows_go_from_replica_to_replica_without_a_shuffle() -> None:
-    lines = lines_of(pipelined(2))
+    lines = lines_of(pipeline_graph(2))
     assert (
         "kept: 2 replicas, forward from equally many, else batches round-robin, in order again behind them"
         in lines
@@ -92,7 +92,7 @@ def test_it_says_where_rows_go_from_replica_to_replica_without_a_shuffle() -> No
 
 
 def test_it_says_what_elastic_steps_may_have_and_that_state_rescaler() -> None:
-    lines = lines_of(pipelined((1, 4)))
+    lines = lines_of(pipeline_graph((1, 4)))
     range_ = "1 to 4 replicas with elastic=ps.Elastic(), else 1"
     assert f"more: {range_}; each fed by the replica before it: no shuffle" in lines
     assert f"sums: {range_}; rows by key (k), and state moves with its keys" in lines
@@ -100,7 +100,9 @@ def test_it_says_what_elastic_steps_may_have_and_that_state_rescaler() -> None:
 
 
 def test_it_is_so_that_a_forward_edge_between_as_many_has_one_channel_per_replica() -> None:
-    run = build_runtime(pipelined(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=ignore_event)
+    run = build_runtime(
+        pipeline_graph(2).plan(), Settings(), RunOptions(), clock=WallClock(), events=ignore_event
+    )
     channels = {(n.steps[0].name, n.replica): n.channels for n in run.graph.tasks if isinstance(n, InputTask)}
     fed_by = {
         name: [(item.writer.steps[0].name, item.writer.replica) for item in writers]

@@ -61,12 +61,12 @@ def test_ctrl_c_stops_a_run_and_leaves_no_thread(name: str) -> None:
 def test_ctrl_c_while_a_run_is_being_started_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     started = threading.Thread.start
 
-    def interrupted(thread: threading.Thread) -> None:
+    def interrupt(thread: threading.Thread) -> None:
         started(thread)
         if thread.name == "penstock-local":
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    monkeypatch.setattr(threading.Thread, "start", interrupt)
     graph = ps.PipeGraph("endless")
     rows = graph.source(ps.read.generator(_endless, schema={"v": "int64"}, batch=10, bounded=False))
     rows.filter(lambda row: row.v % 1000 == 1).sink(ps.write.memory())

@@ -68,9 +68,9 @@ def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(
             folders[-1].mkdir()
             assert len(folders) < 8, f"it never comes to {point!r}"
     finish(folders[-1])
-    expected = dying.expected(tmp_path / "whole")
+    expected = dying.expected_sinks(tmp_path / "whole")
     for folder in folders:
-        assert dying.written(folder) == expected
+        assert dying.read_sinks(folder) == expected
 
 
 def died_at(point: str, number: int, folder: Path) -> bool:
@@ -102,4 +102,4 @@ def test_a_program_killed_at_moments_that_chance_decides_writes_every_row_once(
                 kills += 1
     finish(tmp_path)
     assert kills
-    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
+    assert dying.read_sinks(tmp_path) == dying.expected_sinks(tmp_path / "whole")

@@ -48,16 +48,16 @@ def in_pieces(window: Any) -> tuple[ps.PipeGraph, Any, Any]:
 @pytest.mark.parametrize("shape", [diamond, in_pieces])
 @pytest.mark.parametrize("window", [ps.tumbling("5 s"), ps.session("2 s"), ps.count_window(3)])
 def test_windows_and_late_rows_do_not_depend_on_who_was_faster(shape: Any, window: Any) -> None:
-    expected = told(shape, window, engine="reference")
+    expected = collect_rows(shape, window, engine="reference")
     assert expected[1], "some rows must be late"
     for seed in SEEDS:
         for size in (1, 16):
             options = ps.LocalOptions(seed=seed, queue_size=size)
-            assert told(shape, window, engine="local", options=options) == expected
-    assert told(shape, window, engine="local") == expected
+            assert collect_rows(shape, window, engine="local", options=options) == expected
+    assert collect_rows(shape, window, engine="local") == expected
 
 
-def told(shape: Any, window: Any, **how: Any) -> list[list[str]]:
+def collect_rows(shape: Any, window: Any, **how: Any) -> list[list[str]]:
     graph, pipe, late = shape(window)
     return [sorted(map(repr, table.to_pylist())) for table in graph.collect(pipe, late, **how)]
 

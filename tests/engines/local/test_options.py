@@ -135,7 +135,7 @@ def test_a_step_that_asks_for_it_has_a_thread_of_its_own() -> None:
 def test_sources_windows_splits_and_table_joins_may_have_threads_of_their_own_too() -> None:
     graph, names = ps.PipeGraph("own"), dict[str, str]()
 
-    def begun() -> Iterator[dict[str, int]]:
+    def generate() -> Iterator[dict[str, int]]:
         names["source"] = threading.current_thread().name
         yield from ({"v": v} for v in range(9))
 
@@ -147,7 +147,7 @@ def test_sources_windows_splits_and_table_joins_may_have_threads_of_their_own_to
         names["windows"] = threading.current_thread().name
         return {"n": len(rows)}
 
-    reader = ps.read.generator(begun, schema={"v": int})
+    reader = ps.read.generator(generate, schema={"v": int})
     rows = graph.source(reader, time="v", time_unit="s", delay="0 s", dedicated=True)
     even, odd = rows.split(rest, 2, name="halves", dedicated=True)
     table = [{"v": v, "w": v} for v in range(9)]
@@ -166,11 +166,11 @@ def _threads_of(graph: ps.PipeGraph) -> list[threading.Thread]:
     started: list[threading.Thread] = []
     start = threading.Thread.start
 
-    def noted(thread: threading.Thread) -> None:
+    def note(thread: threading.Thread) -> None:
         started.append(thread)
         start(thread)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading.Thread, "start", noted)
+        patch.setattr(threading.Thread, "start", note)
         graph.run("local", options=ps.LocalOptions(threads=1, workers="thread"))
     return started

@@ -25,7 +25,7 @@ ROWS = st.lists(ROW, max_size=12)
 POLICIES = st.sampled_from(["skip", "dead_letter"])
 
 
-def halved(row: Any) -> dict[str, Any]:
+def halve(row: Any) -> dict[str, Any]:
     """Raises on zero and on null."""
     return {"key": row.key, "value": 10 // row.value, "text": row.text, "time": row.time}
 
@@ -42,7 +42,7 @@ def count(row: Any, state: int) -> int:
     return state + 1
 
 
-def remembered(row: Any, state: list[int]) -> dict[str, Any]:
+def remember(row: Any, state: list[int]) -> dict[str, Any]:
     """The row with how many came before it."""
     state.append(1)
     return {**row, "value": len(state)}
@@ -53,13 +53,13 @@ def graph_of(rows: list[dict[str, Any]], batch: int, policy: Any, *, timed: bool
     graph = ps.PipeGraph("plain")
     when: dict[str, Any] = {"time": "time", "time_unit": "s", "delay": "5 s"} if timed else {}
     pipe = graph.source(ps.read.iterable(rows, schema=SCHEMA, batch=batch), name="rows", **when)
-    pipe = pipe.map(halved, schema=SCHEMA, on_error=policy, name="halved")
+    pipe = pipe.map(halve, schema=SCHEMA, on_error=policy, name="halved")
     pipe = pipe.filter(is_small, on_error=policy, name="small")
     keyed = pipe.key_by("key")
     keyed.accumulate(count, 0, schema={"n": "int64"}, on_error=policy, name="count").sink(
         ps.write.memory(), name="counts"
     )
-    keyed.map(remembered, state=list, schema=SCHEMA, name="remembered").sink(ps.write.memory(), name="all")
+    keyed.map(remember, state=list, schema=SCHEMA, name="remembered").sink(ps.write.memory(), name="all")
     pipe.filter(col("value") > 0, name="positive").flat_map(twice, schema=SCHEMA, name="twice").sink(
         ps.write.memory(), name="doubled"
     )
@@ -98,7 +98,7 @@ def test_the_first_plain_row_that_fails_stops_the_run_and_is_shown(step: str, ba
     rows = [{"key": 1, "value": v, "text": "a", "time": 0} for v in (4, 5, 0 if step == "map" else 2, 0)]
     pipe: Any = ps.PipeGraph("stops").source(ps.read.iterable(rows, schema=SCHEMA, batch=batch))
     if step == "map":
-        pipe = pipe.map(halved, schema=SCHEMA)
+        pipe = pipe.map(halve, schema=SCHEMA)
     elif step == "filter":
         pipe = pipe.filter(raises_on_two)
     else:

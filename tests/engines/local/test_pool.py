@@ -28,7 +28,7 @@ def a_step() -> Step:
     return graph.plan()["s"]
 
 
-class Counting(Task):
+class CountingNode(Task):
     """A node that takes a number of turns, each of them when it is told to."""
 
     def __init__(self, number: int, quanta: int, action: Callable[[], None]) -> None:
@@ -70,7 +70,7 @@ def test_the_number_of_workers_can_change_while_they_run() -> None:
 
     dispatch = dispatcher()
     pool = ThreadPool(dispatch)
-    dispatch.begin([Counting(number, 100, each) for number in range(3)])
+    dispatch.begin([CountingNode(number, 100, each) for number in range(3)])
     pool.set_threads(1)
     pool.join(10)
     assert dispatch.is_over
@@ -86,7 +86,7 @@ def test_threads_can_be_joined_while_another_is_being_started(monkeypatch: pytes
 
     dispatch = dispatcher()
     pool = ThreadPool(dispatch)
-    dispatch.begin([Counting(number, 3, lambda: None) for number in range(3)])
+    dispatch.begin([CountingNode(number, 3, lambda: None) for number in range(3)])
     monkeypatch.setattr(threading, "Thread", JoinedMeanwhile)
     pool.set_threads(2)
     assert pool.join(60)
@@ -108,7 +108,7 @@ def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None
 
     running = dispatcher()
     pool = ThreadPool(running, wait_mode="blocking")
-    running.begin([Counting(number, 50, each) for number in range(6)])
+    running.begin([CountingNode(number, 50, each) for number in range(6)])
     pool.set_threads(3)
     assert pool.join(10)
     assert set(after) == {"penstock-0"}
@@ -117,9 +117,9 @@ def test_workers_too_many_leave_though_there_is_always_something_to_do() -> None
 def test_a_dedicated_task_is_run_by_its_own_thread_only() -> None:
     names: set[str] = set()
     dispatch = dispatcher()
-    own = Counting(0, 10, lambda: names.add(threading.current_thread().name))
+    own = CountingNode(0, 10, lambda: names.add(threading.current_thread().name))
     own.dedicated = True
-    dispatch.begin([own, Counting(1, 10, lambda: None)])
+    dispatch.begin([own, CountingNode(1, 10, lambda: None)])
     pool = ThreadPool(dispatch)
     pool.dedicate([own])
     pool.set_threads(2)
@@ -133,7 +133,7 @@ def test_pinned_workers_stay_on_one_core_each() -> None:
     cores: set[frozenset[int]] = set()
     dispatch = dispatcher()
     pool = ThreadPool(dispatch, pinning=True)
-    dispatch.begin([Counting(0, 5, lambda: cores.add(frozenset(os.sched_getaffinity(0))))])
+    dispatch.begin([CountingNode(0, 5, lambda: cores.add(frozenset(os.sched_getaffinity(0))))])
     pool.set_threads(1)
     pool.join(10)
     assert [len(item) for item in cores] == [1]
@@ -142,7 +142,7 @@ def test_pinned_workers_stay_on_one_core_each() -> None:
 def test_pinned_workers_take_the_tasks_that_prefer_them_first() -> None:
     picks: dict[int, list[int]] = {0: [], 1: []}
     dispatch = dispatcher()
-    tasks: list[Task] = [Counting(number, 3, lambda: None) for number in range(4)]
+    tasks: list[Task] = [CountingNode(number, 3, lambda: None) for number in range(4)]
     assign_preferred_workers(tasks, 2)
     dispatch.pinned = True
     dispatch.begin(tasks)

@@ -59,15 +59,15 @@ def graph_of(
     return graph
 
 
-def told(graph: ps.PipeGraph, engine: str, **asked: Any) -> tuple[dict[str, Accounts], Any]:
+def run_graph(graph: ps.PipeGraph, engine: str, **asked: Any) -> tuple[dict[str, Accounts], Any]:
     """The accounts of every step, and what reached every sink."""
     options = ps.LocalOptions(**asked) if engine == "local" else None
     result = graph.run(engine, options=options)
     sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
-    return dict(result.accounts), {name: rounded(writer.rows()) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
+    return dict(result.accounts), {name: round_rows(writer.rows()) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
 
 
-def rounded(rows: list[dict[str, Any]]) -> Counter[str]:
+def round_rows(rows: list[dict[str, Any]]) -> Counter[str]:
     """Rows with floats cut short: parts are added up in another order."""
     short = ({k: round(v, 9) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
     return Counter(map(repr, short))
@@ -90,9 +90,9 @@ def test_windows_and_late_rows_are_the_same_with_and_without(
 ) -> None:
     in_rounds = deterministic or before > 1  # without rounds replicas judge by who was faster
     graph = graph_of(batches, before=before, degree=degree, chaining=chaining)
-    with_ = told(graph, "local", preaggregate=True, deterministic=in_rounds, **asked)
-    assert with_ == told(graph, "local", deterministic=in_rounds, **asked)
-    assert with_ == told(graph, "reference")
+    with_ = run_graph(graph, "local", preaggregate=True, deterministic=in_rounds, **asked)
+    assert with_ == run_graph(graph, "local", deterministic=in_rounds, **asked)
+    assert with_ == run_graph(graph, "reference")
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ class Typed:
     time: int
 
 
-def halved(row: Any) -> dict[str, Any]:
+def halve(row: Any) -> dict[str, Any]:
     return {"key": row.key, "value": 10 // row.value, "text": row.text, "time": row["time"]}
 
 
@@ -103,7 +103,7 @@ def count_all(row: Any, state: int) -> int:
     return state + 1
 
 
-def remembered(row: Any, state: list[int]) -> dict[str, Any]:
+def remember(row: Any, state: list[int]) -> dict[str, Any]:
     state.append(1)
     return {**row, "value": len(state) // (row.value or 0)}
 
@@ -129,7 +129,7 @@ class Program:
 def add(pipe: Any, kind: str, name: str, policy: str) -> Any:
     match kind:
         case "halved":
-            return pipe.map(halved, schema=SCHEMA, on_error=policy, name=name)
+            return pipe.map(halve, schema=SCHEMA, on_error=policy, name=name)
         case "small":
             return pipe.filter(is_small, on_error=policy, name=name)
         case "text":
@@ -155,7 +155,7 @@ def end(program: Program, pipe: Any, tail: str, policy: str, *, timed: bool) -> 
         pipe = pipe.key_by("key").accumulate(count, 0, schema={"n": "int64"}, on_error=policy, name="count")
     elif tail == "remembered":
         pipe = pipe.key_by("key", "text").map(
-            remembered, state=list, schema=SCHEMA, on_error=policy, name="remembered"
+            remember, state=list, schema=SCHEMA, on_error=policy, name="remembered"
         )
     elif tail == "fresh":
         pipe = pipe.key_by("text").filter(is_fresh, state=list, name="fresh").map(with_text, schema=SCHEMA)
@@ -202,7 +202,7 @@ def singly(rows: list[Any]) -> Any:
     return ps.read.iterable(rows, schema=SCHEMA, batch=1)
 
 
-def mixed(rows: list[Any]) -> Any:
+def mixed_reader(rows: list[Any]) -> Any:
     """Rows, lists of rows, columns, and promises in between."""
 
     def given_out() -> Iterator[Any]:
@@ -246,7 +246,7 @@ def comparable(events: list[Event]) -> dict[str, list[Any]]:
     return result
 
 
-def saved(program: Program, folder: Path) -> dict[str, Any]:
+def read_checkpoint(program: Program, folder: Path) -> dict[str, Any]:
     """Returns what a checkpoint folder says, with the state itself in place of the files that hold it."""
     checkpoint = Checkpoint(str(folder), describe_graph(program.graph.plan()))
     try:
@@ -269,11 +269,11 @@ def n_processed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     process = RowPipeline.process
 
-    def noted(pipeline: RowPipeline, row: Any, number: int) -> bool:
+    def note(pipeline: RowPipeline, row: Any, number: int) -> bool:
         numbers.append(number)
         return process(pipeline, row, number)
 
-    monkeypatch.setattr(RowPipeline, "process", noted)
+    monkeypatch.setattr(RowPipeline, "process", note)
     return numbers
 
 
@@ -300,20 +300,20 @@ def test_rows_take_the_row_path_with_a_checkpoint_and_only_a_saved_round_is_a_ba
 ) -> None:
     carried, carry = list[int](), SourceTask.carry
 
-    def noted(task: SourceTask, batch: Any, **how: Any) -> bool:
+    def note(task: SourceTask, batch: Any, **how: Any) -> bool:
         carried.append(task.round)
         return carry(task, batch, **how)
 
-    monkeypatch.setattr(SourceTask, "carry", noted)
+    monkeypatch.setattr(SourceTask, "carry", note)
     clock, events = ps.ManualClock(), list[Event]()
 
-    def ticking() -> Iterator[dict[str, Any]]:
+    def tick() -> Iterator[dict[str, Any]]:
         for n in range(2_000):
             clock.advance(10_000)
             yield {"key": n % 3, "value": n, "text": "a", "time": n}
 
     program = Program(ps.PipeGraph("rows", chaining=chaining))
-    reader = ps.read.generator(ticking, schema=SCHEMA, batch=1)
+    reader = ps.read.generator(tick, schema=SCHEMA, batch=1)
     pipe: Any = program.graph.source(reader, name="source").map(with_text, schema=SCHEMA, name="text")
     program.keep(pipe.key_by("key").accumulate(count_all, 0, schema={"n": "int64"}, name="count"), "out")
     program.graph.run(
@@ -339,7 +339,9 @@ def test_rows_take_the_row_path_with_a_checkpoint_and_only_a_saved_round_is_a_ba
 def test_a_listener_hears_the_same_events_on_both_paths(
     rows: list[Any], read: int, steps: list[str], tail: str, policy: str, timed: bool, chaining: bool
 ) -> None:
-    program = program_of((singly, mixed)[read](rows), steps, tail, policy, timed=timed, chaining=chaining)
+    program = program_of(
+        (singly, mixed_reader)[read](rows), steps, tail, policy, timed=timed, chaining=chaining
+    )
     options = ps.LocalOptions(threads=1)
     by_row, by_batch = list[Event](), list[Event]()
     quick = observe(program, options=options, events=by_row.append)
@@ -367,18 +369,18 @@ def test_snapshots_are_the_same_on_both_paths_and_either_goes_on_from_the_other(
 
     observe(program(), checkpoint=str(folder / "rows"), until=until, **how)
     observe_batches(program(), checkpoint=str(folder / "batches"), until=until, **how)
-    assert saved(program(), folder / "rows") == saved(program(), folder / "batches")
+    assert read_checkpoint(program(), folder / "rows") == read_checkpoint(program(), folder / "batches")
     by_row = observe(program(), checkpoint=str(folder / "batches"), **how)
     by_batch = observe_batches(program(), checkpoint=str(folder / "rows"), **how)
     assert by_row == by_batch
-    assert saved(program(), folder / "rows") == saved(program(), folder / "batches")
+    assert read_checkpoint(program(), folder / "rows") == read_checkpoint(program(), folder / "batches")
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=120)
 @given(
     ROWS,
-    st.sampled_from([singly, mixed]),
+    st.sampled_from([singly, mixed_reader]),
     STEPS,
     TAILS,
     POLICIES,
@@ -420,11 +422,11 @@ def test_it_is_so_for_any_interleaving_and_wherever_the_run_stops(
 def test_the_row_that_stops_a_run_is_told_in_the_same_words_after_the_same_rows(
     rows: list[Any], steps: list[str], tail: str, timed: bool, chaining: bool
 ) -> None:
-    def stopped(observed: Callable[..., Any]) -> tuple[str, Any]:
+    def stop_run(observed: Callable[..., Any]) -> tuple[str, Any]:
         program = program_of(singly(rows), steps, tail, "fail", timed=timed, chaining=chaining)
         try:
             return "", observed(program, options=ps.LocalOptions(threads=1))
         except ps.PenstockError as failure:
             return str(failure), program.sinks["out"].rows()
 
-    assert stopped(observe) == stopped(observe_batches)
+    assert stop_run(observe) == stop_run(observe_batches)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 TIMELESS = ("filter", "map", "row map", "flat_map", "table", "split", "copy", "merge", "source", "sink")
 
 
-def told(graph: ps.PipeGraph, engine: str, options: Any = None) -> tuple[dict[str, Accounts], Any]:
+def run_graph(graph: ps.PipeGraph, engine: str, options: Any = None) -> tuple[dict[str, Accounts], Any]:
     """The accounts of every step, and what reached every sink."""
     result: RunResult = graph.run(engine, clock=ps.ManualClock(), options=options)
     sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
@@ -49,7 +49,7 @@ def test_in_rounds_every_interleaving_gives_what_the_reference_gives(
 ) -> None:
     graph = graph_of(able("local", done), given_rows, chaining=chaining)
     options = ps.LocalOptions(deterministic=True, seed=seed, queue_size=queue_size, composition=composition)
-    assert told(graph, "local", options) == told(graph, "reference")
+    assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
 
 @settings(deadline=None, max_examples=100)
@@ -64,7 +64,7 @@ def test_without_rounds_every_row_is_accounted_for(
     done: list[Choice], given_rows: list[Batches], seed: int, queue_size: int, chaining: bool
 ) -> None:
     graph = graph_of(able("local", done), given_rows, chaining=chaining)
-    accounts, _ = told(graph, "local", ps.LocalOptions(seed=seed, queue_size=queue_size))
+    accounts, _ = run_graph(graph, "local", ps.LocalOptions(seed=seed, queue_size=queue_size))
     assert [name for name, account in accounts.items() if not account.is_balanced] == []
 
 
@@ -81,7 +81,7 @@ def test_without_rounds_what_does_not_depend_on_time_is_what_the_reference_gives
 ) -> None:
     graph = graph_of([choice for choice in done if choice.action in TIMELESS], given_rows)
     options = ps.LocalOptions(seed=seed, queue_size=queue_size, composition=composition)
-    assert told(graph, "local", options) == told(graph, "reference")
+    assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
 
 @settings(deadline=None, max_examples=30)
@@ -90,10 +90,10 @@ def test_threads_of_any_number_give_what_the_reference_gives(
     done: list[Choice], given_rows: list[Batches], queue_size: int
 ) -> None:
     graph = graph_of(able("local", done), given_rows)
-    expected = told(graph, "reference")
+    expected = run_graph(graph, "reference")
     for threads in (1, 4, "per-task"):
         options = ps.LocalOptions(deterministic=True, threads=threads, queue_size=queue_size)
-        assert told(graph, "local", options) == expected
+        assert run_graph(graph, "local", options) == expected
 
 
 @settings(deadline=None, max_examples=50)

@@ -39,7 +39,7 @@ def graph_of(batches: Batches, *, before: int, degree: int, pattern: Any = "keye
     return graph
 
 
-def told(graph: ps.PipeGraph, engine: str, options: Any = None) -> Any:
+def run_graph(graph: ps.PipeGraph, engine: str, options: Any = None) -> Any:
     """The accounts of every step, and what reached every sink."""
     accounts = graph.run(engine, options=options).accounts
     sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
@@ -61,7 +61,7 @@ def test_rows_of_one_time_are_in_the_readers_order(
 ) -> None:
     graph = graph_of(batches, before=before, degree=degree, pattern=pattern)
     options = ps.LocalOptions(seed=seed, deterministic=True, preaggregate=preaggregate)
-    assert told(graph, "local", options) == told(graph, "reference")
+    assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
 
 def test_no_rows_are_kept_for_first_and_last() -> None:

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import crash_points
 from penstock.connect.readers import files as file_readers
 from penstock.errors import ConnectorError, PenstockError
-from tests.support.file_runs import Died, dying_at, put, run, written
+from tests.support.file_runs import Died, dying_at, put, read_rows, run
 
 OFTEN: Any = {"options": ps.LocalOptions(save_every="0 s")}
 POINTS = (*crash_points.POINTS, crash_points.JOURNALED)
@@ -51,9 +51,9 @@ def test_a_run_that_dies_goes_on_with_every_file_once(
     put(files, "o.jsonl", (5000, "c", 32))  # so that the windows leave
     run(files, tmp_path, "local", until=12, **OFTEN)
     late = 8 if (files / "m.jsonl").exists() else 0
-    seen = {row[2]: times for row, times in written(tmp_path / "rows").items()}
+    seen = {row[2]: times for row, times in read_rows(tmp_path / "rows").items()}
     assert seen == dict.fromkeys([1, 2, 4, 16, 32] + [late] * bool(late), 1)
-    sums = {(row[0], row[1]): row[-1] for row in written(tmp_path / "sums")}
+    sums = {(row[0], row[1]): row[-1] for row in read_rows(tmp_path / "sums")}
     assert sums == {("a", 0): 3, ("b", 0): 4 + late, ("b", 10): 16}
 
 
@@ -80,7 +80,7 @@ def test_however_often_it_dies_and_files_appear_every_row_is_written_once(
             except (Died, PenstockError):
                 continue
     run(files, folder, "local", until=60, **OFTEN)
-    assert written(folder / "rows") == Counter((t, "k", t) for t in range(n))
+    assert read_rows(folder / "rows") == Counter((t, "k", t) for t in range(n))
 
 
 def test_files_that_were_done_may_be_taken_away(files: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_files_that_were_done_may_be_taken_away(files: Path, tmp_path: Path) -> 
     (files / "a.jsonl").unlink()
     put(files, "b.jsonl", (2, "a", 2))
     run(files, tmp_path, "local", until=20)
-    assert written(tmp_path / "rows") == Counter([(1, "a", 1), (2, "a", 2)])
+    assert read_rows(tmp_path / "rows") == Counter([(1, "a", 1), (2, "a", 2)])
 
 
 def test_a_file_that_changed_between_two_runs_is_refused(files: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from penstock.timing.windows import count_window, tumbling
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 
 
-def counted(*batches: Rows, window: Any, delay: int = 0, **options: Any) -> tuple[list[Any], PlanRun, Any]:
+def run_counts(*batches: Rows, window: Any, delay: int = 0, **options: Any) -> tuple[list[Any], PlanRun, Any]:
     builder = PlanBuilder()
     rows = builder.source(*batches, delay=delay)
     op = KeyedWindows(windows=window, aggregates={"all": collect("v")}, **options)
@@ -22,51 +22,53 @@ def counted(*batches: Rows, window: Any, delay: int = 0, **options: Any) -> tupl
 
 
 def test_a_window_holds_so_many_rows_in_order_of_time_whatever_the_order_of_arrival() -> None:
-    output, _, _ = counted(
+    output, _, _ = run_counts(
         [("a", 4, 4), ("a", 1, 1)], [("a", 3, 3), ("a", 2, 2)], window=count_window(2), delay=5
     )
     assert output == [("a", 1, 2, 0, [1, 2]), ("a", 3, 4, 1, [3, 4])]
 
 
 def test_windows_overlap_when_they_start_more_often_than_they_are_long() -> None:
-    output, _, _ = counted([("a", i, i) for i in range(5)], window=count_window(3, every=2))
+    output, _, _ = run_counts([("a", i, i) for i in range(5)], window=count_window(3, every=2))
     assert output == [("a", 0, 2, 0, [0, 1, 2]), ("a", 2, 4, 1, [2, 3, 4])]
 
 
 def test_rows_between_windows_are_in_no_window() -> None:
-    output, ran, out = counted([("a", i, i) for i in range(5)], window=count_window(2, every=4))
+    output, ran, out = run_counts([("a", i, i) for i in range(5)], window=count_window(2, every=4))
     assert output == [("a", 0, 1, 0, [0, 1])]
     account = ran.account(out)
     assert (account.passed, account.no_window, account.unfinished) == (2, 2, 1)
 
 
 def test_a_window_that_is_not_full_at_the_end_does_not_leave() -> None:
-    output, ran, out = counted([("a", i, i) for i in range(3)], window=count_window(2))
+    output, ran, out = run_counts([("a", i, i) for i in range(3)], window=count_window(2))
     assert output == [("a", 0, 1, 0, [0, 1])]
     assert ran.account(out).unfinished == 1
 
 
 def test_partial_lets_the_last_windows_leave() -> None:
-    output, ran, out = counted([("a", i, i) for i in range(3)], window=count_window(2, every=1), partial=True)
+    output, ran, out = run_counts(
+        [("a", i, i) for i in range(3)], window=count_window(2, every=1), partial=True
+    )
     assert output == [("a", 0, 1, 0, [0, 1]), ("a", 1, 2, 1, [1, 2]), ("a", 2, 2, 2, [2])]
     assert ran.account(out).unfinished == 0
 
 
 def test_a_row_only_in_a_partial_window_that_left_has_passed() -> None:
-    _, ran, out = counted([("a", i, i) for i in range(3)], window=count_window(2), partial=True)
+    _, ran, out = run_counts([("a", i, i) for i in range(3)], window=count_window(2), partial=True)
     assert (ran.account(out).passed, ran.account(out).unfinished) == (3, 0)
 
 
 def test_a_row_is_late_once_rows_of_its_time_are_in_order() -> None:
     # W = 10 > 9, but not > 10
-    output, ran, out = counted([("a", 10, 1)], [("a", 9, 2), ("a", 10, 3)], window=count_window(2))
+    output, ran, out = run_counts([("a", 10, 1)], [("a", 9, 2), ("a", 10, 3)], window=count_window(2))
     assert output == [("a", 10, 10, 0, [1, 3])]
     assert ran.rows(late_port(out)) == [("a", 9, 2)]
     assert ran.account(out).late_by_window == {"count 2": 1}
 
 
 def test_lateness_waits_so_much_longer_before_rows_are_put_in_order() -> None:
-    output, ran, out = counted([("a", 10, 1)], [("a", 9, 2)], window=count_window(2), lateness=1)
+    output, ran, out = run_counts([("a", 10, 1)], [("a", 9, 2)], window=count_window(2), lateness=1)
     assert output == [("a", 9, 10, 0, [2, 1])]
     assert ran.account(out).late == 0
 
@@ -82,7 +84,7 @@ def test_rows_of_equal_time_are_ordered_by_the_readers_number_and_else_by_their_
 
 def test_a_row_in_a_time_window_passes_though_its_count_window_never_fills() -> None:
     two: Any = {"five": count_window(5), "ten": tumbling(10)}
-    output, ran, out = counted([("a", 1, 1)], window=two)
+    output, ran, out = run_counts([("a", 1, 1)], window=two)
     assert output == [("a", "ten", 0, 10, None, [1])]
     assert (ran.account(out).passed, ran.account(out).unfinished) == (1, 0)
 

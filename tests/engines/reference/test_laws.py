@@ -42,7 +42,7 @@ def cut(all_rows: list[Any], places: list[int]) -> list[Rows]:
     return [all_rows[start:end] for start, end in zip(starts, ends, strict=True)]
 
 
-def windowed(batches: list[Rows], spec: Any, *, delay: int, lateness: int) -> tuple[PlanRun, Ref]:
+def run_windows(batches: list[Rows], spec: Any, *, delay: int, lateness: int) -> tuple[PlanRun, Ref]:
     builder = PlanBuilder()
     op = KeyedWindows(windows=spec, aggregates={"n": count(), "all": collect("v")}, lateness=lateness)
     out = builder.add(op, builder.source(*batches, delay=delay), key=("k",))
@@ -54,7 +54,7 @@ def windowed(batches: list[Rows], spec: Any, *, delay: int, lateness: int) -> tu
 def test_every_row_is_accounted_for(
     given_rows: list[Any], places: list[int], spec: Any, delay: int, lateness: int
 ) -> None:
-    ran, out = windowed(cut(given_rows, places), spec, delay=delay, lateness=lateness)
+    ran, out = run_windows(cut(given_rows, places), spec, delay=delay, lateness=lateness)
     account = ran.account(out)
     assert account.rows_in == len(given_rows)
     assert account.is_balanced, account
@@ -66,8 +66,8 @@ def test_every_row_is_accounted_for(
 def test_when_nothing_is_late_how_rows_are_cut_does_not_change_the_answer(
     given_rows: list[Any], one: list[int], other: list[int], spec: Any, lateness: int
 ) -> None:
-    first, out = windowed(cut(given_rows, one), spec, delay=100, lateness=lateness)
-    second, _ = windowed(cut(given_rows, other), spec, delay=100, lateness=lateness)
+    first, out = run_windows(cut(given_rows, one), spec, delay=100, lateness=lateness)
+    second, _ = run_windows(cut(given_rows, other), spec, delay=100, lateness=lateness)
     assert Counter(map(str, first.rows(out))) == Counter(map(str, second.rows(out)))
 
 
@@ -79,8 +79,8 @@ def test_merging_adjacent_batches_only_makes_fewer_rows_late(
     batches = cut(given_rows, places)
     at = min(at, max(0, len(batches) - 2))
     merged = [*batches[:at], [row for batch in batches[at : at + 2] for row in batch], *batches[at + 2 :]]
-    apart, out = windowed(batches, spec, delay=delay, lateness=lateness)
-    together, _ = windowed(merged, spec, delay=delay, lateness=lateness)
+    apart, out = run_windows(batches, spec, delay=delay, lateness=lateness)
+    together, _ = run_windows(merged, spec, delay=delay, lateness=lateness)
     late_apart, late_together = (Counter(ran.rows(late_port(out))) for ran in (apart, together))
     assert not late_together - late_apart
 
@@ -90,7 +90,7 @@ def test_merging_adjacent_batches_only_makes_fewer_rows_late(
 def test_time_windows_agree_with_a_look_at_every_window_there_could_be(
     given_rows: list[Any], places: list[int], size: int, every: int
 ) -> None:
-    ran, out = windowed(cut(given_rows, places), sliding(size, every), delay=100, lateness=0)
+    ran, out = run_windows(cut(given_rows, places), sliding(size, every), delay=100, lateness=0)
     expected = Counter(
         (key, start, start + size, n)
         for start in range(-100 * every, 100 * every, every)

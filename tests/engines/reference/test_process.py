@@ -17,7 +17,7 @@ from penstock.timing.windows import tumbling
 from tests.support.plans import KTV, PlanBuilder, PlanRun, batch
 
 
-class Doubled(ProcessOperator):
+class Doubler(ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: Context) -> None:
@@ -46,7 +46,7 @@ def run(operator: ProcessOperator, *batches: Any) -> PlanRun:
 
 
 def test_an_operator_takes_rows_in_order_and_pushes_rows() -> None:
-    ran = run(Doubled(), [("a", 2, 2), ("a", 1, 1)], [("a", 3, 3)])
+    ran = run(Doubler(), [("a", 2, 2), ("a", 1, 1)], [("a", 3, 3)])
     assert ran.rows(Ref("p")) == [(2,), (4,), (6,)]
 
 
@@ -84,7 +84,7 @@ def test_the_forwarded_watermark_waits_for_the_oldest_row_in_a_queue() -> None:
     assert ran.account(out).late == 0
 
 
-class Holding(Doubled):
+class Holder(Doubler):
     async def process(self, ctx: Context) -> None:
         held: list[Any] = []
         while await ctx.wait_for_any({"in": 1}):
@@ -97,7 +97,7 @@ def test_a_row_pushed_long_after_it_was_taken_is_not_late() -> None:
     # the promised watermark, 50, is beyond the only row taken, at 1: the pushed row is of 50
     builder = PlanBuilder()
     rows = builder.source(name="s")
-    held = builder.add(Process(operator=Holding()), rows)
+    held = builder.add(Process(operator=Holder()), rows)
     out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), held)
     harness = builder.open_harness()
     harness.push({"s": batch([("a", 1, 1)])})
@@ -137,7 +137,7 @@ def test_a_wait_for_any_is_over_only_when_no_port_can_bring_more() -> None:
     assert builder.run().rows(out) == [(1, 1), (2, 2)]
 
 
-class Once(Doubled):
+class Once(Doubler):
     async def process(self, ctx: Context) -> None:
         await ctx.wait_for_any({"in": 1})
         ctx.inputs["in"].pop()
@@ -149,7 +149,7 @@ def test_rows_for_an_operator_that_has_ended_are_unrouted() -> None:
     assert (account.passed, account.unrouted) == (1, 2)
 
 
-class Deaf(Doubled):
+class Deaf(Doubler):
     async def process(self, ctx: Context) -> None:
         while True:
             await ctx.wait_for_all({"in": 5})
@@ -159,7 +159,7 @@ def test_an_operator_that_waits_on_after_everything_is_over_is_closed() -> None:
     assert run(Deaf(), [("a", 1, 1)]).result.outcome == "drained"
 
 
-class InBatches(Doubled):
+class InBatches(Doubler):
     async def process(self, ctx: Context) -> None:
         while await ctx.wait_for_all({"in": 2}):
             rows: list[Any] = [ctx.inputs["in"].pop(), ctx.inputs["in"].pop()]
@@ -170,7 +170,7 @@ def test_a_batch_may_be_pushed_as_well() -> None:
     assert run(InBatches(), [("a", 1, 1)], [("a", 2, 2)]).rows(Ref("p")) == [(1,), (2,)]
 
 
-class Pushing(Doubled):
+class Pusher(Doubler):
     def __init__(self, value: Any) -> None:
         self.given = value
 
@@ -192,12 +192,12 @@ class Pushing(Doubled):
 )
 def test_what_is_pushed_must_fit_the_port(value: Any, fact: str) -> None:
     with pytest.raises(FunctionError) as failure:
-        run(Pushing(value), [("a", 1, 1)])
+        run(Pusher(value), [("a", 1, 1)])
     assert failure.value.fact == fact
     assert failure.value.step == "p"
 
 
-class Hasty(Doubled):
+class Hasty(Doubler):
     async def process(self, ctx: Context) -> None:
         await ctx.outputs["out"].push({"v": 1})
 
@@ -207,14 +207,14 @@ def test_a_row_pushed_before_any_came_in_has_no_time() -> None:
         run(Hasty(), [], [("a", 1, 1)])
 
 
-class Raising(Doubled):
+class Raiser(Doubler):
     async def process(self, ctx: Context) -> None:
         ctx.inputs["in"].pop()
 
 
 def test_an_exception_in_the_loop_stops_the_run_naming_class_and_line() -> None:
-    with pytest.raises(FunctionError, match=r"Raising\.process failed") as failure:
-        run(Raising(), [], [("a", 1, 1)])
+    with pytest.raises(FunctionError, match=r"Raiser\.process failed") as failure:
+        run(Raiser(), [], [("a", 1, 1)])
     assert failure.value.detail == 'IndexError: no row waits on port "in": await ctx.wait_for_all(...) first'
     assert "test_process.py" in str(failure.value.where)
 
@@ -224,25 +224,25 @@ class Elsewhere:
         yield "a reply"
 
 
-class Waiting(Doubled):
+class Waiter(Doubler):
     async def process(self, ctx: Context) -> None:
         await Elsewhere()
 
 
 def test_waiting_for_anything_but_rows_stops_the_run() -> None:
     with pytest.raises(FunctionError, match="waits for 'a reply', which no row can bring") as failure:
-        run(Waiting(), [("a", 1, 1)])
+        run(Waiter(), [("a", 1, 1)])
     assert "ctx.wait_for_all" in str(failure.value.hint)
 
 
-class Forgetful(Doubled):
+class Forgetful(Doubler):
     async def process(self, ctx: Context) -> None:
         while await ctx.wait_for_all({"in": 1}):
             ctx.inputs["in"].pop()
             ctx.outputs["out"].push({"v": 1})  # the mistake
 
 
-class ForgetfulAtLast(Doubled):
+class ForgetfulAtLast(Doubler):
     async def process(self, ctx: Context) -> None:
         await ctx.wait_for_all({"in": 1})
         ctx.outputs["out"].push({"v": 1})
@@ -258,7 +258,7 @@ def test_a_push_that_nobody_awaits_stops_the_run(operator: ProcessOperator) -> N
     assert "test_process.py" in str(failure.value.where)
 
 
-class Plain(Doubled):
+class Plain(Doubler):
     def process(self, ctx: Context) -> Any:
         return None
 
@@ -268,7 +268,7 @@ def test_a_loop_that_is_not_a_coroutine_is_refused() -> None:
         run(Plain(), [("a", 1, 1)])
 
 
-class Steered(ProcessOperator):
+class SteeredLoop(ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
     control: ClassVar[tuple[str, ...]] = ("feedback",)
 
@@ -287,7 +287,7 @@ class Steered(ProcessOperator):
 
 
 def test_rows_that_flow_back_into_a_control_port_come_in_the_next_round() -> None:
-    operator = Steered()
+    operator = SteeredLoop()
     builder = PlanBuilder()
     rows = builder.source([("a", 1, 1)], [("a", 2, 1)], [("a", 3, 1)])
     schema = pa.schema([("v", pa.int64())])
@@ -303,12 +303,12 @@ def test_rows_that_flow_back_into_a_control_port_come_in_the_next_round() -> Non
 def test_an_exception_in_on_control_stops_the_run() -> None:
     builder = PlanBuilder()
     rows = builder.source([("a", 1, -1)], [("a", 2, 1)])
-    builder.add(Process(operator=Steered()), rows, control={"feedback": [rows]}, control_schema=KTV)
-    with pytest.raises(FunctionError, match=r"Steered\.on_control failed"):
+    builder.add(Process(operator=SteeredLoop()), rows, control={"feedback": [rows]}, control_schema=KTV)
+    with pytest.raises(FunctionError, match=r"SteeredLoop\.on_control failed"):
         builder.run()
 
 
-class Lost(ProcessOperator):
+class LostWait(ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: Context) -> None:
@@ -317,16 +317,16 @@ class Lost(ProcessOperator):
 
 def test_waiting_for_a_port_that_is_not_there_names_those_that_are() -> None:
     with pytest.raises(FunctionError, match="there is no input port 'nowhere' to wait for") as failure:
-        run(Lost(), [("a", 1, 1)])
+        run(LostWait(), [("a", 1, 1)])
     assert (failure.value.step, failure.value.detail) == ("p", "the input ports are in")
 
 
-class Locked(Doubled):
+class LockHolder(Doubler):
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
 def test_an_operator_that_cannot_be_copied_is_refused_by_name() -> None:
-    with pytest.raises(FunctionError, match="Locked cannot be copied") as failure:
-        run(Locked(), [("a", 1, 1)])
+    with pytest.raises(FunctionError, match="LockHolder cannot be copied") as failure:
+        run(LockHolder(), [("a", 1, 1)])
     assert failure.value.step == "p"

@@ -17,7 +17,7 @@ STREAM = pa.schema([("x", pa.float64()), ("t", pa.int64())])
 TABLE = pa.schema([("x", pa.float64()), ("name", pa.string())])
 
 
-def joined(how: str, keys: list[Any], table: list[Any]) -> tuple[list[Any], Any]:
+def run_join(how: str, keys: list[Any], table: list[Any]) -> tuple[list[Any], Any]:
     builder = PlanBuilder()
     reader = BatchesReader((batch(table, TABLE),), TABLE)
     rows = builder.source([(key, index) for index, key in enumerate(keys)], schema=STREAM)
@@ -28,20 +28,20 @@ def joined(how: str, keys: list[Any], table: list[Any]) -> tuple[list[Any], Any]
 
 
 def test_an_inner_join_drops_rows_without_a_match_and_counts_them() -> None:
-    rows, account = joined("inner", [1.0, 2.0], [(1.0, "one")])
+    rows, account = run_join("inner", [1.0, 2.0], [(1.0, "one")])
     assert rows == [(0, "one")]
     assert (account.passed, account.unmatched) == (1, 1)
 
 
 def test_a_left_join_passes_them_on_with_nulls() -> None:
-    rows, account = joined("left", [1.0, 2.0], [(1.0, "one")])
+    rows, account = run_join("left", [1.0, 2.0], [(1.0, "one")])
     assert rows == [(0, "one"), (1, None)]
     assert account.unmatched == 0
 
 
 def test_null_matches_nothing_nan_matches_nan_and_negative_zero_matches_zero() -> None:
     table = [(None, "null"), (math.nan, "nan"), (0.0, "zero")]
-    rows, _ = joined("left", [None, math.nan, -0.0], table)
+    rows, _ = run_join("left", [None, math.nan, -0.0], table)
     assert rows == [(0, None), (1, "nan"), (2, "zero")]
 
 

@@ -14,7 +14,7 @@ from penstock.timing.windows import SlidingSpec, session, sliding, tumbling
 from tests.support.plans import PlanBuilder, PlanRun, Rows, batch, late_port
 
 
-def windowed(
+def run_windows(
     *batches: Rows, window: Any = None, delay: int = 0, key: tuple[str, ...] = ("k",), **options: Any
 ) -> PlanRun:
     builder = PlanBuilder()
@@ -32,16 +32,16 @@ def results(ran: PlanRun) -> list[tuple[Any, ...]]:
 def test_a_window_leaves_when_the_watermark_reaches_its_end_and_the_rest_at_the_end() -> None:
     #  0         10        20     delay 0: after the first batch W = 12, so [0, 10) leaves
     #  |a1    a2)[a4
-    ran = windowed([("a", 0, 1), ("a", 9, 2), ("a", 12, 4)], [("a", 13, 8)])
+    ran = run_windows([("a", 0, 1), ("a", 9, 2), ("a", 12, 4)], [("a", 13, 8)])
     assert results(ran) == [("a", 0, 10, 2, 3), ("a", 10, 20, 2, 12)]
 
 
 def test_a_row_on_a_boundary_is_in_the_window_that_starts_there() -> None:
-    assert results(windowed([("a", 10, 1)])) == [("a", 10, 20, 1, 1)]
+    assert results(run_windows([("a", 10, 1)])) == [("a", 10, 20, 1, 1)]
 
 
 def test_windows_of_negative_times_start_below_them() -> None:
-    assert results(windowed([("a", -1, 1), ("a", -10, 2), ("a", -11, 4)])) == [
+    assert results(run_windows([("a", -1, 1), ("a", -10, 2), ("a", -11, 4)])) == [
         ("a", -20, -10, 1, 4),
         ("a", -10, 0, 2, 3),
     ]
@@ -49,12 +49,12 @@ def test_windows_of_negative_times_start_below_them() -> None:
 
 def test_sliding_windows_whose_slide_does_not_divide_the_size() -> None:
     # size 10, every 4; a row at 9 is in [0, 10), [4, 14), [8, 18)
-    ran = windowed([("a", 9, 1)], window=sliding(10, 4))
+    ran = run_windows([("a", 9, 1)], window=sliding(10, 4))
     assert results(ran) == [("a", 0, 10, 1, 1), ("a", 4, 14, 1, 1), ("a", 8, 18, 1, 1)]
 
 
 def test_rows_in_the_gaps_of_hopping_windows_are_counted_as_in_no_window() -> None:
-    ran = windowed([("a", 1, 1), ("a", 7, 2), ("a", 11, 4)], window=sliding(5, 10))
+    ran = run_windows([("a", 1, 1), ("a", 7, 2), ("a", 11, 4)], window=sliding(5, 10))
     assert results(ran) == [("a", 0, 5, 1, 1), ("a", 10, 15, 1, 4)]
     account = ran.result.accounts["w"]
     assert (account.passed, account.no_window, account.late) == (2, 1, 0)
@@ -62,15 +62,15 @@ def test_rows_in_the_gaps_of_hopping_windows_are_counted_as_in_no_window() -> No
 
 def test_a_row_is_judged_by_the_watermark_before_its_own_batch() -> None:
     # 25 and 1 come together, so 1 is not late; in the next batch it would be
-    together = windowed([("a", 25, 1), ("a", 1, 2)])
-    apart = windowed([("a", 25, 1)], [("a", 1, 2)])
+    together = run_windows([("a", 25, 1), ("a", 1, 2)])
+    apart = run_windows([("a", 25, 1)], [("a", 1, 2)])
     assert together.result.accounts["w"].late == 0
     assert apart.result.accounts["w"].late == 1
 
 
 def test_a_row_late_for_some_of_its_windows_counts_in_the_others() -> None:
     # W = 12: [0, 10) has left, [5, 15) has not; the row at 7 misses one window
-    ran = windowed([("a", 12, 1)], [("a", 7, 2)], window=sliding(10, 5))
+    ran = run_windows([("a", 12, 1)], [("a", 7, 2)], window=sliding(10, 5))
     assert results(ran) == [("a", 5, 15, 2, 3), ("a", 10, 20, 1, 1)]
     account = ran.result.accounts["w"]
     assert (account.passed, account.late) == (2, 0)
@@ -90,12 +90,12 @@ def test_a_row_late_for_all_its_windows_goes_to_late() -> None:
 @pytest.mark.parametrize(("last", "is_late"), [(12, False), (13, True)])
 def test_lateness_keeps_a_window_open_for_as_long(last: int, is_late: bool) -> None:
     # [0, 10) with lateness 3 leaves when W >= 13
-    ran = windowed([("a", last, 1)], [("a", 7, 2)], lateness=3)
+    ran = run_windows([("a", last, 1)], [("a", 7, 2)], lateness=3)
     assert (ran.result.accounts["w"].late == 1) is is_late
 
 
 def test_without_a_key_all_rows_are_one_group() -> None:
-    ran = windowed([("a", 1, 1), ("b", 2, 2)], key=())
+    ran = run_windows([("a", 1, 1), ("b", 2, 2)], key=())
     assert results(ran) == [(0, 10, 2, 3)]
 
 
@@ -124,7 +124,7 @@ def test_lists_and_structs_can_be_keys() -> None:
 def test_several_windows_are_labelled_and_a_row_is_late_only_if_late_for_all() -> None:
     # W = 25: [0, 10) has left, [0, 100) has not
     two: dict[str, SlidingSpec] = {"fast": tumbling(10), "slow": tumbling(100)}
-    ran = windowed([("a", 25, 1)], [("a", 7, 2)], window=two)
+    ran = run_windows([("a", 25, 1)], [("a", 7, 2)], window=two)
     assert results(ran) == [("a", "fast", 20, 30, 1, 1), ("a", "slow", 0, 100, 2, 3)]
     account = ran.result.accounts["w"]
     assert (account.passed, account.late, account.late_by_window) == (2, 0, {"fast": 1})
@@ -132,7 +132,9 @@ def test_several_windows_are_labelled_and_a_row_is_late_only_if_late_for_all() -
 
 def test_results_are_released_per_key_by_end_then_start() -> None:
     two: dict[str, Any] = {"long": tumbling(20), "short": tumbling(10), "visit": session(5)}
-    ran = windowed([("b", 1, 1), ("a", 12, 1), ("a", 2, 1)], window=two, delay=100, aggregates={"n": count()})
+    ran = run_windows(
+        [("b", 1, 1), ("a", 12, 1), ("a", 2, 1)], window=two, delay=100, aggregates={"n": count()}
+    )
     assert [row[:4] for row in results(ran)] == [
         ("a", "visit", 2, 7),
         ("a", "short", 0, 10),

@@ -12,13 +12,13 @@ from penstock.engines.spark.session.settings import FILE_MANAGER, sql_settings
 
 
 @pytest.fixture(scope="session")
-def opened() -> RunSession:
+def open_spark() -> RunSession:
     return open_session(ps.SparkOptions())
 
 
 @pytest.fixture(scope="session")
-def spark(opened: RunSession) -> Any:
-    return opened.spark
+def spark(open_spark: RunSession) -> Any:
+    return open_spark.spark
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ import penstock as ps
 from penstock import CheckpointError, ConnectorError, FunctionError, PenstockError, col
 from penstock.engines.spark.session.session import RunSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("open_spark")]
 SCHEMA = {"key": str, "v": int}
 CSV = "key,v\na,1\nb,two\nc,3,4\nd,4\n"
 JSONL = '{"key": "a", "v": 1}\n{"key": "b", "v": "two"}\n{"key": "c", \n{"key": "d", "v": 4}\n'
@@ -54,31 +54,31 @@ class TestMalformedText:
         assert raw == [text.splitlines()[i] for i in ((2, 3) if text is CSV else (1, 2))]
 
 
-def summed(source: Any) -> Any:
+def collect_values(source: Any) -> Any:
     rows = ps.PipeGraph("files").source(source, name="files")
     return rows.with_columns(v=col("v") + 0).collect("spark")["v"].to_pylist()
 
 
 def test_an_empty_file_of_json_lines_has_no_rows(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_text("")
-    assert summed(ps.read.jsonl(tmp_path / "empty.jsonl", schema=SCHEMA)) == []
+    assert collect_values(ps.read.jsonl(tmp_path / "empty.jsonl", schema=SCHEMA)) == []
 
 
 def test_an_empty_csv_file_lacks_its_header(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
     with pytest.raises(ConnectorError, match=r'empty\.csv" has no header line'):
-        summed(ps.read.csv(tmp_path / "empty.csv", schema=SCHEMA))
+        collect_values(ps.read.csv(tmp_path / "empty.csv", schema=SCHEMA))
 
 
 def test_an_empty_parquet_file_is_no_parquet_file(tmp_path: Path) -> None:
     (tmp_path / "empty.parquet").write_bytes(b"")
     with pytest.raises(ConnectorError, match=r"empty\.parquet"):
-        summed(ps.read.parquet(tmp_path / "empty.parquet", schema=SCHEMA))
+        collect_values(ps.read.parquet(tmp_path / "empty.parquet", schema=SCHEMA))
 
 
 def test_a_parquet_file_without_rows_has_none(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": pa.array([], pa.int64())}), tmp_path / "none.parquet")
-    assert summed(ps.read.parquet(tmp_path)) == []
+    assert collect_values(ps.read.parquet(tmp_path)) == []
 
 
 @pytest.mark.parametrize("at", [10, -20], ids=["in the data", "in the footer"])
@@ -89,7 +89,7 @@ def test_a_corrupt_parquet_file_is_named(tmp_path: Path, at: int) -> None:
     source = ps.read.parquet(tmp_path, schema={"v": int})
     file.write_bytes(data)
     with pytest.raises(ConnectorError, match=r"corrupt\.parquet") as failure:
-        summed(source)
+        collect_values(source)
     assert failure.value.step == "files"
 
 
@@ -97,7 +97,7 @@ def test_a_file_with_other_columns_is_named_with_what_it_has(tmp_path: Path) -> 
     pq.write_table(pa.table({"v": [1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"w": [1]}), tmp_path / "2.parquet")
     with pytest.raises(PenstockError, match=r"2\.parquet") as failure:
-        summed(ps.read.parquet(tmp_path))
+        collect_values(ps.read.parquet(tmp_path))
     assert '"v"' in str(failure.value)
 
 
@@ -105,7 +105,7 @@ def test_a_file_with_another_type_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"v": [1]}), tmp_path / "1.parquet")
     pq.write_table(pa.table({"v": ["one"]}), tmp_path / "2.parquet")
     with pytest.raises(PenstockError, match=r"2\.parquet"):
-        summed(ps.read.parquet(tmp_path))
+        collect_values(ps.read.parquet(tmp_path))
 
 
 def test_a_file_that_came_to_fit_no_more_is_named_with_the_source(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_file_that_came_to_fit_no_more_is_named_with_the_source(tmp_path: Path
     source = ps.read.parquet(tmp_path)
     pq.write_table(pa.table({"w": [1]}), tmp_path / "1.parquet")
     with pytest.raises(PenstockError, match=r"1\.parquet") as failure:
-        summed(source)
+        collect_values(source)
     assert failure.value.step == "files"
 
 
@@ -157,7 +157,7 @@ def test_a_worker_that_dies_once_changes_nothing(tmp_path: Path) -> None:
     assert Path(marker).exists()
 
 
-def counting(folder: Path, n_batches: int, **options: Any) -> Any:
+def run_counts(folder: Path, n_batches: int, **options: Any) -> Any:
     batches = [[{"key": key, "v": n} for key in "abcd"] for n in range(n_batches)]
     rows = ps.PipeGraph("counting").source(ps.read.batches(batches, schema=SCHEMA), name="rows")
     sums = rows.key_by("key").accumulate(lambda row, n: n + row.v, 0, schema={"s": int}, name="sums")
@@ -166,13 +166,13 @@ def counting(folder: Path, n_batches: int, **options: Any) -> Any:
 
 
 def test_a_flipped_byte_of_saved_state_is_found(tmp_path: Path) -> None:
-    counting(tmp_path, 2, drain=False)
+    run_counts(tmp_path, 2, drain=False)
     for file in (tmp_path / "checkpoint" / "state").iterdir():
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
     with pytest.raises(CheckpointError, match='saved state of step "sums" cannot be read') as failure:
-        counting(tmp_path, 3)
+        run_counts(tmp_path, 3)
     assert "checksum" in str(failure.value.detail)
 
 
@@ -187,14 +187,14 @@ def no_file_longer_than(nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def copied(row: Any) -> Iterator[dict[str, str]]:
+def copy_row(row: Any) -> Iterator[dict[str, str]]:
     return ({"key": f"{row.key}{row.v}{'x' * 10_000}"} for _ in range(50))
 
 
-def copying(folder: Path, n_batches: int, **options: Any) -> Any:
+def run_copies(folder: Path, n_batches: int, **options: Any) -> Any:
     batches = [[{"key": "a", "v": n}] for n in range(n_batches)]
     rows = ps.PipeGraph("copying").source(ps.read.batches(batches, schema=SCHEMA), name="rows")
-    many = rows.flat_map(copied, schema={"key": str})
+    many = rows.flat_map(copy_row, schema={"key": str})
     many.sink(ps.write.jsonl(folder / "out"), name="out")
     return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), **options)
 
@@ -206,11 +206,11 @@ def copying(folder: Path, n_batches: int, **options: Any) -> Any:
 def test_a_disk_that_takes_no_more_is_told_and_nothing_is_lost(
     tmp_path: Path, nbytes: int, text: str
 ) -> None:
-    copying(tmp_path, 2, drain=False)
+    run_copies(tmp_path, 2, drain=False)
     with no_file_longer_than(nbytes), pytest.raises(PenstockError, match=text) as problem:
-        copying(tmp_path, 4, drain=False)
+        run_copies(tmp_path, 4, drain=False)
     assert "space" in str(problem.value.hint) or "room" in str(problem.value.hint)
-    copying(tmp_path, 4)
+    run_copies(tmp_path, 4)
     lines = [line for file in (tmp_path / "out").glob("part-*") for line in file.read_text().splitlines()]
     keys = Counter(json.loads(line)["key"][:2] for line in lines)
     assert keys == {"a0": 50, "a1": 50, "a2": 50, "a3": 50}
@@ -220,11 +220,11 @@ def test_a_disk_that_takes_no_more_is_told_and_nothing_is_lost(
 def test_an_output_without_permission_is_named(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir(mode=0o500)
     with pytest.raises(ConnectorError, match="cannot be written: Permission denied") as failure:
-        counting(tmp_path, 1)
+        run_counts(tmp_path, 1)
     assert failure.value.step == "out"
 
 
-def test_a_master_that_is_not_there_is_named(opened: RunSession) -> None:
+def test_a_master_that_is_not_there_is_named(open_spark: RunSession) -> None:
     rows = ps.PipeGraph("far").source(ps.read.rows([{"v": 1}]))
     with pytest.raises(ps.EngineError, match="Spark already runs in this process"):
         rows.with_columns(v=col("v") + 1).collect("spark", master="spark://127.0.0.1:1")

@@ -34,7 +34,7 @@ class Graph:
         return {(str(edge.ref.step), edge.fragment, edge.step, edge.key) for edge in self.split.edges}
 
 
-def summed(pipe: ps.MultiPipe, name: str, **options: Any) -> ps.MultiPipe:
+def sum_windows(pipe: ps.MultiPipe, name: str, **options: Any) -> ps.MultiPipe:
     return pipe.window(ps.tumbling("10 s"), name=name, **options).aggregate(v=ps.sum("v"))
 
 
@@ -54,33 +54,33 @@ def test_a_graph_without_steps_has_no_legs() -> None:
 
 def test_windows_begin_a_leg_behind_an_exchange_by_their_key() -> None:
     graph = Graph()
-    pipe = summed(graph.source().filter(col("v") > 0, name="f").key_by("a"), "w")
+    pipe = sum_windows(graph.source().filter(col("v") > 0, name="f").key_by("a"), "w")
     assert graph.fragments(pipe) == [["f"], ["w"]]
     assert ("f", 1, "w", ("a",)) in graph.edges()
 
 
 def test_windows_after_windows_on_the_same_key_stay_in_the_leg() -> None:
     graph = Graph()
-    first = summed(graph.source().key_by("a"), "w")
+    first = sum_windows(graph.source().key_by("a"), "w")
     second = first.with_columns(v=col("v") * 2, name="m").window(ps.tumbling("1 min"), name="ww")
     assert graph.fragments(second.aggregate(s=ps.sum("v"))) == [[], ["w", "m", "ww"]]
 
 
 def test_another_key_is_another_leg() -> None:
     graph = Graph()
-    first = summed(graph.source().key_by("a", "b"), "w")
-    assert graph.fragments(summed(first.key_by("b"), "ww")) == [[], ["w"], ["ww"]]
+    first = sum_windows(graph.source().key_by("a", "b"), "w")
+    assert graph.fragments(sum_windows(first.key_by("b"), "ww")) == [[], ["w"], ["ww"]]
 
 
 def test_a_map_that_changes_the_key_column_ends_what_lies_by_it() -> None:
     graph = Graph()
-    first = summed(graph.source().key_by("a"), "w").with_columns(a=ps.lit("x"), name="m").key_by("a")
-    assert graph.fragments(summed(first, "ww")) == [[], ["w", "m"], ["ww"]]
+    first = sum_windows(graph.source().key_by("a"), "w").with_columns(a=ps.lit("x"), name="m").key_by("a")
+    assert graph.fragments(sum_windows(first, "ww")) == [[], ["w", "m"], ["ww"]]
 
 
 def test_windows_without_a_key_are_a_leg_of_their_own() -> None:
     graph = Graph()
-    assert graph.fragments(summed(graph.source(), "w")) == [[], ["w"]]
+    assert graph.fragments(sum_windows(graph.source(), "w")) == [[], ["w"]]
     assert ("rows", 1, "w", ()) in graph.edges()
 
 
@@ -93,9 +93,9 @@ def test_state_by_key_is_kept_behind_an_exchange() -> None:
 def test_a_merge_across_legs_waits_for_the_later_one_and_exchanges_both() -> None:
     graph = Graph()
     rows = graph.source().filter(col("v") > 0, name="f").select("a", "v")
-    sums = summed(graph.source("more").key_by("a"), "w").select("a", "v")
+    sums = sum_windows(graph.source("more").key_by("a"), "w").select("a", "v")
     merged = rows.merge(sums).key_by("a")
-    fragments = graph.fragments(summed(merged, "all"))
+    fragments = graph.fragments(sum_windows(merged, "all"))
     assert fragments[0][0] == "f"
     assert [name for name in fragments[1] if name == "w"] == ["w"]
     assert fragments[2] == ["all"]
@@ -106,15 +106,15 @@ def test_a_merge_across_legs_waits_for_the_later_one_and_exchanges_both() -> Non
 
 def test_late_rows_are_worked_on_where_they_come_out_and_do_not_lie_by_key() -> None:
     graph = Graph()
-    sums = summed(graph.source().key_by("a"), "w")
-    again = summed(sums.late.key_by("a"), "again")
+    sums = sum_windows(graph.source().key_by("a"), "w")
+    again = sum_windows(sums.late.key_by("a"), "again")
     assert graph.fragments(sums, again) == [[], ["w"], ["again"]]
 
 
 def test_rows_used_twice_leave_a_leg_once_for_each_reader() -> None:
     graph = Graph()
     rows = graph.source().filter(col("v") > 0, name="f")
-    graph.fragments(summed(rows.key_by("a"), "w"), summed(rows.key_by("b"), "x"), rows)
+    graph.fragments(sum_windows(rows.key_by("a"), "w"), sum_windows(rows.key_by("b"), "x"), rows)
     leaving = [edge for edge in graph.split.edges if edge.ref == Ref("f", OUT)]
     assert sorted((edge.fragment, edge.step, edge.key) for edge in leaving if edge.key) == [
         (1, "w", ("a",)),
@@ -125,13 +125,13 @@ def test_rows_used_twice_leave_a_leg_once_for_each_reader() -> None:
 
 def test_homes_name_the_leg_of_every_step() -> None:
     graph = Graph()
-    graph.fragments(summed(graph.source().filter(col("v") > 0, name="f").key_by("a"), "w"))
+    graph.fragments(sum_windows(graph.source().filter(col("v") > 0, name="f").key_by("a"), "w"))
     assert graph.split.placement == {"rows": DRIVER, "f": 0, "w": 1, "sink 0": DRIVER}
 
 
 def test_windows_whose_late_rows_are_worked_on_behind_the_exchange_are_sent_rows_only() -> None:
     graph = Graph()
-    sums = summed(graph.source().key_by("a"), "w")
+    sums = sum_windows(graph.source().key_by("a"), "w")
     graph.fragments(sums, sums.late.filter(col("v") > 0, name="behind"))
     assert "w" not in graph.split.partials
     assert any(edge.ref == Ref("w", LATE) or edge.ref.step == "behind" for edge in graph.split.edges)

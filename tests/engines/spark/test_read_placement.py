@@ -30,7 +30,7 @@ def plan_of(reader: Any, verbs: Verbs, **options: Any) -> Plan:
     return Plan("chains", tuple(graph.steps.values()))
 
 
-def counted(pipe: ps.MultiPipe) -> ps.MultiPipe:
+def count_windows(pipe: ps.MultiPipe) -> ps.MultiPipe:
     return pipe.window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count())
 
 
@@ -51,11 +51,11 @@ def columns_read(folder: Path, verbs: Verbs) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "verbs",
     [
-        counted,
-        lambda pipe: counted(pipe.filter(col("x") > 0.0).with_columns(y=col("x") * 2.0)),
+        count_windows,
+        lambda pipe: count_windows(pipe.filter(col("x") > 0.0).with_columns(y=col("x") * 2.0)),
         lambda pipe: pipe.filter(col("x") > 0.0).filter(lambda row: row.flag),
         lambda pipe: pipe.filter(col("x") > 0.0),
-        lambda pipe: counted(pipe.join_table(ps.read.rows([{"key": "a", "rank": 1}]), on="key")),
+        lambda pipe: count_windows(pipe.join_table(ps.read.rows([{"key": "a", "rank": 1}]), on="key")),
     ],
     ids=["windows", "expressions", "functions", "only expressions", "table joins"],
 )
@@ -65,7 +65,7 @@ def test_workers_read_files(folder: Path, verbs: Verbs) -> None:
 
 def test_the_jvm_reads_where_its_own_sql_follows(folder: Path) -> None:
     sql = ps.spark_expr("abs(x)", "float64")
-    reason = pipeline_of(folder, lambda pipe: counted(pipe.with_columns(y=sql))).jvm_reason
+    reason = pipeline_of(folder, lambda pipe: count_windows(pipe.with_columns(y=sql))).jvm_reason
     assert reason is not None
     assert reason.endswith("is Spark's own")
 
@@ -78,12 +78,12 @@ def in_the_jvm(pipe: ps.MultiPipe) -> ps.MultiPipe:
     ("verbs", "steps", "stop"),
     [
         (
-            lambda pipe: counted(pipe.filter(col("x") > 0.0, name="f").filter(col("flag"), name="g")),
+            lambda pipe: count_windows(pipe.filter(col("x") > 0.0, name="f").filter(col("flag"), name="g")),
             ["f", "g"],
             "w runs in Python: it keeps state",
         ),
         (
-            lambda pipe: counted(pipe.filter(lambda row: row.flag, name="g")),
+            lambda pipe: count_windows(pipe.filter(lambda row: row.flag, name="g")),
             [],
             "g runs in Python: it is not an expression",
         ),
@@ -113,14 +113,14 @@ def test_what_several_read_ends_the_pipeline(folder: Path) -> None:
 
 
 def test_only_columns_that_are_used_are_read(folder: Path) -> None:
-    assert columns_read(folder, counted) == ("t",)
+    assert columns_read(folder, count_windows) == ("t",)
     sums = {"a": ps.sum(col("x") + col("f")), "b": ps.count("big")}
 
     def keyed(pipe: ps.MultiPipe) -> ps.MultiPipe:
         return pipe.key_by("key").window(ps.tumbling("1 s")).aggregate(**sums)
 
     assert columns_read(folder, keyed) == ("t", "key", "f", "x", "big")
-    assert columns_read(folder, lambda pipe: counted(pipe.filter(col("flag")))) == ("t", "flag")
+    assert columns_read(folder, lambda pipe: count_windows(pipe.filter(col("flag")))) == ("t", "flag")
     assert columns_read(folder, lambda pipe: keyed(pipe.with_columns(x=col("small") * 1.0))) == (
         "t",
         "key",
@@ -128,15 +128,19 @@ def test_only_columns_that_are_used_are_read(folder: Path) -> None:
         "big",
         "small",
     )
-    assert columns_read(folder, lambda pipe: counted(pipe.select("x", y=col("day")))) == ("t", "x", "day")
+    assert columns_read(folder, lambda pipe: count_windows(pipe.select("x", y=col("day")))) == (
+        "t",
+        "x",
+        "day",
+    )
 
 
 def test_a_table_join_reads_the_columns_that_it_looks_up_by(folder: Path) -> None:
-    def ranked(pipe: ps.MultiPipe) -> ps.MultiPipe:
+    def sum_ranks(pipe: ps.MultiPipe) -> ps.MultiPipe:
         joined = pipe.join_table(ps.read.rows([{"key": "a", "rank": 1}]), on="key")
         return joined.window(ps.tumbling("1 s")).aggregate(rank=ps.sum("rank"), x=ps.sum("x"))
 
-    assert columns_read(folder, ranked) == ("t", "key", "x")
+    assert columns_read(folder, sum_ranks) == ("t", "key", "x")
 
 
 def test_a_fold_reads_the_columns_that_it_names(folder: Path) -> None:
@@ -150,7 +154,7 @@ def test_a_fold_reads_the_columns_that_it_names(folder: Path) -> None:
 
 def test_all_columns_are_read_where_rows_are_seen_as_they_are(folder: Path) -> None:
     def with_late(pipe: ps.MultiPipe) -> ps.MultiPipe:
-        views = counted(pipe)
+        views = count_windows(pipe)
         views.late.sink(ps.write.memory())
         return views
 
@@ -175,13 +179,13 @@ def test_all_columns_are_read_where_rows_are_seen_as_they_are(folder: Path) -> N
 def test_the_plan_says_why_the_driver_reads_a_source(
     folder: Path, reader: Any, options: dict[str, Any], reason: str
 ) -> None:
-    lines = SparkEngine().explain(plan_of(reader(folder), counted, **options))
+    lines = SparkEngine().explain(plan_of(reader(folder), count_windows, **options))
     assert lines[0] == f"s is read on the driver: {reason}"
 
 
 def test_the_plan_says_that_workers_read_and_which_columns(folder: Path) -> None:
     def verbs(pipe: ps.MultiPipe) -> ps.MultiPipe:
-        return counted(pipe.filter(col("x") > 0.0, name="f"))
+        return count_windows(pipe.filter(col("x") > 0.0, name="f"))
 
     lines = SparkEngine().explain(plan_of(ps.read.parquet(folder), verbs))
     assert lines == [

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import NotSupported, col
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("opened")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("open_spark")]
 CODE = ps.spark_expr("soundex(name)", "string")
 
 
@@ -51,7 +51,7 @@ def test_few_rows_of_a_dataframe_are_aggregated_by_it(spark: Any) -> None:
     assert counts.select("n").collect("spark").to_pylist() == [{"n": 9}]
 
 
-def refused(pipe: ps.MultiPipe) -> NotSupported:
+def refuse(pipe: ps.MultiPipe) -> NotSupported:
     with pytest.raises(NotSupported, match="runs in the JVM, and this step does not") as failure:
         pipe.collect("spark")
     assert "straight behind ps.read.parquet" in str(failure.value.hint)
@@ -60,19 +60,19 @@ def refused(pipe: ps.MultiPipe) -> NotSupported:
 
 def test_a_source_that_the_driver_reads_is_refused() -> None:
     rows = ps.PipeGraph("rows").source(ps.read.rows([{"name": "Ann"}]))
-    assert refused(rows.with_columns(code=CODE, name="codes")).step == "codes"
+    assert refuse(rows.with_columns(code=CODE, name="codes")).step == "codes"
 
 
 def test_a_step_behind_a_function_is_refused(names: Path) -> None:
     rows = ps.PipeGraph("late").source(ps.read.parquet(names))
     pipe = rows.map(lambda row: {"name": row.name}, schema={"name": str})
-    assert refused(pipe.filter(CODE == "R163", name="kept")).step == "kept"
+    assert refuse(pipe.filter(CODE == "R163", name="kept")).step == "kept"
 
 
 def test_an_aggregate_is_refused(names: Path) -> None:
     rows = ps.PipeGraph("sums").source(ps.read.parquet(names), time="t", time_unit="s", delay="0 s")
     windows = rows.window(ps.tumbling("10 s"), name="w")
-    assert refused(windows.aggregate(n=ps.sum(ps.spark_expr("t + 1", "int64")))).step == "w"
+    assert refuse(windows.aggregate(n=ps.sum(ps.spark_expr("t + 1", "int64")))).step == "w"
 
 
 def test_a_batch_that_the_driver_must_read_is_an_error_and_never_a_wrong_answer(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_dataframe_goes_through_a_graph_and_back(spark: Any) -> None:
     assert sorted(row.v for row in pipe.to_spark().collect()) == [10, 20, 40]
 
 
-def taken(frame: Any, name: str) -> list[tuple[Any, ...]]:
+def read_table(frame: Any, name: str) -> list[tuple[Any, ...]]:
     query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
     query.awaitTermination()
     return sorted(map(tuple, frame.sparkSession.table(name).collect()))
@@ -48,21 +48,21 @@ def test_a_stateless_pipe_of_a_stream_is_a_stream(spark: Any, tmp_path: Path) ->
     stream = ps.read.spark(stream_of(spark, tmp_path / "in"))
     rows = ps.PipeGraph("stream").source(stream, time="t", time_unit="s", delay="0 s")
 
-    def spelled(row: Any) -> Iterator[dict[str, Any]]:
+    def spell(row: Any) -> Iterator[dict[str, Any]]:
         yield {"key": row.key * row.v, "v": row.v}
 
-    pipe = rows.filter(col("v") > 1).flat_map(spelled, schema={"key": str, "v": int})
+    pipe = rows.filter(col("v") > 1).flat_map(spell, schema={"key": str, "v": int})
     frame = pipe.to_spark(spark)
     assert frame.isStreaming
-    assert taken(frame, "spelled") == [("aaaa", 4), ("bb", 2)]
+    assert read_table(frame, "spelled") == [("aaaa", 4), ("bb", 2)]
 
 
 def test_rows_of_a_stream_that_fail_are_a_stream_too(spark: Any, tmp_path: Path) -> None:
     put(tmp_path / "in", 1, (1, "a", 0), (2, "b", 2))
     rows = ps.PipeGraph("failed").source(ps.read.spark(stream_of(spark, tmp_path / "in")))
     rest = rows.with_columns(rest=ps.lit(7) % col("v"), on_error="dead_letter", name="rest")
-    assert taken(rest.select("rest").to_spark(spark), "rest") == [(1,)]
-    assert taken(rest.errors.select("key", "error_step").to_spark(spark), "failed") == [("a", "rest")]
+    assert read_table(rest.select("rest").to_spark(spark), "rest") == [(1,)]
+    assert read_table(rest.errors.select("key", "error_step").to_spark(spark), "failed") == [("a", "rest")]
 
 
 def test_a_stream_with_state_is_refused(spark: Any, tmp_path: Path) -> None:

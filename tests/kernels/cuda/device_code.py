@@ -65,7 +65,7 @@ def plain() -> Iterator[tuple[Any, tuple[Any, ...]]]:
         yield cuda_kernels.load_leaves, (two, INT, INT, INT, one, two, INT, INTS, INT, INT, INT)
 
 
-def lifting() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+def lift_kernels() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     """(kernel, argument types) of every lift."""
     for name in LIFTS:
         one, two = arrays(floats=name in FLOAT_LIFTS)
@@ -95,7 +95,7 @@ def main() -> int:
     # numba asks the device at hand which code to make for functions that kernels call: answer for it
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=CAPABILITY)
     rules = (*RULES, *FOLDS)
-    kernels = [*plain(), *lifting(), *(pair for rule in rules for pair in around(rule))]
+    kernels = [*plain(), *lift_kernels(), *(pair for rule in rules for pair in around(rule))]
     for kernel, arguments in kernels:
         code, _ = cuda.compile_ptx(kernel.py_func, arguments, cc=CAPABILITY)
         assert ".entry" in code

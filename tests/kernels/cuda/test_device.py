@@ -33,7 +33,7 @@ sys.meta_path.insert(0, Absent())
 LOOKED = "looked for numba-cuda, the CUDA runtime, an NVIDIA driver and a device: "
 
 
-def told(before: str) -> str:
+def ask_for_cuda(before: str) -> str:
     """What asking for cuda says in a process of its own, without any device in sight."""
     env = {name: value for name, value in os.environ.items() if name != "NUMBA_ENABLE_CUDASIM"}
     done = subprocess.run(
@@ -48,7 +48,7 @@ def told(before: str) -> str:
 
 @pytest.mark.slow
 def test_without_numba_cuda_the_error_names_the_package_and_the_pip_line() -> None:
-    assert told(NOT_INSTALLED).splitlines() == [
+    assert ask_for_cuda(NOT_INSTALLED).splitlines() == [
         'device="cuda" was asked for, and there is no CUDA device here',
         f"  detail: {LOOKED}the package numba-cuda is not installed",
         '  hint:   pip install "penstock[gpu]", on a machine with an NVIDIA driver; or say device="auto"',
@@ -59,13 +59,13 @@ def test_without_numba_cuda_the_error_names_the_package_and_the_pip_line() -> No
 def test_without_the_cuda_runtime_the_error_says_what_could_not_be_loaded() -> None:
     pytest.importorskip("numba_cuda", reason='needs the extra gpu: pip install "penstock[gpu]"')
     missing = "numba-cuda is installed, but the CUDA runtime could not be loaded: no file libcudart.so.13"
-    assert f"  detail: {LOOKED}{missing}\n" in told(NO_RUNTIME)
+    assert f"  detail: {LOOKED}{missing}\n" in ask_for_cuda(NO_RUNTIME)
 
 
 @pytest.mark.slow
 def test_without_a_device_the_error_says_so() -> None:
     pytest.importorskip("numba_cuda", reason='needs the extra gpu: pip install "penstock[gpu]"')
-    assert f"  detail: {LOOKED}numba-cuda found no usable device: " in told("")
+    assert f"  detail: {LOOKED}numba-cuda found no usable device: " in ask_for_cuda("")
 
 
 def test_the_cpu_is_always_there() -> None:

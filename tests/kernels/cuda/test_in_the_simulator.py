@@ -9,7 +9,7 @@ import pytest
 from tests.kernels.cuda.simulator import run_in_simulator
 
 FOLDER = Path(__file__).parent / "simulated"
-FILES = ["sorting.py", "panes.py", "tree.py", "registers.py", "windows.py"]
+FILES = ["sort.py", "panes.py", "tree.py", "registers.py", "windows.py"]
 
 
 def test_every_file_in_simulated_is_run() -> None:

@@ -18,7 +18,7 @@ stretches = st.lists(
 )
 
 
-def walked(given_: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+def walk_clusters(given_: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     """(slot, first, past) of each cluster, found by a walk."""
     result: list[tuple[int, int, int]] = []
     for slot, first, length in sorted(given_):
@@ -35,7 +35,7 @@ def walked(given_: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
 def test_stretches_are_one_cluster_while_no_gap_is_too_long(given_: list[tuple[int, int, int]]) -> None:
     slots, first, length = (np.array(column, np.int64) for column in zip(*given_, strict=True))
     *result, of = find_clusters(slots, first, first + length, APART)
-    assert list(zip(*result, strict=True)) == walked(given_)
+    assert list(zip(*result, strict=True)) == walk_clusters(given_)
     assert (result[0][of] == slots).all()
     assert (result[1][of] <= first).all()
     assert (result[2][of] >= first + length).all()

@@ -66,7 +66,7 @@ class Case:
         pairs = np.array(spans, np.int64).reshape(-1, 2)
         return np.array(ends, np.int64), np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
-    def folded(self) -> list[list[float]]:
+    def fold_windows(self) -> list[list[float]]:
         """Every window, slice by slice from the left."""
         ends, lo, hi = self.windows()
         result = []
@@ -116,7 +116,7 @@ def test_sweeping_gives_what_folding_gives(
     build_rule_loop(sweep_windows, rule).version(compiled)(
         case.cells, rule.neutral_cells(1), case.rings, ends, lo, hi, scratch, out
     )
-    agree(out, case.folded())
+    agree(out, case.fold_windows())
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_sweeping_cells_of_one_number_gives_what_folding_gives(
     out, scratch = rule.neutral_cells(len(lo)), np.empty(case.size, rule.dtype)
     arguments = (case.rings, ends, lo, hi, rule.neutral[0], scratch, out.reshape(-1))
     build_rule_loop(sweep_numbers, rule).version(compiled)(case.cells.reshape(-1), *arguments)
-    agree(out, case.folded())
+    agree(out, case.fold_windows())
 
 
 @every_rule
@@ -144,7 +144,7 @@ def test_the_tree_gives_what_folding_gives(
     rule: Rule, compiled: bool, shape: tuple[int, int, int, int]
 ) -> None:
     case = Case(rule, *shape)
-    agree(case.tree(compiled), case.folded())
+    agree(case.tree(compiled), case.fold_windows())
 
 
 @every_rule
@@ -161,7 +161,7 @@ def test_the_tree_stays_right_when_leaves_change_that_windows_have_used(
         for id_ in late.tolist():
             case.change(number, id_)
         ring[LATE_FROM], ring[LATE_TO] = late.min(), late.max() + 1
-    agree(case.tree(compiled), case.folded())
+    agree(case.tree(compiled), case.fold_windows())
 
 
 def test_the_sixth_window_of_the_papers_example_wraps_around_the_leaves() -> None:

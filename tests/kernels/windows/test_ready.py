@@ -57,10 +57,10 @@ def test_windows_that_end_in_time_over_slices_held_are_listed_once_in_order(
             begin = end
         left -= now
     for (first, length), our in zip(spans, result, strict=True):
-        assert our == asked(slicing, window, range(first, first + length), after, upto)
+        assert our == ask_windows(slicing, window, range(first, first + length), after, upto)
 
 
-def asked(
+def ask_windows(
     slicing: Slicing, window: TimeWindow, slices: range, after: int, upto: int
 ) -> list[tuple[int, int, int]]:
     """Every window that touches one of the slices: does it end in time?"""

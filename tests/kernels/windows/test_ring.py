@@ -24,7 +24,7 @@ def run_plain(loop: Any, *arguments: Any, work: int = 0) -> Any:
     return loop(*arguments)
 
 
-class Kept:
+class CountRings:
     """Rings with a count per slice, and a dict that says what they should hold."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Kept:
         self.wanted = {(slot, id_): n for (slot, id_), n in self.wanted.items() if id_ >= needed_from}
         return emptied
 
-    def held(self) -> dict[tuple[int, int], int]:
+    def held_counts(self) -> dict[tuple[int, int], int]:
         result = {}
         for slot, ring in zip(*self.rings.active(), strict=True):
             for id_ in range(ring[FIRST], ring[END]):
@@ -55,7 +55,7 @@ class Kept:
         return result
 
     def check(self) -> None:
-        assert self.held() == self.wanted
+        assert self.held_counts() == self.wanted
         assert int(self.arena.cells[0].sum()) == sum(self.wanted.values()), (
             "cells that no ring holds are neutral"
         )
@@ -84,7 +84,7 @@ steps = st.lists(
 @fixed
 @given(steps)
 def test_rings_hold_what_was_put_in_and_not_forgotten(script: list[Any]) -> None:
-    state = Kept()
+    state = CountRings()
     for step in script:
         if isinstance(step, list):
             state.add(step)
@@ -96,7 +96,7 @@ def test_rings_hold_what_was_put_in_and_not_forgotten(script: list[Any]) -> None
 
 
 def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_once_it_stayed_below_a_quarter() -> None:
-    state = Kept()
+    state = CountRings()
     state.add([(0, 0)])
     assert state.capacities() == [MIN_RING_CELLS]
     state.add([(0, 4)])
@@ -113,7 +113,7 @@ def test_a_ring_doubles_or_takes_what_is_needed_and_shrinks_once_it_stayed_below
 
 
 def test_a_long_gap_is_not_filled() -> None:
-    state = Kept()
+    state = CountRings()
     state.add([(0, 0), (0, 10**9), (0, 2 * 10**9)])
     assert state.arena.n_cells < 1000
     assert len(state.capacities()) == 3
@@ -124,7 +124,7 @@ def test_a_long_gap_is_not_filled() -> None:
 
 
 def test_rings_of_a_slot_that_come_near_become_one() -> None:
-    state = Kept()
+    state = CountRings()
     state.add([(0, 0), (0, 100), (0, 250)])
     assert len(state.capacities()) == 3
     state.add([(0, 50)])
@@ -135,7 +135,7 @@ def test_rings_of_a_slot_that_come_near_become_one() -> None:
 
 
 def test_memory_of_slots_that_have_gone_is_used_again() -> None:
-    state = Kept()
+    state = CountRings()
     for start in range(0, 10**6, 10**4):
         state.add([(slot, start + id_) for slot in range(4) for id_ in (0, 20, 40)])
         state.forget(start + 5000)
@@ -143,7 +143,7 @@ def test_memory_of_slots_that_have_gone_is_used_again() -> None:
 
 
 def test_memory_is_given_back_when_most_of_it_has_become_free() -> None:
-    state = Kept()
+    state = CountRings()
     state.rings.reserve(5000)
     state.add([(slot, id_) for slot in range(5000) for id_ in (0, 9)])
     state.add([(7, 20), (9, 21), (9, 10**6)])
@@ -155,9 +155,9 @@ def test_memory_is_given_back_when_most_of_it_has_become_free() -> None:
     state.check()
 
 
-def scattered(n_slots: int) -> Kept:
+def scatter(n_slots: int) -> CountRings:
     """Rings of so many slots, each with slices far apart that come in twice and leave by and by."""
-    state = Kept()
+    state = CountRings()
     state.rings.reserve(n_slots)
     for start in (0, 40, 1000):
         state.add([(slot, start + far) for slot in range(n_slots) for far in (0, 500, 7 * slot)])
@@ -166,7 +166,7 @@ def scattered(n_slots: int) -> Kept:
 
 
 def test_many_slots_may_have_slices_far_apart() -> None:
-    state = scattered(300)
+    state = scatter(300)
     assert len(state.capacities()) > 600
     state.check()
     state.forget(1200)
@@ -177,13 +177,13 @@ def test_slices_far_apart_are_placed_for_all_slots_at_once() -> None:
     def calls_for(n_slots: int) -> int:
         calls = 0
 
-        def counted(frame: Any, event: str, argument: object) -> None:
+        def count_call(frame: Any, event: str, argument: object) -> None:
             nonlocal calls
             calls += event == "call" and frame.f_globals["__name__"] == "penstock.kernels.windows.ring"
 
-        sys.setprofile(counted)
+        sys.setprofile(count_call)
         try:
-            scattered(n_slots)
+            scatter(n_slots)
         finally:
             sys.setprofile(None)
         return calls

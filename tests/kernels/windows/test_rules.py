@@ -36,7 +36,7 @@ def _moments(values: list[float]) -> tuple[float, ...]:
     return (float(len(values)), mean, sum((value - mean) ** 2 for value in values))
 
 
-def merged(rule: Rule, *cells: tuple[float, ...]) -> tuple[float, ...]:
+def merge_cells(rule: Rule, *cells: tuple[float, ...]) -> tuple[float, ...]:
     """The cells merged from the left."""
     both = np.array(cells, rule.dtype)
     for j in range(1, len(cells)):
@@ -50,8 +50,8 @@ def merged(rule: Rule, *cells: tuple[float, ...]) -> tuple[float, ...]:
 @given(st.data())
 def test_how_cells_are_bracketed_does_not_matter(rule: Rule, data: Any) -> None:
     a, b, c = (data.draw(cells_of(rule)) for _ in range(3))
-    left = merged(rule, merged(rule, a, b), c)
-    right = merged(rule, a, merged(rule, b, c))
+    left = merge_cells(rule, merge_cells(rule, a, b), c)
+    right = merge_cells(rule, a, merge_cells(rule, b, c))
     assert left == pytest.approx(right, rel=1e-12, abs=1e-12)
 
 
@@ -60,7 +60,7 @@ def test_how_cells_are_bracketed_does_not_matter(rule: Rule, data: Any) -> None:
 @given(st.data())
 def test_the_order_of_cells_does_not_matter(rule: Rule, data: Any) -> None:
     a, b = data.draw(cells_of(rule)), data.draw(cells_of(rule))
-    assert merged(rule, a, b) == pytest.approx(merged(rule, b, a), rel=1e-12, abs=1e-12)
+    assert merge_cells(rule, a, b) == pytest.approx(merge_cells(rule, b, a), rel=1e-12, abs=1e-12)
 
 
 @every_rule
@@ -68,8 +68,8 @@ def test_the_order_of_cells_does_not_matter(rule: Rule, data: Any) -> None:
 @given(st.data())
 def test_a_neutral_cell_changes_nothing_on_either_side(rule: Rule, data: Any) -> None:
     cell = data.draw(cells_of(rule))
-    assert merged(rule, cell, rule.neutral) == pytest.approx(cell)
-    assert merged(rule, rule.neutral, cell) == pytest.approx(cell)
+    assert merge_cells(rule, cell, rule.neutral) == pytest.approx(cell)
+    assert merge_cells(rule, rule.neutral, cell) == pytest.approx(cell)
 
 
 def test_a_loop_over_cells_without_a_rule_says_so() -> None:

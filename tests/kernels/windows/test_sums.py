@@ -27,7 +27,9 @@ def times_of(seed: int, n_rows: int, delay: int, pace: int) -> Ints:
     return np.asarray(times, np.int64)
 
 
-def expected(times: Ints, values: npt.NDArray[np.float64], slots: Ints) -> dict[tuple[int, int], list[float]]:
+def expected_sums(
+    times: Ints, values: npt.NDArray[np.float64], slots: Ints
+) -> dict[tuple[int, int], list[float]]:
     result: dict[tuple[int, int], list[float]] = defaultdict(lambda: [0, 0.0])
     for slot, time, value in zip(slots.tolist(), times.tolist(), values.tolist(), strict=True):
         if time >= OPEN_FROM:
@@ -83,6 +85,6 @@ def test_every_row_on_time_is_in_the_sum_of_its_slice(
         stopped = sum_keyed.version(compiled)(slots, times, values, 0, *room, run, pairs)
         assert not pairs.any()
     assert stopped == n_rows
-    assert found_in(rings, counts, sums) == expected(times, values, slots)
+    assert found_in(rings, counts, sums) == expected_sums(times, values, slots)
     assert late[1 : late[0] + 1].tolist() == np.flatnonzero(times < OPEN_FROM).tolist()
     assert clock[MIN_TIME] == times.min()

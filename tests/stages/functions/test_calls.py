@@ -44,7 +44,7 @@ Typed = make_dataclass("Typed", [("a", Any), ("x", Any)])
 SMALL = pa.schema([("a", pa.int8()), ("x", pa.float64())])
 
 
-class Named(NamedTuple):
+class NamedRow(NamedTuple):
     a: Any
     x: Any
 
@@ -62,7 +62,7 @@ def answer(call: Callable[[], Any]) -> str:
 def test_what_a_function_gives_is_checked_as_one_row_is(fields: dict[str, Any]) -> None:
     shape = RowValidator(SMALL)
     assert answer(lambda: shape.plain(fields)) == answer(lambda: plain_row(fields, SMALL))
-    for kind in (Typed, Named):
+    for kind in (Typed, NamedRow):
         row = kind(fields.get("a"), fields.get("x"))
         assert answer(partial(shape.plain, row)) == answer(partial(plain_row, row, SMALL))
 

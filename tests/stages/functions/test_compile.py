@@ -61,7 +61,7 @@ LIMIT = 3
 
 
 @dataclass
-class Priced:
+class Price:
     k: str
     price: float
 
@@ -71,14 +71,14 @@ class Both(NamedTuple):
     big: bool
 
 
-def priced(row: Any) -> Priced:
+def set_price(row: Any) -> Price:
     """Uses a constant, a local name and several ways out."""
     price = row.x * RATE
     if row.b and price > LIMIT:
         price += 1
     elif math.isnan(row.y):
-        return Priced(row.k, 0)
-    return Priced(price=price / row.y, k=row.k)
+        return Price(row.k, 0)
+    return Price(price=price / row.y, k=row.k)
 
 
 def both(row: Any) -> Both:
@@ -86,12 +86,12 @@ def both(row: Any) -> Both:
     return Both(total, total >= row.y and not row.b)
 
 
-def chosen(row: Any) -> dict[str, Any]:
+def choose_value(row: Any) -> dict[str, Any]:
     value = 1 if row.b else row.x
     return {**row, "x": -row.y if math.isfinite(row.y) else value * row.z, "b": 0.0 < row.x <= 2 or row.b}
 
 
-def counted(row: Any) -> dict[str, Any]:
+def count_down(row: Any) -> dict[str, Any]:
     left = row.n * 3 - 7
     if left < 0:
         left = -left
@@ -105,10 +105,10 @@ def widest(row: Any) -> bool:
 WHOLE_ROW = {field.name: field.type for field in UP}
 COUNTED = {"k": "string", "n": "int64", "x": "float64", "b": "bool"}
 MAPS: dict[str, tuple[Callable[[Any], Any], Any, bool]] = {
-    "dataclass": (priced, None, False),
+    "dataclass": (set_price, None, False),
     "NamedTuple": (both, None, False),
-    "dict with all of the row": (chosen, WHOLE_ROW, False),
-    "whole numbers": (counted, COUNTED, True),
+    "dict with all of the row": (choose_value, WHOLE_ROW, False),
+    "whole numbers": (count_down, COUNTED, True),
     "lambda": (
         lambda row: {"k": row.k, "x": row.x + row.y if row.b else 0.5},
         {"k": "string", "x": "float64"},
@@ -211,7 +211,7 @@ def test_whatever_is_compiled_of_a_random_function_changes_no_answer(
 @pytest.mark.slow
 def test_a_row_on_which_the_compiled_function_raises_is_found_by_python() -> None:
     rows = [(0, "a", 1.0, y, 0.0, False, 1, None) for y in (2.0, 0.0, 4.0)]
-    op = Map(priced, on_error="dead_letter")
+    op = Map(set_price, on_error="dead_letter")
     agree(Case(op, [cut_batch(rows, UP)], schema=UP))
 
 
@@ -241,7 +241,7 @@ def test_whole_numbers_wrap_where_the_user_accepts_it() -> None:
 
 
 Unlike = dict
-Made: Any = Priced
+Made: Any = Price
 
 
 class Callable_:
@@ -250,7 +250,7 @@ class Callable_:
 
 
 @dataclass
-class Checked:
+class CheckedRow:
     x: float
 
     def __post_init__(self) -> None:
@@ -261,7 +261,7 @@ def with_default(row: Any, more: int = 1) -> bool:
     return bool(row.b)
 
 
-def looping(row: Any) -> bool:
+def loop_forever(row: Any) -> bool:
     for _ in range(3):
         pass
     return bool(row.b)
@@ -283,7 +283,7 @@ def half_set(row: Any) -> bool:
     [
         (Callable_(), "it is not a plain function"),
         (with_default, "it takes more than a row"),
-        (looping, "of it is more than numbers and choices"),
+        (loop_forever, "of it is more than numbers and choices"),
         (forgetful, "it can come to its end without giving anything"),
         (half_set, "limit may be without a value"),
         (math.isnan, "it is not a plain function"),
@@ -330,7 +330,7 @@ def test_a_predicate_that_stays_in_python_says_why(function: Any, why: str) -> N
         (lambda row: {"n": 3, "x": row.x * 2}, {"n": "int32", "x": "float64"}, "it gives n as int32"),
         (lambda row: {"y": row.x + 1}, {"x": "float64"}, "it gives other columns than it declares"),
         (lambda row: Unlike(x=row.x), {"x": "float64"}, "Unlike is more than its fields"),
-        (lambda row: Checked(row.x), {"x": "float64"}, "Checked is more than its fields"),
+        (lambda row: CheckedRow(row.x), {"x": "float64"}, "CheckedRow is more than its fields"),
         (
             lambda row: Made(row.k),
             {"k": "string", "price": "float64"},
@@ -357,7 +357,7 @@ def test_a_time_beyond_the_years_of_python_fails_its_row_as_in_python() -> None:
         rows_ = cut_batch(rows, UP).rows
         times = pa.array([micros, None], pa.int64()).view(pa.timestamp("us"))
         moved = SourceBatch(rows_.set_column(7, UP.field("at"), times))
-        agree(Case(Map(chosen, WHOLE_ROW, on_error="dead_letter"), [moved], schema=UP))
+        agree(Case(Map(choose_value, WHOLE_ROW, on_error="dead_letter"), [moved], schema=UP))
 
 
 def test_two_lambdas_on_one_line_are_told_apart() -> None:
@@ -401,7 +401,7 @@ def test_a_constant_of_an_enclosing_function_is_written_in() -> None:
             lambda: Map(lambda row, state: {}, {"x": "float64"}, list, compile=True),
             "compile=True is for row functions without state, and map has a function with state",
         ),
-        (lambda: Map(priced, compile=col("x")), 'compile=col("x") is not True or False'),  # type: ignore[arg-type]
+        (lambda: Map(set_price, compile=col("x")), 'compile=col("x") is not True or False'),  # type: ignore[arg-type]
     ],
 )
 def test_asking_to_compile_what_is_not_a_row_function_is_refused(make: Callable[[], Any], fact: str) -> None:

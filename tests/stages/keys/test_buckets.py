@@ -14,7 +14,7 @@ from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import BUCKETS, buckets_of
 
 
-def chained(*parts: bytes) -> int:
+def chain_hashes(*parts: bytes) -> int:
     """The hash of values given as bytes: each hash is the seed of the next."""
     state = 42
     for part in parts:
@@ -36,20 +36,20 @@ def test_the_hash_in_sparks_documentation() -> None:
 
 
 def test_a_null_leaves_the_hash_as_it_is() -> None:
-    assert buckets(pa.array([None], pa.string()), pa.array([5])) == [chained(struct.pack("<q", 5)) % 256]
+    assert buckets(pa.array([None], pa.string()), pa.array([5])) == [chain_hashes(struct.pack("<q", 5)) % 256]
     assert buckets(pa.array([None], pa.int8())) == [42]
 
 
 def test_both_zeros_and_all_nans_are_in_one_bucket() -> None:
     zeros = buckets(pa.array([0.0, -0.0]))
-    assert zeros == [chained(bytes(8)) % 256] * 2
-    nan = chained(struct.pack("<Q", 0x7FF8000000000000)) % 256
+    assert zeros == [chain_hashes(bytes(8)) % 256] * 2
+    nan = chain_hashes(struct.pack("<Q", 0x7FF8000000000000)) % 256
     assert buckets(pa.array([float("nan"), -float("nan")])) == [nan, nan]
 
 
 def test_short_decimals_are_hashed_as_eight_bytes() -> None:
     column = pa.array([Decimal("1.50"), Decimal("-1.50"), None], pa.decimal128(18, 2))
-    expected = [chained(struct.pack("<q", n)) % 256 for n in (150, -150)]
+    expected = [chain_hashes(struct.pack("<q", n)) % 256 for n in (150, -150)]
     assert buckets(column) == [*expected, 42]
 
 
@@ -65,7 +65,7 @@ def test_short_decimals_are_hashed_as_eight_bytes() -> None:
     ],
 )
 def test_long_decimals_are_hashed_by_their_fewest_bytes_greatest_first(value: str, data: bytes) -> None:
-    assert buckets(pa.array([Decimal(value)], pa.decimal128(38, 2))) == [chained(data) % 256]
+    assert buckets(pa.array([Decimal(value)], pa.decimal128(38, 2))) == [chain_hashes(data) % 256]
 
 
 def test_a_key_without_columns_is_in_the_bucket_of_the_seed() -> None:

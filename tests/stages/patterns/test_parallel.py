@@ -23,7 +23,7 @@ UP = Stream(SCHEMA, TimeType(pa.int64(), "us"))
 OP = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count()})
 
 
-def made(degree: int, pattern: str = "parallel") -> Pattern:
+def make_pattern(degree: int, pattern: str = "parallel") -> Pattern:
     return decompose(
         OP, UP, degree, lambda: StageContext("w", None, Accounts(), ManualClock()), pattern=pattern
     )
@@ -38,7 +38,7 @@ def push(pattern: Pattern, *times: int, watermark: float) -> list[tuple[int, int
     return sorted((row["window_start"], row["n"]) for out in results for row in out.rows.to_pylist())
 
 
-def saved(pattern: Pattern) -> dict[int, bytes]:
+def save_state(pattern: Pattern) -> dict[int, bytes]:
     pieces: dict[int, bytes] = {}
     for replica in pattern.replicas:
         new = replica.snapshot()
@@ -47,8 +47,8 @@ def saved(pattern: Pattern) -> dict[int, bytes]:
     return pieces
 
 
-def moved(pieces: dict[int, bytes], degree: int) -> Pattern:
-    pattern = made(degree)
+def load_state(pieces: dict[int, bytes], degree: int) -> Pattern:
+    pattern = make_pattern(degree)
     for replica in pattern.replicas:
         replica.restore(pieces)
     return pattern
@@ -57,60 +57,60 @@ def moved(pieces: dict[int, bytes], degree: int) -> Pattern:
 def test_every_slice_is_saved_by_one_replica_however_many_have_it() -> None:
     by_degree = []
     for degree in (1, 2, 3, 5):
-        pattern = made(degree)
+        pattern = make_pattern(degree)
         assert push(pattern, 1, 6, 7, 12, watermark=0) == []
-        by_degree.append(saved(pattern))
+        by_degree.append(save_state(pattern))
     first, *rest = by_degree
     assert len(first) == 3  # slices [0, 5), [5, 10) and [10, 15)
     assert all(other == first for other in rest)
 
 
 def test_a_snapshot_has_the_lanes_that_changed_since_the_last() -> None:
-    pattern = made(2)
+    pattern = make_pattern(2)
     push(pattern, 1, 6, 12, watermark=0)
-    first = saved(pattern)
-    assert saved(pattern) == {}
+    first = save_state(pattern)
+    assert save_state(pattern) == {}
     push(pattern, 13, watermark=0)
-    second = saved(pattern)
+    second = save_state(pattern)
     assert len(second) == 1
     assert second.keys() <= first.keys()
 
 
 def test_windows_that_left_after_a_lane_was_saved_do_not_leave_again() -> None:
-    pattern = made(2)
+    pattern = make_pattern(2)
     push(pattern, 1, 6, 12, watermark=0)
-    pieces = saved(pattern)
+    pieces = save_state(pattern)
     assert push(pattern, watermark=10) == [(-5, 1), (0, 2)]
-    pieces |= saved(pattern)  # the slice [5, 10) is saved no second time, and two windows hold it
-    again = moved(pieces, 3)
+    pieces |= save_state(pattern)  # the slice [5, 10) is saved no second time, and two windows hold it
+    again = load_state(pieces, 3)
     assert push(again, watermark=10) == []
     assert push(again, 14, watermark=20) == [(5, 3), (10, 2)]
 
 
 def test_state_goes_from_one_number_of_replicas_to_another_and_back() -> None:
-    pattern = made(4)
+    pattern = make_pattern(4)
     push(pattern, 1, 6, 12, watermark=0)
-    pieces = saved(pattern)
+    pieces = save_state(pattern)
     for degree in (1, 3, 2):
-        pattern = moved(pieces, degree)
+        pattern = load_state(pieces, degree)
         push(pattern, 3, watermark=0)
-        pieces |= saved(pattern)
+        pieces |= save_state(pattern)
     assert push(pattern, watermark=30) == [(-5, 4), (0, 5), (5, 2), (10, 1)]
 
 
 @pytest.mark.slow
 def test_what_no_window_of_a_replica_holds_is_not_kept_there() -> None:
-    pattern = made(1)
+    pattern = make_pattern(1)
     push(pattern, 1, 101, 201, watermark=0)
-    wide = moved(saved(pattern), 200)
+    wide = load_state(save_state(pattern), 200)
     replicas = [replica for replica in wide.replicas if replica.snapshot() or list(replica.drain())]
     assert len(replicas) == 6  # each row is in two windows, and here every window has an owner of its own
 
 
 def test_state_of_another_pattern_is_refused_by_name() -> None:
-    (keyed,) = made(1, "keyed").replicas
+    (keyed,) = make_pattern(1, "keyed").replicas
     list(keyed.on_batch(Batch(pa.RecordBatch.from_pydict({"t": [1]}, SCHEMA), np.array([1])), 0))
-    (stage,) = made(1).replicas
+    (stage,) = make_pattern(1).replicas
     with pytest.raises(CheckpointError) as refused:
         stage.restore(keyed.snapshot())
     assert refused.value.detail == "saved: windows by key; now: windows by virtual partition"

@@ -26,7 +26,7 @@ OP = KeyedWindows(
 )
 
 
-def made(pattern: str, op: KeyedWindows = OP) -> Pattern:
+def make_pattern(pattern: str, op: KeyedWindows = OP) -> Pattern:
     return decompose(op, UP, 2, lambda: StageContext("w", None, Accounts(), ManualClock()), pattern=pattern)
 
 
@@ -39,7 +39,7 @@ def batch(*rows: tuple[str, int, int | None]) -> Batch:
 
 
 def test_parts_of_slices_are_the_cells_of_registers() -> None:
-    stage = made("paned").replicas[0]
+    stage = make_pattern("paned").replicas[0]
     list(stage.on_batch(batch(("a", 1, 3), ("a", 2, None), ("b", 4, 7), ("a", 5, 1)), NEVER))
     ((port, parts),) = stage.on_watermark(7)
     assert port == PARTIALS
@@ -61,7 +61,7 @@ def test_parts_of_slices_are_the_cells_of_registers() -> None:
 @pytest.mark.parametrize("pattern", ["paned", "map_reduce"])
 def test_what_has_been_flushed_is_forgotten_and_more_may_come(pattern: str) -> None:
     op = KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()})
-    whole = made(pattern, op)
+    whole = make_pattern(pattern, op)
     stage, (joining,) = whole.replicas[0], whole.final_stages
     assert isinstance(stage, PartialAggregateStage)
     for time in (1, 2):
@@ -76,7 +76,7 @@ def test_what_has_been_flushed_is_forgotten_and_more_may_come(pattern: str) -> N
 
 def test_a_row_that_missed_a_window_stays_out_of_it_though_its_replica_is_ahead() -> None:
     op = KeyedWindows(windows=sliding(10, 5), aggregates={"n": spec.count()})
-    whole = made("paned", op)
+    whole = make_pattern("paned", op)
     ahead, (joining,) = whole.replicas[0], whole.final_stages
     outputs = [
         *ahead.on_batch(batch(("a", 1, 0), ("a", 7, 0)), NEVER),
@@ -93,7 +93,7 @@ def test_a_row_that_missed_a_window_stays_out_of_it_though_its_replica_is_ahead(
 
 
 def test_results_of_a_replica_that_is_ahead_wait_for_the_others() -> None:
-    whole = made("parallel", KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()}))
+    whole = make_pattern("parallel", KeyedWindows(windows=tumbling(10), aggregates={"n": spec.count()}))
     (joining,) = whole.final_stages
     rows = batch(("a", 1, 0), ("a", 11, 0), ("a", 21, 0))
     output = []
@@ -130,4 +130,4 @@ def test_results_of_a_replica_that_is_ahead_wait_for_the_others() -> None:
     ],
 )
 def test_a_pattern_says_who_gets_what(pattern: str, lines: list[str]) -> None:
-    assert made(pattern).explain() == lines
+    assert make_pattern(pattern).explain() == lines

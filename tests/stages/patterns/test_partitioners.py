@@ -36,7 +36,7 @@ def batch_of(rows: list[tuple[str | None, int]], start: int = 0) -> Batch:
     return Batch(pa.RecordBatch.from_arrays(columns, schema=SCHEMA), times)
 
 
-def dealt(deal: Partitioner, batch: Batch) -> dict[int, list[int]]:
+def share_numbers(deal: Partitioner, batch: Batch) -> dict[int, list[int]]:
     shares = deal(batch)
     assert len({replica for replica, _ in shares}) == len(shares)
     return {replica: share.rows.column("number").to_pylist() for replica, share in shares}
@@ -46,7 +46,7 @@ def test_rows_of_one_key_meet() -> None:
     rows: list[tuple[str | None, int]] = [("a", 1), ("b", 2), (None, 3), ("a", 4), (None, 5), ("b", 6)]
     homes = {
         number: replica
-        for replica, our in dealt(KeyPartitioner(SCHEMA, ["k"], 3), batch_of(rows)).items()
+        for replica, our in share_numbers(KeyPartitioner(SCHEMA, ["k"], 3), batch_of(rows)).items()
         for number in our
     }
     assert sorted(homes) == [0, 1, 2, 3, 4, 5]
@@ -54,26 +54,30 @@ def test_rows_of_one_key_meet() -> None:
 
 
 def test_rows_without_a_key_all_meet() -> None:
-    assert list(dealt(KeyPartitioner(SCHEMA, [], 3), batch_of([("a", 1), ("b", 20)])).values()) == [[0, 1]]
+    assert list(share_numbers(KeyPartitioner(SCHEMA, [], 3), batch_of([("a", 1), ("b", 20)])).values()) == [
+        [0, 1]
+    ]
 
 
 def test_slices_go_round() -> None:
     deal = PanePartitioner([TimeWindow(size=10, every=5)], 3)
     rows: list[tuple[str | None, int]] = [("a", time) for time in (0, 4, 5, 10, 15, -1)]
-    assert dealt(deal, batch_of(rows)) == {0: [0, 1, 4], 1: [2], 2: [3, 5]}
+    assert share_numbers(deal, batch_of(rows)) == {0: [0, 1, 4], 1: [2], 2: [3, 5]}
 
 
 def test_rows_go_round_across_batches() -> None:
     deal = RoundRobinPartitioner(3)
-    assert dealt(deal, batch_of([("a", 0)] * 4)) == {0: [0, 3], 1: [1], 2: [2]}
-    assert dealt(deal, batch_of([("a", 0)] * 3, start=4)) == {0: [6], 1: [4], 2: [5]}
+    assert share_numbers(deal, batch_of([("a", 0)] * 4)) == {0: [0, 3], 1: [1], 2: [2]}
+    assert share_numbers(deal, batch_of([("a", 0)] * 3, start=4)) == {0: [6], 1: [4], 2: [5]}
 
 
 def test_the_windows_of_a_key_go_round() -> None:
     deal = WindowPartitioner([TimeWindow(size=4, every=2)], SCHEMA, [], 3)
-    lanes = deal.virtual_partitions(np.zeros(4, np.int64), np.array([0, 2, 4, 512]), np.zeros(4, np.int64))
-    assert lanes.tolist() == [0, 1, 2, 0]
-    assert (lanes % deal.degree).tolist() == [0, 1, 2, 0]
+    partitions = deal.virtual_partitions(
+        np.zeros(4, np.int64), np.array([0, 2, 4, 512]), np.zeros(4, np.int64)
+    )
+    assert partitions.tolist() == [0, 1, 2, 0]
+    assert (partitions % deal.degree).tolist() == [0, 1, 2, 0]
 
 
 @pytest.mark.slow
@@ -93,14 +97,14 @@ def test_a_row_goes_to_its_home_and_to_the_owners_of_its_windows(
         }
         for replica in {home, *owners}:
             expected.setdefault(replica, []).append(number)
-    assert dealt(deal, batch) == expected
+    assert share_numbers(deal, batch) == expected
 
 
 @pytest.mark.parametrize("size", [250, 256, 300])
 def test_a_row_of_more_windows_than_there_are_lanes_goes_to_every_replica_once(size: int) -> None:
     deal = WindowPartitioner([TimeWindow(size, 1)], SCHEMA, [], 7)
     rows: list[tuple[str | None, int]] = [("a", 0), ("a", 200), ("a", -77)]
-    assert dealt(deal, batch_of(rows)) == {replica: [0, 1, 2] for replica in range(7)}
+    assert share_numbers(deal, batch_of(rows)) == {replica: [0, 1, 2] for replica in range(7)}
 
 
 @pytest.mark.slow
@@ -115,7 +119,7 @@ def test_a_row_goes_to_one_replica_unless_windows_are_dealt(
         RoundRobinPartitioner(degree),
     ]
     deal = data.draw(st.sampled_from(deals))
-    counted = Counter(number for our in dealt(deal, batch_of(rows)).values() for number in our)
+    counted = Counter(number for our in share_numbers(deal, batch_of(rows)).values() for number in our)
     assert counted == Counter(range(len(rows)))
 
 

@@ -17,7 +17,7 @@ from penstock.expr import col
 from penstock.operators import aggregates as spec
 from penstock.operators.windows import PATTERNS, KeyedWindows
 from penstock.timing.windows import sliding, tumbling
-from tests.stages.window.test_apply import TOLD, told
+from tests.stages.window.test_apply import TOLD, describe_window
 from tests.support.patterns import Spread, by_one, by_pattern
 from tests.support.window_cases import (
     SKETCHES,
@@ -31,7 +31,7 @@ from tests.support.window_cases import (
     timed,
     wide_rows,
 )
-from tests.support.windows import Case, Told, assert_same, by_reference, case, shown_by_reference
+from tests.support.windows import Case, PortTables, assert_same, by_reference, case, shown_by_reference
 
 pytestmark = pytest.mark.slow
 
@@ -138,7 +138,7 @@ def test_early_results_are_those_of_the_reference_engine(
 def test_functions_of_whole_windows_see_the_same_rows(
     pattern: str, rows: list[Any], places: list[int], spec_: Any, lateness: int, degree: int
 ) -> None:
-    op = KeyedWindows(windows=spec_, apply=told, schema=TOLD, lateness=lateness)
+    op = KeyedWindows(windows=spec_, apply=describe_window, schema=TOLD, lateness=lateness)
     judged = case(op, cut(rows, places), delay=5)
     assert_same(by_pattern(judged, pattern, degree), by_reference(judged))
 
@@ -189,13 +189,13 @@ def test_results_of_a_key_leave_by_window_end_and_start(
 moves = st.lists(st.tuples(st.integers(0, 5), degrees, degrees), min_size=1, max_size=3)
 
 
-def moving(
+def run_moves(
     case: Case,
     pattern: str,
     moves: list[tuple[int, int, int]],
     ticks: Sequence[int] = (0,) * 7,
     another: Callable[[], str] | None = None,
-) -> Told:
+) -> PortTables:
     """The case with two replicas at first, and other numbers of them after some of the batches.
 
     ticks    how far the clock goes before each batch
@@ -218,7 +218,7 @@ def moving(
 def test_state_moves_to_any_number_of_replicas_between_any_batches(
     pattern: str, case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
-    result = moving(case, pattern, moves, ticks)
+    result = run_moves(case, pattern, moves, ticks)
     assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
@@ -237,7 +237,7 @@ def test_patterns_take_up_what_another_has_saved(
     windows = st.builds(tumbling, st.integers(1, 20)) if overlap == "tumbling" else several
     case = data.draw(early_cases(windows=windows, names=some_registers))
     patterns = st.sampled_from(FORMED[overlap])
-    result = moving(case, data.draw(patterns), moves, ticks, lambda: data.draw(patterns))
+    result = run_moves(case, data.draw(patterns), moves, ticks, lambda: data.draw(patterns))
     assert_same(result, shown_by_reference(case, ticks))
 
 
@@ -247,7 +247,7 @@ def test_windows_of_any_aggregate_go_from_replicas_by_key_to_replicas_by_window_
     data: st.DataObject, case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
     patterns = st.sampled_from(["keyed", "parallel"])
-    result = moving(case, "keyed", moves, ticks, lambda: data.draw(patterns))
+    result = run_moves(case, "keyed", moves, ticks, lambda: data.draw(patterns))
     assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
@@ -256,7 +256,7 @@ def test_windows_of_any_aggregate_go_from_replicas_by_key_to_replicas_by_window_
 def test_parallel_state_of_any_aggregate_moves_to_any_number_of_replicas(
     case: Case, moves: list[tuple[int, int, int]], ticks: list[int]
 ) -> None:
-    result = moving(case, "parallel", moves, ticks)
+    result = run_moves(case, "parallel", moves, ticks)
     assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
@@ -279,10 +279,10 @@ def test_state_of_functions_of_whole_windows_moves_to_any_replicas_by_key_or_by_
     moves: list[tuple[int, int, int]],
     data: st.DataObject,
 ) -> None:
-    op = KeyedWindows(windows=spec_, apply=told, schema=TOLD, lateness=lateness)
+    op = KeyedWindows(windows=spec_, apply=describe_window, schema=TOLD, lateness=lateness)
     judged = case(op, cut(rows, places), delay=5, key=data.draw(st.sampled_from([("k",), ()])))
     patterns = st.sampled_from(["keyed", "parallel"])
-    result = moving(judged, "parallel", moves, another=lambda: data.draw(patterns))
+    result = run_moves(judged, "parallel", moves, another=lambda: data.draw(patterns))
     assert_same(result, by_reference(judged))
 
 

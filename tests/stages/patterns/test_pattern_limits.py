@@ -15,7 +15,7 @@ from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWind
 from penstock.stages.patterns.pattern import decompose
 from penstock.stages.stage import StageContext
 from penstock.timing.windows import count_window, session, sliding, tumbling
-from tests.support.window_cases import ALL, REGISTERS, WIDE, joined
+from tests.support.window_cases import ALL, REGISTERS, WIDE, join_text
 from tests.support.windows import case
 
 N = {"n": spec.count()}
@@ -26,7 +26,7 @@ def all_of(rows: list[Any]) -> dict[str, int]:
     return {"n": len(rows)}
 
 
-def refused(op: Windows) -> GraphError:
+def refuse(op: Windows) -> GraphError:
     up = case(op, [], schema=WIDE).up
     with pytest.raises(GraphError) as caught:
         decompose(op, up, 3, lambda: StageContext("views", WHERE, Accounts(), ManualClock()))
@@ -46,7 +46,7 @@ def refused(op: Windows) -> GraphError:
 def test_sessions_and_count_windows_are_spread_by_key_only(
     pattern: type[Windows], windows: Any, named: str
 ) -> None:
-    error = refused(pattern(windows=windows, aggregates=N))
+    error = refuse(pattern(windows=windows, aggregates=N))
     assert error.fact == f'pattern="{pattern.pattern}" cannot compute {named}'
     assert (
         error.detail
@@ -57,7 +57,7 @@ def test_sessions_and_count_windows_are_spread_by_key_only(
 
 @pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
 def test_a_function_of_whole_windows_is_not_made_of_parts(pattern: type[Windows]) -> None:
-    error = refused(pattern(windows=tumbling(5), apply=all_of, schema={"n": "int64"}))
+    error = refuse(pattern(windows=tumbling(5), apply=all_of, schema={"n": "int64"}))
     assert error.fact.startswith(f'pattern="{pattern.pattern}" cannot compute ')
     assert "all_of" in error.fact
     assert error.detail == "it sees all rows of a window at once, which here are never together"
@@ -66,7 +66,7 @@ def test_a_function_of_whole_windows_is_not_made_of_parts(pattern: type[Windows]
 
 @pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
 def test_what_is_made_from_rows_is_not_made_of_parts(pattern: type[Windows]) -> None:
-    error = refused(pattern(windows=tumbling(5), aggregates={**N, "all": spec.collect("v")}))
+    error = refuse(pattern(windows=tumbling(5), aggregates={**N, "all": spec.collect("v")}))
     assert error.fact == f'pattern="{pattern.pattern}" cannot compute all={spec.collect("v")}'
     assert error.detail == "it is computed from the rows of a window, and partials hold numbers only"
     assert error.hint == 'use pattern="keyed" or pattern="parallel"'
@@ -74,8 +74,8 @@ def test_what_is_made_from_rows_is_not_made_of_parts(pattern: type[Windows]) -> 
 
 @pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
 def test_a_fold_of_rows_in_order_is_not_made_of_parts(pattern: type[Windows]) -> None:
-    text = spec.fold(lambda row: row.word or "", joined, "", type="string", commutative=False)
-    error = refused(pattern(windows=sliding(5, 2), aggregates={"text": text}))
+    text = spec.fold(lambda row: row.word or "", join_text, "", type="string", commutative=False)
+    error = refuse(pattern(windows=sliding(5, 2), aggregates={"text": text}))
     assert error.fact == f'pattern="{pattern.pattern}" cannot compute text=fold(joined)'
     assert error.detail == "commutative=False asks for rows in order, and partials are merged in any order"
 
@@ -83,7 +83,7 @@ def test_a_fold_of_rows_in_order_is_not_made_of_parts(pattern: type[Windows]) ->
 @pytest.mark.parametrize("pattern", [PanedWindows, MapReduceWindows])
 def test_a_fold_that_registers_cannot_hold_is_refused_with_what_would_help(pattern: type[Windows]) -> None:
     total = spec.fold(lambda row: row.v, lambda a, b: a + b, 0, columns="v", type="int64")
-    error = refused(pattern(windows=sliding(5, 2), aggregates={"total": total}))
+    error = refuse(pattern(windows=sliding(5, 2), aggregates={"total": total}))
     assert error.fact.startswith(f'pattern="{pattern.pattern}" cannot compute total=fold(')
     assert error.detail == "its zero is not of floats; with 0.0 in it, it could be compiled"
 

@@ -32,7 +32,7 @@ degrees = st.integers(1, 6)
 
 
 @st.composite
-def numbered(draw: st.DrawFn) -> Case:
+def numbered_cases(draw: st.DrawFn) -> Case:
     """Rows that come far behind the watermark more often than not, and always a fold and an end of theirs."""
     names = [
         *draw(st.lists(st.sampled_from(sorted(REGISTERS)), max_size=2)),
@@ -50,7 +50,7 @@ def numbered(draw: st.DrawFn) -> Case:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @LAW
-@given(case=numbered(), degree=degrees, joining=degrees)
+@given(case=numbered_cases(), degree=degrees, joining=degrees)
 def test_every_pattern_and_degree_gives_the_rows_late_rows_and_accounts_of_the_reference_engine(
     pattern: str, case: Case, degree: int, joining: int
 ) -> None:

@@ -30,7 +30,7 @@ def site() -> StageContext:
     return StageContext("w", None, Accounts(), ManualClock())
 
 
-def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:
+def save_state(pattern: str, op: KeyedWindows = OP) -> Pieces:
     """What three replicas of a pattern save of three keys."""
     plan = decompose(op, UP, 3, site, pattern=pattern)
     times = np.arange(30, dtype=np.int64)
@@ -46,13 +46,13 @@ def saved(pattern: str, op: KeyedWindows = OP) -> Pieces:
 
 
 def test_pieces_by_key_are_pieces_by_window_and_back() -> None:
-    by_key, dealt = saved("keyed"), saved("parallel")
+    by_key, by_partition = save_state("keyed"), save_state("parallel")
     assert {form_of(piece, "w") for piece in by_key.values()} == {BY_KEY}
-    assert {form_of(piece, "w") for piece in dealt.values()} == {BY_PARTITION}
+    assert {form_of(piece, "w") for piece in by_partition.values()} == {BY_PARTITION}
     assert len(by_key) == 3
-    assert len(dealt) > 3
-    assert set(convert_state(by_key, BY_PARTITION, OP, UP, site())) == set(dealt)
-    assert set(convert_state(dealt, BY_KEY, OP, UP, site())) == set(by_key)
+    assert len(by_partition) > 3
+    assert set(convert_state(by_key, BY_PARTITION, OP, UP, site())) == set(by_partition)
+    assert set(convert_state(by_partition, BY_KEY, OP, UP, site())) == set(by_key)
 
 
 def results(pieces: Pieces) -> list[tuple[str, int, int, list[int]]]:
@@ -64,21 +64,21 @@ def results(pieces: Pieces) -> list[tuple[str, int, int, list[int]]]:
 
 
 def test_there_and_back_is_as_if_nothing_had_been_done() -> None:
-    by_key = saved("keyed")
+    by_key = save_state("keyed")
     again = convert_state(convert_state(by_key, BY_PARTITION, OP, UP, site()), BY_KEY, OP, UP, site())
     assert results(again) == results(by_key)
-    assert results(convert_state(saved("parallel"), BY_KEY, OP, UP, site())) == results(by_key)
+    assert results(convert_state(save_state("parallel"), BY_KEY, OP, UP, site())) == results(by_key)
     assert len(results(by_key)) == 3 * 7
 
 
 def test_what_has_the_form_already_stays_as_it_is() -> None:
-    by_key = saved("keyed")
+    by_key = save_state("keyed")
     assert convert_state(by_key, BY_KEY, OP, UP, site()) is by_key
     assert convert_state({}, BY_PARTITION, OP, UP, site()) == {}
 
 
 @pytest.mark.parametrize("pattern", ["paned", "map_reduce"])
 def test_windows_of_partials_are_saved_by_key(pattern: str) -> None:
-    assert {form_of(piece, "w") for piece in saved(pattern, COUNTED).values()} == {BY_KEY}
-    pieces = convert_state(saved(pattern, COUNTED), BY_PARTITION, COUNTED, UP, site())
-    assert set(pieces) == set(convert_state(saved("keyed", COUNTED), BY_PARTITION, COUNTED, UP, site()))
+    assert {form_of(piece, "w") for piece in save_state(pattern, COUNTED).values()} == {BY_KEY}
+    pieces = convert_state(save_state(pattern, COUNTED), BY_PARTITION, COUNTED, UP, site())
+    assert set(pieces) == set(convert_state(save_state("keyed", COUNTED), BY_PARTITION, COUNTED, UP, site()))

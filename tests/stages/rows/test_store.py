@@ -18,7 +18,7 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
-from tests.support.window_rounds import Row, arriving
+from tests.support.window_rounds import Row, input_rows
 
 ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), max_size=10)
 STEPS = st.lists(st.tuples(ROWS, st.integers(0, 30), st.sets(st.integers(0, 3))), max_size=12)
@@ -39,7 +39,7 @@ def test_rows_come_out_once_by_time_and_slot(
     for pairs, below, slots in steps:
         new = [Row(n + place, slot, time) for place, (slot, time) in enumerate(pairs)]
         n += len(new)
-        blocks.add(arriving(new))
+        blocks.add(input_rows(new))
         rows += new
         where = rows_of_slots(np.array(sorted(slots), np.int64))
         expected = sorted(row.number for row in rows if row.time < below and row.slot in slots)
@@ -54,7 +54,7 @@ def test_rows_come_out_once_by_time_and_slot(
 
 def test_rows_before_a_time_of_their_slot_are_found() -> None:
     blocks = RowBlocks()
-    blocks.add(arriving([Row(0, 0, 5), Row(1, 1, 5), Row(2, 1, 9), Row(3, 2, 1), Row(4, 7, 1)]))
+    blocks.add(input_rows([Row(0, 0, 5), Row(1, 1, 5), Row(2, 1, 9), Row(3, 2, 1), Row(4, 7, 1)]))
     assert numbers(blocks.find(rows_before(np.array([1, 2, 1]), np.array([4, 1, 8])))) == [1]
 
 
@@ -62,7 +62,7 @@ def test_rows_before_a_time_of_their_slot_are_found() -> None:
 def test_many_small_batches_make_few_blocks_and_taken_rows_are_given_back() -> None:
     blocks = RowBlocks()
     for number in range(3_000):
-        blocks.add(arriving([Row(number, 0, number)]))
+        blocks.add(input_rows([Row(number, 0, number)]))
     held = blocks.nbytes
     assert len(blocks._blocks) < 20
     blocks.pull(below=2_900)

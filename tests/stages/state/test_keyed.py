@@ -33,7 +33,7 @@ class Total(NamedTuple):
     words: str
 
 
-def numbered(row: Any, state: Seen) -> dict[str, Any]:
+def number_row(row: Any, state: Seen) -> dict[str, Any]:
     state.n += 1
     before, state.last = state.last, row
     if row.v == 3:
@@ -53,7 +53,7 @@ def so_far(row: Any, state: Counter[Any]) -> Iterable[dict[str, Any]]:
         yield {"k": word, "w": n // (row.v - 1)}
 
 
-def added(row: Any, state: int) -> int:
+def add_value(row: Any, state: int) -> int:
     return int(state + row.v)
 
 
@@ -62,10 +62,10 @@ def count_words(row: Any, state: Total) -> Total:
 
 
 STEPS: Mapping[str, Callable[..., Op]] = {
-    "map": lambda **o: Map(numbered, PAIR, Seen, **o),
+    "map": lambda **o: Map(number_row, PAIR, Seen, **o),
     "filter": lambda **o: Filter(first_of_word, set, **o),
     "flat_map": lambda **o: FlatMap(so_far, PAIR, Counter, **o),
-    "accumulate": lambda **o: Accumulate(added, 0, {"total": "int64"}, **o),
+    "accumulate": lambda **o: Accumulate(add_value, 0, {"total": "int64"}, **o),
     "accumulate rows": lambda **o: Accumulate(count_words, Total(0, ""), **o),
 }
 steps = pytest.mark.parametrize("name", STEPS)
@@ -80,7 +80,7 @@ def test_state_sees_what_it_sees_in_the_reference_engine(
     agree(data.draw(cases(STEPS[name](on_error=policy), key=key)))
 
 
-def restarted(case: Case, degrees: list[int]) -> StageResult:
+def run_restarts(case: Case, degrees: list[int]) -> StageResult:
     """A run that saves after every batch, and is taken up by so many replicas; 0 goes on without."""
     driven, saved = Driven(case), dict[int, bytes]()
     for number, batch in enumerate(case.batches):
@@ -103,7 +103,7 @@ def test_saving_and_taking_up_state_by_any_number_of_replicas_changes_nothing(
     name: str, data: st.DataObject, key: tuple[str, ...], degrees: list[int]
 ) -> None:
     tried = data.draw(cases(STEPS[name](on_error="dead_letter"), key=key))
-    ours, judged = restarted(tried, degrees), by_reference(tried)
+    ours, judged = run_restarts(tried, degrees), by_reference(tried)
     assert ours.rows == judged.rows
     assert ours.accounts == judged.accounts
 
@@ -112,7 +112,7 @@ def rows(*times: int) -> list[tuple[Any, ...]]:
     return [("a", time, time) for time in times]
 
 
-TOTALS = Accumulate(added, 0, {"total": "int64"})
+TOTALS = Accumulate(add_value, 0, {"total": "int64"})
 
 
 def test_rows_wait_until_the_watermark_has_passed_them_and_are_late_behind_it() -> None:
@@ -139,17 +139,17 @@ def test_only_buckets_that_changed_are_saved_again() -> None:
 
 
 def test_a_state_that_cannot_be_saved_is_an_error_only_when_a_snapshot_is_asked_for() -> None:
-    def counted(row: Any, state: list[Any]) -> dict[str, Any]:
+    def count_row(row: Any, state: list[Any]) -> dict[str, Any]:
         state.append(iter([]))
         return {"k": row.k, "w": len(state)}
 
-    driven = Driven(case(Map(counted, PAIR, list), rows(1), rows(2), key=("k",)))
+    driven = Driven(case(Map(count_row, PAIR, list), rows(1), rows(2), key=("k",)))
     for batch in driven.case.batches:
         driven.push(batch)
     with pytest.raises(CheckpointError) as caught:
         driven.stages[0].snapshot()
     assert caught.value.fact.startswith(
-        f"the state that {counted.__qualname__} keeps for k='a' cannot be saved: it holds a list_iterator"
+        f"the state that {count_row.__qualname__} keeps for k='a' cannot be saved: it holds a list_iterator"
     )
     assert caught.value.step == "map-1"
     assert caught.value.where is not None
@@ -181,14 +181,14 @@ def test_state_of_another_key_is_refused() -> None:
 
 
 def test_state_whose_class_has_other_fields_now_is_refused() -> None:
-    saved = saved_by(Map(numbered, PAIR, Seen))
+    saved = saved_by(Map(number_row, PAIR, Seen))
 
     @dataclass
-    class Changed:
+    class ChangedState:
         n: int = 0
 
-    Changed.__qualname__ = "Seen"
-    step = Driven(case(Map(numbered, PAIR, Changed), key=("k",)))
+    ChangedState.__qualname__ = "Seen"
+    step = Driven(case(Map(number_row, PAIR, ChangedState), key=("k",)))
     with pytest.raises(CheckpointError) as caught:
         step.stages[0].restore(saved)
     assert (
@@ -201,7 +201,7 @@ def test_a_factory_that_fails_fails_the_row() -> None:
     def broken() -> int:
         raise ValueError("no state today")
 
-    agree(case(Map(numbered, PAIR, broken, on_error="dead_letter"), rows(1, 2), key=("k",)))
+    agree(case(Map(number_row, PAIR, broken, on_error="dead_letter"), rows(1, 2), key=("k",)))
 
 
 def test_without_time_rows_are_handled_as_they_come() -> None:

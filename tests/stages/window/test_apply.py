@@ -20,7 +20,7 @@ ROWS = [[("a", 1, 1), ("b", 2, 2), ("a", 3, 3)], [("a", 15, 4)]]
 TOLD = {"told": "string"}
 
 
-def told(rows: list[Any], window: WindowContext) -> Iterator[dict[str, str]] | None:
+def describe_window(rows: list[Any], window: WindowContext) -> Iterator[dict[str, str]] | None:
     """No row, one row or several, from all that a function can see."""
     if len(rows) % 3 == 2:
         return None
@@ -45,7 +45,7 @@ def told(rows: list[Any], window: WindowContext) -> Iterator[dict[str, str]] | N
 def test_functions_of_windows_give_what_they_give_in_the_reference_engine(
     rows: list[Any], places: list[int], spec_: Any, delay: int, lateness: int
 ) -> None:
-    op = KeyedWindows(windows=spec_, apply=told, schema=TOLD, lateness=lateness)
+    op = KeyedWindows(windows=spec_, apply=describe_window, schema=TOLD, lateness=lateness)
     agree(case(op, cut(rows, places), delay=delay))
 
 
@@ -55,12 +55,12 @@ def test_a_function_sees_the_rows_of_its_window_in_order(windows: Any) -> None:
     agree(case(op, [[("a", 3, 1), ("a", 1, 2), ("a", 2, 3)], [("a", 1, 9)]], delay=5))
 
 
-def failing(rows: list[Any]) -> dict[str, str]:
+def fail(rows: list[Any]) -> dict[str, str]:
     raise ValueError("too many rows")
 
 
 def test_a_function_that_raises_stops_the_run_and_names_window_and_key() -> None:
-    op = KeyedWindows(windows=tumbling(10), apply=failing, schema=TOLD)
+    op = KeyedWindows(windows=tumbling(10), apply=fail, schema=TOLD)
     with pytest.raises(FunctionError) as failed:
         by_stage(case(op, ROWS))
     assert failed.value.fact == "function failing failed on window tumbling 10 us from 0 to 10 of key k='a'"
@@ -75,12 +75,12 @@ def test_what_is_no_row_stops_the_run() -> None:
     assert failed.value.detail == "gave int 7, not an iterable of rows"
 
 
-def uncombined(a: int, b: int) -> int:
+def fail_to_combine(a: int, b: int) -> int:
     raise ZeroDivisionError("no")
 
 
 def test_a_combine_that_raises_stops_the_run_and_names_window_and_key() -> None:
-    fold = spec.fold(lambda row: row.v, uncombined, 0, type="int64")
+    fold = spec.fold(lambda row: row.v, fail_to_combine, 0, type="int64")
     with pytest.raises(FunctionError) as failed:
         by_stage(case(KeyedWindows(windows=tumbling(10), aggregates={"f": fold}), ROWS))
     fact = "function uncombined failed on window tumbling 10 us from 0 to 10 of key k='a'"

@@ -23,7 +23,7 @@ from tests.support.window_rounds import (
     SCHEMA,
     Round,
     Row,
-    arriving,
+    input_rows,
     registers_in,
     registers_of,
     rounds,
@@ -55,17 +55,17 @@ def rows(*times: int, slot: int = 0) -> list[Row]:
 
 def settled_in(left: ClosedWindows) -> dict[int, str]:
     assert left.settled is not None
-    tickets, outcomes = left.settled
+    numbers, outcomes = left.settled
     said = {Outcome.PASSED: "passed", Outcome.UNFINISHED: "unfinished", Outcome.NO_WINDOW: "no window"}
     return {
-        ticket: said[Outcome(outcome)]
-        for ticket, outcome in zip(tickets.tolist(), outcomes.tolist(), strict=True)
+        number: said[Outcome(outcome)]
+        for number, outcome in zip(numbers.tolist(), outcomes.tolist(), strict=True)
     }
 
 
 def test_rows_are_numbered_by_time_once_the_watermark_has_passed_them() -> None:
     store = store_of(2, 2)
-    store.add(arriving(rows(8, 3, 5, 9)), NEVER)
+    store.add(input_rows(rows(8, 3, 5, 9)), NEVER)
     assert windows(store.close(5)) == []  # only 3 is before the watermark
     left = store.close(9)
     assert windows(left) == [(0, 3, 5, 5, 0)]
@@ -75,7 +75,7 @@ def test_rows_are_numbered_by_time_once_the_watermark_has_passed_them() -> None:
 def test_a_row_that_comes_after_its_time_was_numbered_is_late() -> None:
     store = store_of(2, 2, lateness=1)
     store.close(10)
-    judged = store.add(arriving(rows(8, 9)), 10)
+    judged = store.add(input_rows(rows(8, 9)), 10)
     assert judged is not None
     fates, misses = judged
     assert fates.tolist() == [[Decision.LATE, Decision.ADMITTED]]
@@ -96,7 +96,7 @@ def test_rows_of_equal_time_and_no_order_are_numbered_by_their_columns() -> None
 def test_a_window_that_is_not_full_leaves_only_when_partial_windows_are_asked_for() -> None:
     for partial, expected in ((False, []), (True, [(0, 1, 2, 2, 0)])):
         store = store_of(3, 3, partial=partial)
-        store.add(arriving(rows(1, 2)), NEVER)
+        store.add(input_rows(rows(1, 2)), NEVER)
         assert windows(store.close(ENDED, ended=True)) == expected
 
 
@@ -113,7 +113,7 @@ def test_the_store_agrees_with_lists_of_rows(
     settled: dict[int, str] = {}
     n_settled = 0
     for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
-        judged = store.add(arriving(round_.rows, tags=True), before)
+        judged = store.add(input_rows(round_.rows, tags=True), before)
         nothing = np.zeros((1, len(round_.rows)), np.int64)
         fates, misses = (nothing, nothing) if judged is None else judged
         late = [naive.add(row.number, row.slot, row.time, before) for row in round_.rows]
@@ -135,11 +135,11 @@ def test_the_store_agrees_with_lists_of_rows(
     assert n_settled == len(settled)
 
 
-def told(left: ClosedWindows) -> list[Any]:
+def read_windows(left: ClosedWindows) -> list[Any]:
     return list(zip(windows(left), rows_in(left), registers_in(left), strict=True))
 
 
-def tickets_in(left: ClosedWindows) -> Counter[Any]:
+def count_settled(left: ClosedWindows) -> Counter[Any]:
     assert left.settled is not None
     return Counter(zip(*(item.tolist() for item in left.settled), strict=True))
 
@@ -159,7 +159,7 @@ def test_kinds_that_share_their_rows_are_what_each_would_be_alone(
         if place == cut:
             saved, together = together.export(np.arange(3)), new()
             together.load(saved, np.arange(3))
-        rows_ = arriving(round_.rows, tags=True)
+        rows_ = input_rows(round_.rows, tags=True)
         judged, said = together.add(rows_, before), [one.add(rows_, before) for one in alone]
         assert (judged is None) == all(one is None for one in said)
         if judged is not None:
@@ -169,15 +169,15 @@ def test_kinds_that_share_their_rows_are_what_each_would_be_alone(
         ended = round_.watermark == ENDED
         lefts = [one.close(round_.watermark, ended=ended) for one in alone]
         left = together.close(round_.watermark, ended=ended)
-        assert tickets_in(left) == sum((tickets_in(one) for one in lefts), Counter())
-        result = list(zip(left.kinds.tolist(), told(left), strict=True))
-        assert result == [(kind, one) for kind, part in enumerate(lefts) for one in told(part)]
+        assert count_settled(left) == sum((count_settled(one) for one in lefts), Counter())
+        result = list(zip(left.kinds.tolist(), read_windows(left), strict=True))
+        assert result == [(kind, one) for kind, part in enumerate(lefts) for one in read_windows(part)]
 
 
 def test_kinds_of_one_step_keep_their_waiting_rows_once() -> None:
     one, three = store_of(50, 50), CountStore([CountWindow(50, 50)] * 3, 0, REGISTERS, rows=SCHEMA)
     for store in (one, three):
-        store.add(arriving([Row(i, 0, i) for i in range(3_000)], tags=True), NEVER)
+        store.add(input_rows([Row(i, 0, i) for i in range(3_000)], tags=True), NEVER)
     assert three.nbytes < 1.1 * one.nbytes
 
 
@@ -194,8 +194,8 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
         renamed = [Row(row.number, names[row.slot], row.time) for row in round_.rows]
-        whole.add(arriving(round_.rows, tags=True), before)
-        store.add(arriving(renamed, tags=True), before)
+        whole.add(input_rows(round_.rows, tags=True), before)
+        store.add(input_rows(renamed, tags=True), before)
         ended = round_.watermark == ENDED
         expected, result = (
             whole.close(round_.watermark, ended=ended),
@@ -210,7 +210,7 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
 def test_a_users_fold_is_combined_from_panes() -> None:
     product = build_fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
     store = CountStore([CountWindow(2, 1)], 0, [WindowAccumulator(AccumulatorKind.FOLD, 1, product)])
-    store.add(arriving([Row(4, 0, 0), Row(8, 0, 1), Row(10, 0, 2)]), NEVER)  # values are halves
+    store.add(input_rows([Row(4, 0, 0), Row(8, 0, 1), Row(10, 0, 2)]), NEVER)  # values are halves
     assert store.close(ENDED).cells[0].tolist() == [[2.0 * 4.0], [4.0 * 5.0]]
 
 
@@ -220,7 +220,7 @@ def test_memory_follows_the_windows_that_are_not_full() -> None:
     most = 0
     for start in range(0, 20_000, 100):
         batch = [Row(i, i % 5, start + i // 10) for i in range(1_000)]
-        store.add(arriving(batch, tags=True), max(NEVER, start - 100))
+        store.add(input_rows(batch, tags=True), max(NEVER, start - 100))
         most = max(most, store.nbytes)
         store.close(start)
     assert most < 500_000
@@ -231,7 +231,7 @@ def test_memory_follows_the_windows_that_are_not_full() -> None:
 def test_a_slot_holds_state_once_it_has_a_row_that_is_not_late() -> None:
     store = store_of(2, 2)
     store.close(5)
-    store.add(arriving([Row(0, 0, 4), Row(1, 1, 5)]), 5)
+    store.add(input_rows([Row(0, 0, 4), Row(1, 1, 5)]), 5)
     assert store.has_state(np.arange(3)).tolist() == [False, True, False]
     store.close(ENDED - 1)
     assert store.has_state(np.arange(3)).tolist() == [False, True, False]

@@ -19,7 +19,7 @@ from penstock.stages.window.folds import CombineFailure, FoldColumns, lift_value
 from penstock.stages.window.panes import SliceAccumulators
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
-from tests.naive.folds import folded
+from tests.naive.folds import fold_rows
 
 Part = tuple[float, float, float]
 ZERO = (1e9, -1e9, 0.0)
@@ -50,7 +50,7 @@ BESIDE = (
 ways = pytest.mark.parametrize("registers", [ALONE, BESIDE], ids=["one pass", "placed"])
 
 
-def held(cells: SliceAccumulators, slicing: Slicing) -> dict[tuple[int, int], tuple[int, Part]]:
+def read_cells(cells: SliceAccumulators, slicing: Slicing) -> dict[tuple[int, int], tuple[int, Part]]:
     result = {}
     for slot, ring in zip(*cells.rings.active(), strict=True):
         for id_ in range(ring[FIRST], ring[END]):
@@ -62,12 +62,12 @@ def held(cells: SliceAccumulators, slicing: Slicing) -> dict[tuple[int, int], tu
 
 
 def twin(rows: Any, pair: tuple[int, int], open_from: int) -> Any:
-    return folded(
+    return fold_rows(
         rows, pair, open_from, lift=lambda value: (value, value * 2, 1.0), combine=combine, zero=ZERO
     )
 
 
-def unlifted(values: Any) -> FoldColumns:
+def fold_columns(values: Any) -> FoldColumns:
     return FoldColumns(OF, (np.ascontiguousarray(values, np.float64),), None)
 
 
@@ -101,9 +101,11 @@ def test_the_compiled_pass_gives_what_a_plain_fold_of_each_slice_gives(
     for start in range(0, len(rows), cut):
         part = rows[start : start + cut]
         slots, times = (np.array([row[place] for row in part], np.int64) for place in range(2))
-        least = cells.add(InputRows(slots, times, values=(unlifted([row[2] for row in part]),)), open_from)
+        least = cells.add(
+            InputRows(slots, times, values=(fold_columns([row[2] for row in part]),)), open_from
+        )
         assert least == min(times.tolist(), default=MAX_ID)
-    assert held(cells, slicing) == twin(rows, pair, open_from)
+    assert read_cells(cells, slicing) == twin(rows, pair, open_from)
 
 
 @pytest.mark.parametrize("disorder", [0, 40, 4000])
@@ -118,9 +120,9 @@ def test_long_batches_in_and_out_of_order_are_folded_in_the_order_of_their_rows(
     slicing = Slicing.of([TimeWindow(*pair)])
     cells = SliceAccumulators(slicing, ALONE, JitPolicy(0))
     for part in (slice(0, 2500), slice(2500, 6000)):
-        cells.add(InputRows(slots[part], times[part], values=(unlifted(values[part]),)), -100)
+        cells.add(InputRows(slots[part], times[part], values=(fold_columns(values[part]),)), -100)
     rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
-    assert held(cells, slicing) == twin(rows, pair, -100)
+    assert read_cells(cells, slicing) == twin(rows, pair, -100)
 
 
 def has_pass(
@@ -132,7 +134,7 @@ def has_pass(
 
 
 def test_one_pass_is_for_a_fold_alone_without_keys_and_without_nulls() -> None:
-    rows, nulls = unlifted([1.0, 2.0]), Values(np.zeros(2), np.array([True, False]))
+    rows, nulls = fold_columns([1.0, 2.0]), Values(np.zeros(2), np.array([True, False]))
     counted = (*ALONE, WindowAccumulator(AccumulatorKind.COUNT, 1))
     assert has_pass(ALONE, (rows,))
     assert not has_pass(ALONE, (rows,), single_key=False)

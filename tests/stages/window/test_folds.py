@@ -54,7 +54,7 @@ def rows(n: int) -> list[tuple[str, int, int | None]]:
     ]
 
 
-def counted(stage_fold: Fold, windows: Any, n: int, on_error: str = "skip") -> Any:
+def count_case(stage_fold: Fold, windows: Any, n: int, on_error: str = "skip") -> Any:
     op = KeyedWindows(windows=windows, aggregates={"f": stage_fold, "n": spec.count()}, on_error=on_error)
     rows_in = rows(n)
     return case(op, [rows_in[: n // 2], rows_in[n // 2 :]], delay=20)
@@ -62,7 +62,7 @@ def counted(stage_fold: Fold, windows: Any, n: int, on_error: str = "skip") -> A
 
 @pytest.mark.parametrize("windows", [sliding(50, 20), session(2)])
 def test_a_fold_of_floats_gives_what_the_reference_engine_gives(windows: Any) -> None:
-    agree(counted(FOLD, windows, 300))
+    agree(count_case(FOLD, windows, 300))
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_a_compiled_fold_gives_what_the_reference_engine_gives(
     windows: Any, lifted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_sizes(monkeypatch, compile_after=0)
-    agree(counted(spec.fold(lifted, combine, ZERO, lower, columns="v", type="float64"), windows, 12_000))
+    agree(count_case(spec.fold(lifted, combine, ZERO, lower, columns="v", type="float64"), windows, 12_000))
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ def test_rows_on_which_nothing_fails_are_lifted_by_the_compiled_loop_alone(
     set_sizes(monkeypatch, compile_after=0)
     monkeypatch.delattr(folding.AccumulatorFold, "_lift_in_python")
     agree(
-        counted(
+        count_case(
             spec.fold(lift_any, combine, ZERO, lower, columns="v", type="float64"), sliding(500, 200), 12_000
         )
     )
@@ -91,10 +91,11 @@ def test_rows_on_which_nothing_fails_are_lifted_by_the_compiled_loop_alone(
 @pytest.mark.slow
 def test_explain_says_whether_a_fold_is_compiled() -> None:
     assert (
-        Driven(counted(FOLD, sliding(10, 5), 0)).stage.explain()[-1] == "fold(combine) is compiled by Numba"
+        Driven(count_case(FOLD, sliding(10, 5), 0)).stage.explain()[-1]
+        == "fold(combine) is compiled by Numba"
     )
     refused = spec.fold(lift_by_name, combine, ZERO, lower, columns="v", type="float64")
-    text = Driven(counted(refused, sliding(10, 5), 0)).stage.explain()[-1]
+    text = Driven(count_case(refused, sliding(10, 5), 0)).stage.explain()[-1]
     assert text.startswith("fold(combine): lift_by_name runs in Python, because Numba says: ")
 
 
@@ -102,11 +103,11 @@ def root(row: Any) -> Part:
     return 1.0, math.sqrt(row.v - 3.0)
 
 
-def squared(row: Any) -> Part:
+def square(row: Any) -> Part:
     return 1.0, (row.v * 1e153) ** 2
 
 
-def rooted(part: Part) -> float:
+def take_root(part: Part) -> float:
     return math.sqrt(part[1] - 20.0) if part[1] > 15.0 else part[1]
 
 
@@ -115,7 +116,7 @@ def first_of(part: Part) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lifted", [root, squared])
+@pytest.mark.parametrize("lifted", [root, square])
 def test_rows_that_python_refuses_are_row_errors_though_machine_code_would_give_nan_or_infinity(
     lifted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,7 +134,7 @@ def test_a_lower_that_python_refuses_stops_the_run_though_machine_code_would_giv
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_sizes(monkeypatch, compile_after=0)
-    fold = spec.fold(lift_any, combine, ZERO, rooted, columns="v", type="float64")
+    fold = spec.fold(lift_any, combine, ZERO, take_root, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold})
     with pytest.raises(FunctionError, match="function rooted failed on window"):
         by_stage(case(op, [[("a", 1, 5), ("a", 2, 6)]], delay=20))
@@ -143,12 +144,12 @@ def apart(a: Part, b: Part) -> Part:
     return a[0] + b[0], math.sqrt(a[1] - b[1] + 3.0)
 
 
-def cubed(a: Part, b: Part) -> Part:
+def cube(a: Part, b: Part) -> Part:
     return a[0] + b[0], (a[1] + b[1] * 1e120) ** 3
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("combined", [apart, cubed])
+@pytest.mark.parametrize("combined", [apart, cube])
 def test_a_combine_that_python_refuses_stops_the_run_though_machine_code_would_give_nan_or_infinity(
     combined: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,7 +164,7 @@ def test_a_combine_that_python_refuses_stops_the_run_though_machine_code_would_g
 
 def test_powers_and_functions_of_math_are_known_to_refuse_some_numbers() -> None:
     assert may_raise(root)
-    assert may_raise(squared)
+    assert may_raise(square)
     assert not may_raise(lift)
     assert not may_raise(combine)
 
@@ -257,7 +258,7 @@ def test_a_lift_that_gives_no_part_fails_its_row(part: Any) -> None:
     assert failed.value.fact.endswith("<lambda> failed on a row")
 
 
-def made(factor: float) -> Fold:
+def make_fold(factor: float) -> Fold:
     """A fold as a program makes it that builds its graph again."""
     return spec.fold(
         lambda row: (1.0, row.v * factor),
@@ -278,7 +279,7 @@ def test_a_second_stage_with_the_same_functions_compiles_nothing(monkeypatch: py
 
     def compiled(factor: float) -> int:
         with install_recorder("numba:compile") as recorder:
-            by_stage(counted(made(factor), sliding(500, 200), 12_000))
+            by_stage(count_case(make_fold(factor), sliding(500, 200), 12_000))
         return len(recorder.buffer)
 
     assert compiled(2.5) > 0
@@ -289,20 +290,20 @@ def test_a_second_stage_with_the_same_functions_compiles_nothing(monkeypatch: py
 @pytest.mark.slow
 def test_a_fold_whose_functions_capture_numbers_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     set_sizes(monkeypatch, compile_after=0)
-    agree(counted(made(2.0), sliding(500, 200), 12_000))
-    text = Driven(counted(made(2.0), sliding(10, 5), 0)).stage.explain()[-1]
-    assert text == "fold(made.<locals>.<lambda>) is compiled by Numba"
+    agree(count_case(make_fold(2.0), sliding(500, 200), 12_000))
+    text = Driven(count_case(make_fold(2.0), sliding(10, 5), 0)).stage.explain()[-1]
+    assert text == "fold(make_fold.<locals>.<lambda>) is compiled by Numba"
 
 
 @pytest.mark.parametrize("windows", [sliding(20, 5), session(5), count_window(6, 2)])
 def test_a_fold_in_python_lifts_every_row_once_whatever_number_of_windows_it_is_in(windows: Any) -> None:
     lifted: list[int] = []
 
-    def noted(row: Any) -> list[int]:
+    def note(row: Any) -> list[int]:
         lifted.append(row.t)
         return [row.t]
 
-    fold = spec.fold(noted, lambda a, b: a + b, [], lambda part: float(len(part)), type="float64")
+    fold = spec.fold(note, lambda a, b: a + b, [], lambda part: float(len(part)), type="float64")
     op = KeyedWindows(windows=windows, aggregates={"f": fold})
     rows = [[("ab"[i % 2], 3 * i, 1) for i in range(start, start + 10)] for start in (0, 10, 20)]
     by_stage(case(op, rows, delay=7))
@@ -356,10 +357,10 @@ WRONG: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("part", WRONG)
 def test_a_part_that_is_not_like_zero_is_an_error_of_its_row_on_every_engine(part: str) -> None:
-    def lifted(row: Any) -> Any:
+    def lift(row: Any) -> Any:
         return row.v * 1.0 if row.v != 3 else WRONG[part](row)
 
-    fold = spec.fold(lifted, lambda a, b: a + b, 0.0, columns="v", type="float64")
+    fold = spec.fold(lift, lambda a, b: a + b, 0.0, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold}, on_error="skip")
     rows_ = [("a", 1, 5), ("a", 2, 3), ("a", 3, 4)]
     result = by_stage(case(op, [rows_], delay=20))

@@ -30,7 +30,7 @@ ALL = [
 ]
 
 
-def filled(
+def fill_cells(
     registers: list[WindowAccumulator], cells: list[int], values: list[Values], small: int, runs: Any
 ) -> Any:
     """The cells 0, 1, 2 of each register."""
@@ -52,8 +52,8 @@ def test_runs_come_to_the_same_cells_as_the_rows_one_by_one(small: int, nulls: b
     reals = Values(np.array([0.5, -1.0, 2.0, math.nan, 4.0, -0.0, 0.0, 8.0]), valid)
     runs = np.array([[0, 3, 0], [3, 6, -1], [6, 8, 2]])
     unwritten = [-5, -5, -5, 2, 1, 2, -5, -5]
-    one_by_one = filled(ALL, cells, [wholes, reals], small, None)
-    in_runs = filled(ALL, unwritten, [wholes, reals], small, runs)
+    one_by_one = fill_cells(ALL, cells, [wholes, reals], small, None)
+    in_runs = fill_cells(ALL, unwritten, [wholes, reals], small, runs)
     for register, one, other in zip(ALL, one_by_one, in_runs, strict=True):
         assert np.array(one) == pytest.approx(np.array(other), nan_ok=True), register
 
@@ -61,7 +61,7 @@ def test_runs_come_to_the_same_cells_as_the_rows_one_by_one(small: int, nulls: b
 @speeds
 def test_floats_are_compared_with_nan_greatest_and_both_zeros_the_same(small: int) -> None:
     values = [Values(np.array([-0.0, 0.0, -3.5, math.nan, -math.inf, 1.0]))]
-    most, least = filled(
+    most, least = fill_cells(
         [WindowAccumulator(AccumulatorKind.MAX_COUNT, 0), WindowAccumulator(AccumulatorKind.MIN_COUNT, 0)],
         [0, 0, 0, 1, 1, 2],
         values,
@@ -79,5 +79,5 @@ def test_floats_are_compared_with_nan_greatest_and_both_zeros_the_same(small: in
 def test_the_spread_of_floats_whose_sum_is_too_great_is_still_known(small: int) -> None:
     values = [Values(np.full(4, 1.5e308))]
     runs = np.array([[0, 4, 0]])
-    (moments,) = filled([WindowAccumulator(AccumulatorKind.MOMENTS, 0)], [0] * 4, values, small, runs)
+    (moments,) = fill_cells([WindowAccumulator(AccumulatorKind.MOMENTS, 0)], [0] * 4, values, small, runs)
     assert moments[0] == [4.0, 1.5e308, 0.0]

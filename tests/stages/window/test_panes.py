@@ -31,7 +31,7 @@ speeds = pytest.mark.parametrize("small", [0, 10**9], ids=["compiled", "plain"])
 Totals = dict[tuple[int, int], tuple[int, float]]
 
 
-def held(cells: SliceAccumulators, slicing: Slicing) -> Totals:
+def read_cells(cells: SliceAccumulators, slicing: Slicing) -> Totals:
     """(rows, sum) by (slot, start of slice)."""
     result = {}
     for slot, ring in zip(*cells.rings.active(), strict=True):
@@ -43,7 +43,7 @@ def held(cells: SliceAccumulators, slicing: Slicing) -> Totals:
     return result
 
 
-def counted(rows: list[tuple[int, int, float]], pair: tuple[int, int], open_from: int) -> Totals:
+def count_slices(rows: list[tuple[int, int, float]], pair: tuple[int, int], open_from: int) -> Totals:
     """The same, slice by slice along the microseconds."""
     result: Totals = {}
     for slot, time, value in rows:
@@ -97,7 +97,7 @@ def test_rows_go_into_the_slices_that_hold_their_times_unless_they_are_late(
         slots, times, values = arrays(part)
         least = cells.add(InputRows(slots, times, values=(Values(values),)), open_from)
         assert least == min(times.tolist(), default=MAX_ID)
-    assert held(cells, slicing) == counted(rows, pair, open_from)
+    assert read_cells(cells, slicing) == count_slices(rows, pair, open_from)
 
 
 @pytest.mark.parametrize("disorder", [0, 40, 4000])
@@ -114,7 +114,7 @@ def test_long_batches_in_and_out_of_order_are_counted_and_summed_in_one_pass(
     for part in (slice(0, 2500), slice(2500, 6000)):
         cells.add(InputRows(slots[part], times[part], values=(Values(values[part]),)), -100)
     rows = list(zip(slots.tolist(), times.tolist(), values.tolist(), strict=True))
-    assert held(cells, slicing) == counted(rows, pair, -100)
+    assert read_cells(cells, slicing) == count_slices(rows, pair, -100)
 
 
 @pytest.mark.parametrize("period", [7, 999, 2**20, 2**29 - 1, 2**29, 2**29 + 1, 2**31, 2**33])
@@ -133,7 +133,7 @@ def test_blocks_over_few_and_many_slices_near_and_far_apart_are_summed_as_by_div
         for start, value in zip((times // period * period).tolist(), values.tolist(), strict=True):
             n, total = wanted.get(start, (0, 0.0))
             wanted[start] = n + 1, total + value
-    assert held(cells, slicing) == {(0, start): cell for start, cell in wanted.items()}
+    assert read_cells(cells, slicing) == {(0, start): cell for start, cell in wanted.items()}
 
 
 def test_nan_and_infinity_stay_in_their_slices() -> None:
@@ -142,7 +142,7 @@ def test_nan_and_infinity_stay_in_their_slices() -> None:
     values = np.ones(90)
     values[5], values[40] = math.nan, math.inf
     cells.add(single(np.arange(90) // 3, Values(values)), 0)
-    result = held(cells, slicing)
+    result = read_cells(cells, slicing)
     assert math.isnan(result[0, 0][1])
     assert [result[0, 10], result[0, 20]] == [(30, math.inf), (30, 30.0)]
 
@@ -161,7 +161,7 @@ def test_a_period_too_long_for_the_product_is_divided_exactly() -> None:
     slicing = Slicing.of([TimeWindow(2**55, 2**55)])
     cells = SliceAccumulators(slicing, SUM, JitPolicy(0))
     cells.add(single(np.array([2**55 - 1, 2**55, -1]), Values(np.ones(3))))
-    assert held(cells, slicing) == {(0, start): (1, 1.0) for start in (-(2**55), 0, 2**55)}
+    assert read_cells(cells, slicing) == {(0, start): (1, 1.0) for start in (-(2**55), 0, 2**55)}
 
 
 @pytest.mark.parametrize("period", [1, 3, 7, 10, 997, 3_001_000, 2**40 + 1])
@@ -177,5 +177,5 @@ def test_slices_by_multiplication_are_those_by_division_at_the_edges_of_their_re
         for moment in (base, time):
             start = moment // period * period
             wanted[start] = wanted.get(start, 0) + 1
-        assert {start: n for (_, start), (n, _) in held(cells, slicing).items()} == wanted
+        assert {start: n for (_, start), (n, _) in read_cells(cells, slicing).items()} == wanted
     assert math.gcd(period, base) == period

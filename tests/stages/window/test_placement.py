@@ -29,7 +29,7 @@ WHERE = Where("app.py", 7)
 ROWS = [[("a", 1, 1)]]
 
 
-def placed(*, totally_ordered: bool = False, folds: Sequence[Rule] = (), **changes: Any) -> Placement:
+def place(*, totally_ordered: bool = False, folds: Sequence[Rule] = (), **changes: Any) -> Placement:
     op = KeyedWindows(**{"windows": tumbling(10), "aggregates": {"n": spec.count()}, **changes})
     site = StageContext(STEP, WHERE, Accounts(), ManualClock())
     return choose_placement(
@@ -45,7 +45,7 @@ def a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("a_device")
 def test_auto_takes_a_device_that_is_there() -> None:
-    text = str(placed())
+    text = str(place())
     assert text == (
         "device: cuda, because there is a CUDA device, and it can hold all accumulators of the step"
     )
@@ -73,17 +73,17 @@ def plus(a: float, b: float) -> float:
     ],
 )
 def test_auto_leaves_to_the_cpu_what_a_device_cannot_do_as_well(changes: dict[str, Any], why: str) -> None:
-    assert placed(**changes) == Placement("cpu", why)
+    assert place(**changes) == Placement("cpu", why)
 
 
 @pytest.mark.usefixtures("a_device")
 def test_rows_that_are_numbered_have_a_first_on_a_device() -> None:
-    assert placed(aggregates={"f": spec.first("v")}, totally_ordered=True).device == "cuda"
+    assert place(aggregates={"f": spec.first("v")}, totally_ordered=True).device == "cuda"
 
 
 def test_a_run_whose_rows_have_no_numbers_is_refused_a_first_on_a_device() -> None:
     with pytest.raises(NotSupported) as failure:
-        placed(aggregates={"f": spec.first("v")}, device="cuda")
+        place(aggregates={"f": spec.first("v")}, device="cuda")
     assert (failure.value.step, failure.value.where) == (STEP, WHERE)
     assert failure.value.fact.startswith(
         'device="cuda" was asked for, but f=first(col("v")) needs more than '
@@ -101,7 +101,7 @@ def test_without_a_device_asking_for_one_is_an_error_when_the_stage_is_made(
 ) -> None:
     monkeypatch.setattr(device, "explain_missing", lambda: "the package numba-cuda is not installed")
     with pytest.raises(EngineError) as failure:
-        placed(device="cuda")
+        place(device="cuda")
     assert (failure.value.step, failure.value.where) == (STEP, WHERE)
     assert failure.value.fact == 'device="cuda" was asked for, and there is no CUDA device here'
     assert "numba-cuda is not installed" in (failure.value.detail or "")
@@ -112,7 +112,7 @@ def test_a_combine_that_cannot_be_compiled_for_a_device_is_refused(monkeypatch: 
     monkeypatch.setattr("penstock.stages.window.groups.choose_device", lambda device: device)
     monkeypatch.setattr("penstock.stages.window.groups._why_not_compiled", lambda rule: "no strings here")
     with pytest.raises(NotSupported) as failure:
-        placed(device="cuda", folds=[rule])
+        place(device="cuda", folds=[rule])
     assert (failure.value.step, failure.value.where) == (STEP, WHERE)
     assert failure.value.fact == f"numba cannot compile {rule.name} for a CUDA device"
     assert failure.value.detail == "no strings here"

@@ -26,11 +26,11 @@ ROWS = [[("a", 1, 1), ("a", 2, 0), ("b", 3, 2)], [("a", 30, 0), ("b", 4, 0)]]
 INVERSE = {"n": spec.count(), "s": spec.sum(100 // col("v")), "m": spec.max(7 % col("v"))}
 
 
-def lifted(row: Any) -> int:
+def lift(row: Any) -> int:
     return 10 // int(row.v)
 
 
-FOLDED = {"n": spec.count(), "f": spec.fold(lifted, lambda a, b: a + b, 0, type="int64")}
+FOLDED = {"n": spec.count(), "f": spec.fold(lift, lambda a, b: a + b, 0, type="int64")}
 
 
 @pytest.mark.parametrize("aggregates", [INVERSE, FOLDED])

@@ -11,13 +11,13 @@ from penstock.stages.rows.input import ENDED, NEVER
 from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.store import ClosedWindows, Decision
 from penstock.timing.windows import TimeWindow
-from tests.naive.kept import NaiveKept
+from tests.naive.row_windows import NaiveRowWindows
 from tests.support.window_rounds import (
     SCHEMA,
     Round,
     Row,
-    arriving,
     decisions_of,
+    input_rows,
     rounds,
     rows_in,
     watermarks_before,
@@ -43,7 +43,7 @@ def read(left: ClosedWindows) -> list[tuple[int, int, int, int, list[int]]]:
 
 def test_a_row_is_in_each_of_its_windows_and_rows_come_in_order() -> None:
     store = store_of((10, 5))
-    store.add(arriving([Row(0, 0, 7), Row(1, 0, 3), Row(2, 0, 7)]), NEVER)
+    store.add(input_rows([Row(0, 0, 7), Row(1, 0, 3), Row(2, 0, 7)]), NEVER)
     assert read(store.close(10)) == [(0, 0, -5, 5, [1]), (0, 0, 0, 10, [1, 0, 2])]
     assert read(store.close(ENDED)) == [(0, 0, 5, 15, [0, 2])]
 
@@ -51,7 +51,7 @@ def test_a_row_is_in_each_of_its_windows_and_rows_come_in_order() -> None:
 def test_a_row_that_missed_a_window_is_only_in_those_still_open() -> None:
     store = store_of((10, 5))
     store.close(10)
-    fates, misses = decisions_of(store, arriving([Row(0, 0, 7), Row(1, 0, 3)]), 10)
+    fates, misses = decisions_of(store, input_rows([Row(0, 0, 7), Row(1, 0, 3)]), 10)
     assert fates.tolist() == [[Decision.ADMITTED, Decision.LATE]]
     assert misses.tolist() == [[1, 2]]
     assert read(store.close(ENDED)) == [(0, 0, 5, 15, [0])]
@@ -59,9 +59,9 @@ def test_a_row_that_missed_a_window_is_only_in_those_still_open() -> None:
 
 def test_rows_may_not_be_taken_before_the_windows_of_the_watermark_have_left() -> None:
     store = store_of((10, 5))
-    store.add(arriving([Row(0, 0, 7)]), NEVER)
+    store.add(input_rows([Row(0, 0, 7)]), NEVER)
     with pytest.raises(AssertionError, match="windows close before more rows are added"):
-        store.add(arriving([Row(1, 0, 8)]), 20)
+        store.add(input_rows([Row(1, 0, 8)]), 20)
 
 
 @pytest.mark.slow
@@ -70,10 +70,10 @@ def test_rows_may_not_be_taken_before_the_windows_of_the_watermark_have_left() -
 def test_the_store_agrees_with_a_list_of_rows_per_window(
     rounds: list[Round], kinds: list[tuple[int, int]], lateness: int, early: set[int]
 ) -> None:
-    store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
+    store, naive = store_of(*kinds, lateness=lateness), NaiveRowWindows(kinds, lateness)
     known = {row.number: row for round_ in rounds for row in round_.rows}
     for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
-        fates, misses = decisions_of(store, arriving(round_.rows), before)
+        fates, misses = decisions_of(store, input_rows(round_.rows), before)
         said = [naive.add(row.number, row.slot, row.time, before) for row in round_.rows]
         expected = [
             [
@@ -108,8 +108,8 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
         renamed = [Row(row.number, names[row.slot], row.time) for row in round_.rows]
-        whole.add(arriving(round_.rows), before)
-        store.add(arriving(renamed), before)
+        whole.add(input_rows(round_.rows), before)
+        store.add(input_rows(renamed), before)
         result = [
             (kind, names.index(slot), start, end, numbers)
             for kind, slot, start, end, numbers in read(store.close(round_.watermark))
@@ -122,7 +122,9 @@ def test_memory_follows_the_rows_that_open_windows_need() -> None:
     store = store_of((100, 10))
     most = 0
     for start in range(0, 20_000, 100):
-        store.add(arriving([Row(i, i % 50, start + i // 10) for i in range(1_000)]), max(NEVER, start - 100))
+        store.add(
+            input_rows([Row(i, i % 50, start + i // 10) for i in range(1_000)]), max(NEVER, start - 100)
+        )
         most = max(most, store.nbytes)
         store.close(start)
     assert most < 500_000

@@ -19,7 +19,7 @@ from tests.support.window_rounds import (
     SCHEMA,
     Round,
     Row,
-    arriving,
+    input_rows,
     registers_in,
     registers_of,
     rounds,
@@ -42,7 +42,7 @@ def rows(*times: int, slot: int = 0) -> list[Row]:
 
 def test_rows_exactly_a_gap_apart_are_one_session() -> None:
     store = store_of(5)
-    store.add(arriving(rows(3, 8, 14)), NEVER)
+    store.add(input_rows(rows(3, 8, 14)), NEVER)
     left = store.close(ENDED)
     assert sorted(windows(left)) == [(0, 3, 13, 12, -1), (0, 14, 19, 18, -1)]
     assert sorted(rows_in(left)) == [[0, 1], [2]]
@@ -50,7 +50,7 @@ def test_rows_exactly_a_gap_apart_are_one_session() -> None:
 
 def test_a_session_leaves_when_the_watermark_reaches_its_end_and_the_lateness() -> None:
     store = store_of(5, lateness=2)
-    store.add(arriving(rows(3)), NEVER)
+    store.add(input_rows(rows(3)), NEVER)
     assert windows(store.close(9)) == []
     assert windows(store.close(10)) == [(0, 3, 8, 7, -1)]
 
@@ -58,8 +58,8 @@ def test_a_session_leaves_when_the_watermark_reaches_its_end_and_the_lateness() 
 def test_a_row_behind_bridges_two_open_sessions() -> None:
     #  [0    5)  [7    12)     both open; at watermark 18 rows at 3 and -8 are behind
     store = store_of(5, lateness=10)
-    store.add(arriving([Row(0, 0, 0), Row(1, 0, 7)]), NEVER)
-    fates, misses = store.add(arriving([Row(2, 0, 3), Row(3, 0, -8)]), 18)
+    store.add(input_rows([Row(0, 0, 0), Row(1, 0, 7)]), NEVER)
+    fates, misses = store.add(input_rows([Row(2, 0, 3), Row(3, 0, -8)]), 18)
     assert fates.tolist() == [[Decision.ADMITTED, Decision.LATE]]
     assert misses.tolist() == [[0, 1]]
     assert windows(store.close(ENDED)) == [(0, 0, 12, 11, -1)]
@@ -67,9 +67,9 @@ def test_a_row_behind_bridges_two_open_sessions() -> None:
 
 def test_rows_behind_reach_a_session_over_each_other() -> None:
     store = store_of(5)
-    store.add(arriving(rows(20)), NEVER)
+    store.add(input_rows(rows(20)), NEVER)
     #  behind at 24: 11 touches 15 (which touches the open session at 20), 4 touches none of them
-    fates, _ = store.add(arriving([Row(1, 0, 11), Row(2, 0, 15), Row(3, 0, 4)]), 24)
+    fates, _ = store.add(input_rows([Row(1, 0, 11), Row(2, 0, 15), Row(3, 0, 4)]), 24)
     assert fates.tolist() == [[Decision.ADMITTED, Decision.ADMITTED, Decision.LATE]]
 
 
@@ -83,7 +83,7 @@ def test_the_store_agrees_with_sessions_row_by_row(
     store, naive = store_of(gap, lateness, small), NaiveSessions(gap, lateness)
     known = {row.number: row for round_ in rounds for row in round_.rows}
     for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
-        fates, misses = store.add(arriving(round_.rows), before)
+        fates, misses = store.add(input_rows(round_.rows), before)
         late = naive.add([(row.number, row.slot, row.time) for row in round_.rows], before)
         assert fates.tolist() == [[Decision.LATE if is_late else Decision.ADMITTED for is_late in late]]
         assert misses.tolist() == [[int(is_late) for is_late in late]]
@@ -119,8 +119,8 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
         names = moved if place >= cut else [0, 1, 2]
         renamed = [Row(row.number, names[row.slot], row.time) for row in round_.rows]
         assert (
-            whole.add(arriving(round_.rows), before)[0].tolist()
-            == store.add(arriving(renamed), before)[0].tolist()
+            whole.add(input_rows(round_.rows), before)[0].tolist()
+            == store.add(input_rows(renamed), before)[0].tolist()
         )
         expected, result = whole.close(round_.watermark), store.close(round_.watermark)
         known = sorted(zip(windows(expected), rows_in(expected), registers_in(expected), strict=True))
@@ -131,8 +131,8 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
 def test_a_users_fold_is_joined_when_sessions_are() -> None:
     product = build_fold_rule("product", lambda a, b: a * b, (1.0,), alone=True)
     store = SessionStore(SessionWindow(5), 0, [WindowAccumulator(AccumulatorKind.FOLD, 1, product)])
-    store.add(arriving([Row(4, 0, 0), Row(8, 0, 9)]), NEVER)
-    store.add(arriving([Row(10, 0, 4)]), NEVER)  # bridges the two; values are halves of the numbers
+    store.add(input_rows([Row(4, 0, 0), Row(8, 0, 9)]), NEVER)
+    store.add(input_rows([Row(10, 0, 4)]), NEVER)  # bridges the two; values are halves of the numbers
     assert store.close(ENDED).cells[0].tolist() == [[2.0 * 4.0 * 5.0]]
 
 
@@ -140,7 +140,7 @@ def test_memory_follows_the_open_sessions() -> None:
     store = store_of(5)
     before = store.nbytes
     for start in range(0, 200_000, 20_000):
-        store.add(arriving([Row(i, i % 500, start + 10 * i) for i in range(2_000)]), NEVER)
+        store.add(input_rows([Row(i, i % 500, start + 10 * i) for i in range(2_000)]), NEVER)
     assert store.nbytes > before + 100_000
     store.close(ENDED)
     assert store.nbytes <= before + 4_096
@@ -150,6 +150,6 @@ def test_memory_follows_the_open_sessions() -> None:
 def test_far_more_sessions_than_fit_at_first_are_kept_apart() -> None:
     store = store_of(1, compile_after=0)
     many = [Row(i, i % 7, 10 * i) for i in range(5_000)]
-    store.add(arriving(many[::2]), NEVER)
-    store.add(arriving(many[1::2]), NEVER)
+    store.add(input_rows(many[::2]), NEVER)
+    store.add(input_rows(many[1::2]), NEVER)
     assert len(windows(store.close(ENDED))) == 5_000

@@ -14,7 +14,7 @@ from penstock.operators import aggregates as spec
 from penstock.operators.windows import KeyedWindows
 from penstock.testing.strategies import values
 from penstock.timing.windows import count_window, session, sliding, tumbling
-from tests.stages.window.test_snapshot import restarted
+from tests.stages.window.test_snapshot import run_restarts
 from tests.support.window_cases import SKETCHES, cases, sessions, timed
 from tests.support.windows import Case, Driven, agree, assert_same, by_reference, by_stage, case
 
@@ -35,7 +35,7 @@ def test_few_values_are_told_exactly(case: Case) -> None:
 @LAW
 @given(cases(windows=st.one_of(timed, sessions), names=BOTH), st.sets(st.integers(0, 6)))
 def test_sketches_are_saved_and_taken_up_between_any_batches(case: Case, at: set[int]) -> None:
-    assert_same(restarted(case, at).end(), by_reference(case))
+    assert_same(run_restarts(case, at).end(), by_reference(case))
 
 
 @pytest.mark.slow

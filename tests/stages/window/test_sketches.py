@@ -19,7 +19,7 @@ from penstock.stages.window.store import ClosedWindows, Decision
 from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
-from tests.naive.kept import NaiveKept
+from tests.naive.row_windows import NaiveRowWindows
 from tests.support.window_rounds import Round, Row, rounds, watermarks_before, windows
 
 LAW = settings(deadline=None, max_examples=60)
@@ -40,7 +40,7 @@ def sketch_bytes(store: TimeStore) -> int:
     return store._sketches.nbytes
 
 
-def arriving(rows: list[Row]) -> InputRows:
+def input_rows(rows: list[Row]) -> InputRows:
     """Of each row the coupon of its number modulo five, and half its number, or null."""
     halves = [row.half for row in rows]
     return InputRows(
@@ -66,7 +66,7 @@ def read(left: ClosedWindows) -> list[tuple[Any, ...]]:
     )
 
 
-def expected(windows: Sequence[tuple[tuple[int, ...], list[int]]]) -> list[tuple[Any, ...]]:
+def expect_rows(windows: Sequence[tuple[tuple[int, ...], list[int]]]) -> list[tuple[Any, ...]]:
     """The same from the numbers of each window's rows."""
     expected_rows = []
     for window, numbers in windows:
@@ -78,16 +78,16 @@ def expected(windows: Sequence[tuple[tuple[int, ...], list[int]]]) -> list[tuple
 
 def test_a_window_has_the_values_of_all_its_slices() -> None:
     store = store_of((10, 5))
-    store.add(arriving([Row(1, 0, 7), Row(2, 0, 3), Row(6, 0, 8)]), NEVER)
+    store.add(input_rows([Row(1, 0, 7), Row(2, 0, 3), Row(6, 0, 8)]), NEVER)
     assert read(store.close(10)) == [(0, 0, -5, 5, 1, 1.0), (0, 0, 0, 10, 2, 0.5)]
     assert read(store.close(ENDED)) == [(0, 0, 5, 15, 1, 0.5)]
 
 
 def test_rows_late_for_some_windows_change_only_those_still_open() -> None:
     store = store_of((10, 5))
-    store.add(arriving([Row(1, 0, 7)]), NEVER)
+    store.add(input_rows([Row(1, 0, 7)]), NEVER)
     assert read(store.close(10)) == [(0, 0, 0, 10, 1, 0.5)]
-    judged = store.add(arriving([Row(2, 0, 8), Row(4, 0, 4)]), 10)
+    judged = store.add(input_rows([Row(2, 0, 8), Row(4, 0, 4)]), 10)
     assert judged is not None
     assert judged[0].tolist() == [[Decision.ADMITTED, Decision.LATE]]
     assert judged[1].tolist() == [[1, 2]]
@@ -100,9 +100,9 @@ def test_rows_late_for_some_windows_change_only_those_still_open() -> None:
 def test_the_store_agrees_with_the_rows_of_windows(
     rounds: list[Round], kinds: list[tuple[int, int]], lateness: int, early: set[int]
 ) -> None:
-    store, naive = store_of(*kinds, lateness=lateness), NaiveKept(kinds, lateness)
+    store, naive = store_of(*kinds, lateness=lateness), NaiveRowWindows(kinds, lateness)
     for place, (round_, before) in enumerate(zip(rounds, watermarks_before(rounds), strict=True)):
-        judged = store.add(arriving(round_.rows), before)
+        judged = store.add(input_rows(round_.rows), before)
         said = [naive.add(row.number, row.slot, row.time, before) for row in round_.rows]
         fates = [
             [
@@ -117,9 +117,9 @@ def test_the_store_agrees_with_the_rows_of_windows(
             assert not np.any(misses)
         else:
             assert (judged[0].T.tolist(), judged[1].T.tolist()) == (fates, misses)
-        assert read(store.close(round_.watermark)) == expected(naive.close(round_.watermark))
+        assert read(store.close(round_.watermark)) == expect_rows(naive.close(round_.watermark))
         if place in early:
-            assert read(store.fire_early()) == expected(naive.fire_early())
+            assert read(store.fire_early()) == expect_rows(naive.fire_early())
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_a_store_that_was_saved_and_loaded_goes_on_as_if_nothing_had_happened(
             saved, store = store.export(np.arange(3)), store_of(*kinds, lateness=lateness)
             store.load(saved, np.array(moved))
         names = moved if place >= cut else [0, 1, 2]
-        whole.add(arriving(round_.rows), before)
-        store.add(arriving([Row(row.number, names[row.slot], row.time) for row in round_.rows]), before)
+        whole.add(input_rows(round_.rows), before)
+        store.add(input_rows([Row(row.number, names[row.slot], row.time) for row in round_.rows]), before)
         result = [
             (kind, names.index(slot), *rest) for kind, slot, *rest in read(store.close(round_.watermark))
         ]

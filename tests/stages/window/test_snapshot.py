@@ -38,7 +38,7 @@ from tests.support.windows import (
 LAW = settings(deadline=None, derandomize=True, max_examples=100)
 
 
-def restarted(case: Case, at: set[int], ticks: Sequence[int] = (0,) * 7) -> Driven:
+def run_restarts(case: Case, at: set[int], ticks: Sequence[int] = (0,) * 7) -> Driven:
     """A run that saves after every batch, and after some is taken up by a new stage."""
     driven, saved = Driven(case), dict[int, bytes]()
     for number, given_batch in enumerate(case.batches):
@@ -56,14 +56,14 @@ def restarted(case: Case, at: set[int], ticks: Sequence[int] = (0,) * 7) -> Driv
 @LAW
 @given(cases(), st.sets(st.integers(0, 6)))
 def test_saving_and_taking_up_state_between_any_batches_changes_nothing(case: Case, at: set[int]) -> None:
-    assert_same(restarted(case, at).end(), by_reference(case), approximate=tuple(SKETCHES))
+    assert_same(run_restarts(case, at).end(), by_reference(case), approximate=tuple(SKETCHES))
 
 
 @pytest.mark.slow
 @LAW
 @given(cases(windows=several_counts), st.sets(st.integers(0, 6)))
 def test_rows_that_count_windows_have_not_settled_are_saved_too(case: Case, at: set[int]) -> None:
-    assert_same(restarted(case, at).end(), by_reference(case), approximate=tuple(SKETCHES))
+    assert_same(run_restarts(case, at).end(), by_reference(case), approximate=tuple(SKETCHES))
 
 
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_rows_that_count_windows_have_not_settled_are_saved_too(case: Case, at: 
 def test_what_has_been_shown_early_is_not_shown_again_by_who_takes_up_the_state(
     case: Case, at: set[int], ticks: list[int]
 ) -> None:
-    result = restarted(case, at, ticks).end()
+    result = run_restarts(case, at, ticks).end()
     assert_same(result, shown_by_reference(case, ticks), approximate=tuple(SKETCHES))
 
 
@@ -84,7 +84,9 @@ class Replicas:
     ) -> None:
         self.case, self.n = case, n
         sites = [StageContext(STEP, None, accounts, clock) for _ in range(n)]
-        self.stages = [WindowStage(case.op, case.up, site, totally_ordered=case.numbered) for site in sites]
+        self.stages = [
+            WindowStage(case.op, case.up, site, totally_ordered=case.has_numbers) for site in sites
+        ]
         for number, stage in enumerate(self.stages):
             stage.restore({bucket: data for bucket, data in saved.items() if bucket % n == number})
         self._buckets = KeyBuckets([case.schema.field(name).type for name in case.key])

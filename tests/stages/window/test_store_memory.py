@@ -40,7 +40,7 @@ FREE = 200_000
 """Bytes that a store may keep for what comes next: most of all the room for 8,192 cells of each register."""
 
 
-def arriving(slots: Any, times: Any) -> InputRows:
+def input_rows(slots: Any, times: Any) -> InputRows:
     numbers = np.arange(len(slots))
     values = Values(numbers + (1 << 26)), Values(numbers), Values(numbers.astype(np.float64))
     rows = pa.RecordBatch.from_arrays([pa.array(numbers)], schema=SCHEMA)
@@ -68,12 +68,12 @@ def test_what_passed_before_a_watermark_leaves_no_trace_in_memory(
     watermark, time = NEVER, 0
     for n_rows, n_keys, length in before:
         numbers = np.arange(n_rows)
-        push(store, arriving(numbers % n_keys, time + numbers * length // n_rows), watermark, time + length)
+        push(store, input_rows(numbers % n_keys, time + numbers * length // n_rows), watermark, time + length)
         watermark = time = time + length
     late = watermark + 1_000
     last = np.arange(n_last)
     for item in (store, fresh):
-        push(item, arriving(last % 5, late + last), late, late + 10)
+        push(item, input_rows(last % 5, late + last), late, late + 10)
     # Of a count window that is not full up to 19 rows of each of five keys are open still.
     assert store.nbytes <= 10 * fresh.nbytes + FREE
 
@@ -83,9 +83,9 @@ def test_what_passed_before_a_watermark_leaves_no_trace_in_memory(
 def test_a_burst_of_keys_and_rows_is_forgotten(name: str) -> None:
     store = STORES[name]()
     slots, times = np.arange(16_000) % 8_000, np.arange(16_000) // 160
-    push(store, arriving(slots, times), NEVER, 50)
+    push(store, input_rows(slots, times), NEVER, 50)
     full = store.nbytes
-    push(store, arriving([0], [1_000]), 1_000, 1_000)
+    push(store, input_rows([0], [1_000]), 1_000, 1_000)
     assert full > 2 * FREE
     assert store.nbytes < FREE
     assert not store.has_state(np.arange(1, 8_000)).any()

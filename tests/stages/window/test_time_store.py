@@ -43,7 +43,7 @@ EVERY_REGISTER = (
 WAYS = ("direct", "sweep", "tree", None)
 
 
-def arriving(rows: Sequence[Row]) -> InputRows:
+def input_rows(rows: Sequence[Row]) -> InputRows:
     whole = np.array([row.whole or 0 for row in rows], np.int64)
     real = np.array([0.0 if row.real is None else row.real for row in rows], np.float64)
     ordered = np.empty(len(rows), np.int64)
@@ -63,7 +63,7 @@ def sort_key(value: float) -> tuple[bool, float]:
     return (math.isnan(value), 0.0 if math.isnan(value) else value)
 
 
-def expected(rows: list[Row]) -> dict[str, Any]:
+def expected_registers(rows: list[Row]) -> dict[str, Any]:
     """What the registers must hold for a window's rows; sums of floats are left to approx."""
     whole = [row.whole for row in rows if row.whole is not None]
     real = [row.real for row in rows if row.real is not None]
@@ -86,8 +86,8 @@ def expected(rows: list[Row]) -> dict[str, Any]:
     return result
 
 
-def held(left: ClosedWindows, i: int) -> dict[str, Any]:
-    """The registers of the i-th window in the form of `expected`."""
+def read_registers(left: ClosedWindows, i: int) -> dict[str, Any]:
+    """The registers of the i-th window in the form of `expected_registers`."""
     cell = [cells[i].tolist() for cells in left.cells]
     result: dict[str, Any] = {"rows": cell[0][0], "count": cell[1][0], "latest": cell[11][0]}
     if result["count"]:
@@ -138,7 +138,10 @@ def check(left: ClosedWindows, wanted: dict[Place, list[Row]], sizes: list[int])
     result = windows_of(left)
     assert result.keys() == wanted.keys()
     for place, i in result.items():
-        assert same(held(left, i), expected(wanted[place])), (held(left, i), expected(wanted[place]))
+        assert same(read_registers(left, i), expected_registers(wanted[place])), (
+            read_registers(left, i),
+            expected_registers(wanted[place]),
+        )
         assert left.ends[i] == place[2] + sizes[place[0]]
         assert left.times[i] == left.ends[i] - 1
 
@@ -179,7 +182,7 @@ def run(
     twin, watermark = Buckets(pairs, lateness), NEVER
     sizes = [size for size, _ in pairs]
     for rows, next_watermark in [*stream, ([], ENDED)]:
-        judged = store.add(arriving(rows), watermark)
+        judged = store.add(input_rows(rows), watermark)
         nothing = np.zeros((len(pairs), len(rows)), np.int64)
         fates, misses = (nothing, nothing) if judged is None else judged
         for i, row in enumerate(rows):
@@ -188,7 +191,7 @@ def run(
         watermark = max(watermark, next_watermark)
         check(store.close(watermark), twin.close(watermark), sizes)
         slots = np.arange(5)
-        assert set(slots[store.has_state(slots)].tolist()) >= twin.holding()
+        assert set(slots[store.has_state(slots)].tolist()) >= twin.slots_in_use()
     assert not store.has_state(np.arange(5)).any()
 
 
@@ -243,7 +246,7 @@ def test_saving_and_loading_between_batches_changes_nothing(
             again.load(store.export(held_slots), 4 - held_slots)
             store, turned = again, 4 - np.arange(5)  # the keys have other slots from now on
         moved = [row._replace(slot=int(turned[row.slot])) for row in rows]
-        store.add(arriving(moved), watermark)
+        store.add(input_rows(moved), watermark)
         for row in rows:
             twin.add(row)
         watermark = max(watermark, next_watermark)
@@ -262,7 +265,7 @@ def test_windows_are_shown_early_when_they_have_changed(
         return
     twin, watermark, counts = Buckets(pairs, 0), NEVER, dict[Place, int]()
     for rows, next_watermark in stream:
-        store.add(arriving(rows), watermark)
+        store.add(input_rows(rows), watermark)
         for row in rows:
             twin.add(row)
         changed = {place: held for place, held in twin.open.items() if len(held) != counts.get(place)}
@@ -336,12 +339,12 @@ def test_the_store_says_how_windows_are_put_together_and_why(
 def test_few_windows_at_once_go_through_the_tree_and_many_through_a_sweep() -> None:
     ring = np.array([[0, 1023, 0, 1000, 900, 2**62, -(2**62), 0]])
 
-    def listed(size: int, n: int) -> ReadyWindows:
+    def list_ready(size: int, n: int) -> ReadyWindows:
         window = TimeWindow(size, 1)
         bounds = np.array([0]), np.array([n])
         (ready,) = list_next_windows(JitPolicy(), Slicing.of([window]), window, ring, *bounds)
         return ready
 
-    assert choose_method(900, listed(901, 1)) == "tree"
-    assert choose_method(100, listed(100, 900)) == "sweep"
-    assert choose_method(1, listed(100, 900)) == "direct"
+    assert choose_method(900, list_ready(901, 1)) == "tree"
+    assert choose_method(100, list_ready(100, 900)) == "sweep"
+    assert choose_method(1, list_ready(100, 900)) == "direct"

@@ -35,7 +35,7 @@ def plan_of(n: int, seen: Any) -> tuple[Any, Ref]:
     return graph.plan(last), ref
 
 
-def expected(n: int) -> list[int]:
+def expected_values(n: int) -> list[int]:
     """What must come out, in order."""
     return [v for v in range(n) if v % 3 for _ in range(v % 2 + 1)]
 
@@ -64,7 +64,7 @@ def test_whenever_replicas_come_and_go_the_order_behind_them_stays(
         run_task(run.dispatcher, task)
     assert run.dispatcher.failure is None
     assert run.dispatcher.is_over
-    assert run.graph.collections[ref].table().column("v").to_pylist() == expected(60)
+    assert run.graph.collections[ref].table().column("v").to_pylist() == expected_values(60)
     assert all(account.is_balanced for account in run.graph.accounts().values())
 
 
@@ -82,7 +82,7 @@ def test_replicas_change_under_threads_too() -> None:
     pool = ThreadPool(run.dispatcher)
     pool.set_threads(4)
     assert pool.join(60)
-    assert run.graph.collections[ref].table().column("v").to_pylist() == expected(400)
+    assert run.graph.collections[ref].table().column("v").to_pylist() == expected_values(400)
 
 
 @pytest.mark.parametrize(("before", "behind"), [((2, 8), (1, 8)), ((1, 8), (2, 8)), ((1, 8), 4)])

@@ -45,7 +45,7 @@ class Graph:
         self.slow = [*self.slow, *new][:n]
         return True
 
-    def controlled(self) -> ControlledRun:
+    def control_run(self) -> ControlledRun:
         return ControlledRun(
             lambda: [self.source, *self.slow],
             lambda: self.pool,
@@ -59,7 +59,7 @@ class Graph:
 def test_decisions_are_carried_out_and_told() -> None:
     graph, events = Graph(), list[Event]()
     live = ElasticController(
-        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=events.append
+        graph.control_run(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=events.append
     )
     graph.pass_time(1_000, 100)
     live.adapt()
@@ -76,7 +76,7 @@ def test_decisions_are_carried_out_and_told() -> None:
 def test_a_change_that_cannot_be_made_is_not_told() -> None:
     graph, events = Graph(fixed=True), list[Event]()
     live = ElasticController(
-        graph.controlled(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
+        graph.control_run(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
     )
     graph.pass_time(1_000, 100)
     assert [decision.step for decision in live.adapt()] == [THREADS]
@@ -85,7 +85,7 @@ def test_a_change_that_cannot_be_made_is_not_told() -> None:
 
 def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that_took() -> None:
     graph, events, changing = Graph(), list[Event](), [True, True, False, False]
-    controlled = replace(graph.controlled(), is_rescaling=lambda: changing.pop(0))
+    controlled = replace(graph.control_run(), is_rescaling=lambda: changing.pop(0))
     live = ElasticController(
         controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
     )
@@ -99,7 +99,7 @@ def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that
 
 def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> None:
     graph, events = Graph(), list[Event]()
-    controlled = replace(graph.controlled(), is_rescaling=lambda: True)
+    controlled = replace(graph.control_run(), is_rescaling=lambda: True)
     live = ElasticController(
         controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
     )
@@ -114,7 +114,7 @@ def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
     graph = Graph()
     seen = threading.Event()
     live = ElasticController(
-        graph.controlled(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: seen.set()
+        graph.control_run(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: seen.set()
     )
     graph.pass_time(1_000, 100)
     live.start()
@@ -125,7 +125,7 @@ def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
 
 def test_stopping_what_never_started_is_fine() -> None:
     ElasticController(
-        Graph().controlled(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: None
+        Graph().control_run(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: None
     ).stop()
 
 

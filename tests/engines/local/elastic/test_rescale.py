@@ -32,20 +32,20 @@ from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.stages.snapshot import BucketedStage
 from tests.support.random_graphs import EVENTS
-from tests.support.rescaling import (
+from tests.support.rescale_runs import (
     CORES,
     VERBS,
     Batches,
     Changes,
     Verb,
-    accumulated,
+    accumulate_rows,
     drive,
-    followed,
     graph_of,
     many_changes,
-    moved,
+    read_results,
+    run_changes,
     streams,
-    told,
+    window_behind_map,
 )
 
 
@@ -71,10 +71,10 @@ def test_whenever_state_moves_the_answer_is_that_of_the_reference(
 ) -> None:
     given_rows, asking = data.draw(streams(sources=1)), Changes(changes)
     graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
-    run = moved(graph, asking, seed=seed, queue_size=queue_size, composition=composition)
-    result = told(graph, run.graph.accounts())
+    run = run_changes(graph, asking, seed=seed, queue_size=queue_size, composition=composition)
+    result = read_results(graph, run.graph.accounts())
     asking.scaling = None
-    assert result == told(graph, graph.run("reference").accounts)
+    assert result == read_results(graph, graph.run("reference").accounts)
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_where_sources_go_at_their_own_pace_every_row_is_accounted_for(
 ) -> None:
     asking = Changes(changes)
     graph = graph_of(VERBS[verb], given_rows, asking, chaining=chaining)
-    accounts = moved(graph, asking, seed=seed, queue_size=queue_size).graph.accounts()
+    accounts = run_changes(graph, asking, seed=seed, queue_size=queue_size).graph.accounts()
     assert [name for name, account in accounts.items() if not account.is_balanced] == []
     assert accounts["moved"].rows_in == sum(len(batch) for batches in given_rows for batch in batches)
 
@@ -123,7 +123,9 @@ def test_with_a_checkpoint_state_moves_and_is_taken_up_by_another_number_of_repl
     with TemporaryDirectory() as name:
         folder = Path(name)
         asking = Changes(changes)
-        saved(written_graph(VERBS[verb], given_rows, asking, folder), asking, folder, seed=seed, until=until)
+        save_rounds(
+            written_graph(VERBS[verb], given_rows, asking, folder), asking, folder, seed=seed, until=until
+        )
         asking.scaling = None
         again = written_graph(VERBS[verb], given_rows, asking, folder, degree)
         again.run("local", checkpoint=str(folder / "checkpoint"), options=ps.LocalOptions(seed=seed))
@@ -144,7 +146,7 @@ def lines(folder: Path) -> Counter[str]:
     return Counter(line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines())
 
 
-def saved(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int, until: int) -> None:
+def save_rounds(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int, until: int) -> None:
     """Some rounds with changes, every one of them saved."""
     plan, clock = graph.plan(), WallClock()
     checkpoint = Checkpoint(str(folder / "checkpoint"), describe_graph(plan))
@@ -181,7 +183,7 @@ def test_buckets_are_shared_out_evenly_and_no_more_move_than_must() -> None:
 def test_state_is_where_its_rows_go_after_every_move(chaining: bool) -> None:
     asked = {5: ("moved", 4), 20: ("moved", 2), 40: ("moved", 3)}
     asking, seen = Changes(asked), list[int]()
-    graph = graph_of(followed, [rows_of(70)], asking, chaining=chaining)
+    graph = graph_of(window_behind_map, [rows_of(70)], asking, chaining=chaining)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=3, queue_size=2)
     run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     asking.scaling = ReplicaScaling(run.graph)
@@ -222,8 +224,8 @@ def test_state_moves_under_threads_too(verb: str) -> None:
     assert pool.join(120)
     assert run.dispatcher.failure is None
     run.close()
-    result, asking.scaling = told(graph, run.graph.accounts()), None
-    assert result == told(graph, graph.run("reference").accounts)
+    result, asking.scaling = read_results(graph, run.graph.accounts()), None
+    assert result == read_results(graph, graph.run("reference").accounts)
 
 
 @pytest.mark.slow
@@ -232,12 +234,12 @@ def test_rows_of_a_key_stay_in_order_when_it_rescaler(seed: int) -> None:
     asking = Changes({n: ("moved", 1 + n % CORES) for n in range(0, 200, 7)})
     memory, last = ps.write.memory(), dict[str, int]()
     graph = graph_of(
-        accumulated,
+        accumulate_rows,
         [rows_of(200)],
         asking,
         write=lambda sink: memory if sink == "out" else ps.write.memory(),
     )
-    moved(graph, asking, seed=seed, queue_size=64)
+    run_changes(graph, asking, seed=seed, queue_size=64)
     for row in memory.rows():
         assert row["n"] == last.get(row["key"], 0) + 1
         last[row["key"]] = row["n"]
@@ -246,18 +248,18 @@ def test_rows_of_a_key_stay_in_order_when_it_rescaler(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fails_at", [6, 30, 41])
 def test_a_replica_that_fails_while_others_wait_for_its_state_ends_the_run(fails_at: int) -> None:
-    def failing(row: Any, total: int) -> int:
+    def fail_at(row: Any, total: int) -> int:
         return total + 1 // int(row.value != fails_at)
 
     def verb(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
         return pipe.key_by("key").accumulate(
-            failing, 0, schema={"n": "int64"}, parallelism=degree, name="moved"
+            fail_at, 0, schema={"n": "int64"}, parallelism=degree, name="moved"
         )
 
     for seed in range(10):
         asking = Changes({n: ("moved", 1 + n % CORES) for n in range(60)})
         with pytest.raises(ps.FunctionError, match="ZeroDivisionError"):
-            moved(graph_of(verb, [rows_of(60)], asking), asking, seed=seed, queue_size=2)
+            run_changes(graph_of(verb, [rows_of(60)], asking), asking, seed=seed, queue_size=2)
 
 
 def test_what_a_silent_source_could_hold_up_keeps_its_replicas() -> None:
@@ -265,7 +267,7 @@ def test_what_a_silent_source_could_hold_up_keeps_its_replicas() -> None:
     endless = ps.read.generator(lambda: iter(()), schema=EVENTS, bounded=False)
     two: list[Any] = [endless, ps.read.batches(rows_of(3), schema=EVENTS)]
     pipes = [graph.source(reader, time="t", time_unit="s", delay=3) for reader in two]
-    accumulated(pipes[0].merge(pipes[1]), (1, 8)).sink(ps.write.memory())
+    accumulate_rows(pipes[0].merge(pipes[1]), (1, 8)).sink(ps.write.memory())
     options = Settings(cores=CORES, elastic=ps.Elastic())
     run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)
     assert ReplicaScaling(run.graph).most == {"moved": 1}

@@ -58,11 +58,11 @@ def test_a_stop_watch_counts_a_call_inside_another_once_and_not_what_others_do_b
     class Worker:
         """Ten ticks whenever the clock is looked at."""
 
-        def made(self) -> Any:
+        def generate(self) -> Any:
             yield from (1, 2)
 
         def on_batch(self) -> Any:
-            yield from self.made()
+            yield from self.generate()
 
     worker = Worker()
     watch = Stopwatch(lambda: next(ticks), worker)
@@ -141,7 +141,7 @@ def test_time_is_told_for_every_step_and_adds_up_to_that_of_the_tasks() -> None:
     }
 
 
-class Adding(ps.ProcessOperator):
+class Adder(ps.ProcessOperator):
     """An own loop that works for a while on every row."""
 
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
@@ -155,7 +155,7 @@ class Adding(ps.ProcessOperator):
 def test_the_time_of_an_own_loop_is_the_users() -> None:
     graph = ps.PipeGraph("loop")
     rows = graph.source(ps.read.batches([[{"v": i}] for i in range(9)], schema={"v": "int64"}), name="rows")
-    rows.process(Adding(), name="adding").sink(ps.write.memory())
+    rows.process(Adder(), name="adding").sink(ps.write.memory())
     measurements = graph.run("local", options=ps.LocalOptions(measure=True)).measurements
     assert measurements is not None
     assert measurements.user_us["adding"] > 0

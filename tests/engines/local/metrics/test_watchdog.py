@@ -30,16 +30,16 @@ LIMIT_NS = 30_000_000_000
 class Gate:
     """A place where a function waits, once it has come, until it is let go."""
 
-    came: threading.Event = field(default_factory=threading.Event)
+    reached: threading.Event = field(default_factory=threading.Event)
     free: threading.Event = field(default_factory=threading.Event)
 
     def wait(self) -> None:
-        self.came.set()
+        self.reached.set()
         assert self.free.wait(60), "the test has forgotten it"
 
 
 @dataclass
-class Watched:
+class WatchdogRun:
     """A run whose time stands still until it is moved, and its watchdog, which looks when it is told to."""
 
     run: Runtime
@@ -58,7 +58,7 @@ class Watched:
 
 
 @contextmanager
-def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
+def start_run(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[WatchdogRun]:
     """A graph on two threads; it must have ended when the block has."""
     plan = graph.plan()
     asked = resolve_settings(RunOptions(engine=ps.LocalOptions(threads=2, queue_size=2)), plan)
@@ -73,7 +73,7 @@ def running(graph: ps.PipeGraph, workers: str = "thread") -> Iterator[Watched]:
         writer.open(resume=False)
     run.dispatcher.begin(run.graph.tasks)
     pool.set_threads(2)
-    yield Watched(run, dog, now, heard, processes)
+    yield WatchdogRun(run, dog, now, heard, processes)
     pool.join(60)
     assert run.dispatcher.is_over
     processes.close()
@@ -103,9 +103,9 @@ def test_a_function_that_blocks_is_told_of_once_per_stall_with_its_stack(
 ) -> None:
     graph, barriers = ps.PipeGraph("stalls", chaining=False), {3: Gate(), 7: Gate()}
     numbers(graph).map(waiting_at(barriers), schema=NUMBERS, name="slow").sink(ps.write.memory())
-    with caplog.at_level(logging.WARNING, "penstock"), running(graph) as watched:
+    with caplog.at_level(logging.WARNING, "penstock"), start_run(graph) as watched:
         for barrier in barriers.values():
-            assert barrier.came.wait(60)
+            assert barrier.reached.wait(60)
             watched.dog.look()
             (stall,) = watched.stalls()
             assert (stall.at, stall.step, stall.replica, stall.busy_us) == (5, "slow", 0, LIMIT_NS // 1_000)
@@ -123,8 +123,8 @@ def test_a_function_that_blocks_is_told_of_once_per_stall_with_its_stack(
 def test_a_step_that_works_for_less_than_the_limit_is_not_told_of() -> None:
     graph, barrier = ps.PipeGraph("quick"), Gate()
     numbers(graph).map(waiting_at({3: barrier}), schema=NUMBERS).sink(ps.write.memory())
-    with running(graph) as watched:
-        assert barrier.came.wait(60)
+    with start_run(graph) as watched:
+        assert barrier.reached.wait(60)
         watched.now.advance(LIMIT_NS - 1)
         watched.dog.look()
         assert watched.heard == []
@@ -136,8 +136,8 @@ def test_of_steps_that_are_fused_the_one_at_work_is_told_of() -> None:
     quick = numbers(graph).map(waiting_at({}), schema=NUMBERS, name="quick")
     slow = quick.map(waiting_at({3: barrier}), schema=NUMBERS, name="slow")
     slow.filter(ps.col("v") > 1, name="behind").sink(ps.write.memory())
-    with running(graph) as watched:
-        assert barrier.came.wait(60)
+    with start_run(graph) as watched:
+        assert barrier.reached.wait(60)
         (stall,) = watched.stalls()
         assert stall.step == "slow"
         barrier.free.set()
@@ -150,8 +150,8 @@ def test_of_steps_that_take_rows_by_themselves_the_one_at_work_is_told_of(chaini
     quick = graph.source(rows, name="numbers").map(waiting_at({}), schema=NUMBERS, name="quick")
     slow = quick.map(waiting_at({150: barrier}), schema=NUMBERS, name="slow")
     slow.filter(lambda row: row.v > 1, name="behind").sink(ps.write.memory())
-    with running(graph) as watched:
-        assert barrier.came.wait(60)
+    with start_run(graph) as watched:
+        assert barrier.reached.wait(60)
         (stall,) = watched.stalls()
         assert stall.step == "slow"
         assert names(stall)[0] == "waiting_at.<locals>.wait_here: barriers[row.v].wait()"
@@ -170,8 +170,8 @@ def test_of_steps_that_hand_batches_on_the_one_at_work_is_told_of() -> None:
     quick = numbers(graph).map(same, name="quick")
     slow = quick.map(ps.batch(waits, schema=NUMBERS), name="slow")
     slow.map(same, name="behind").sink(ps.write.memory())
-    with running(graph) as watched:
-        assert barrier.came.wait(60)
+    with start_run(graph) as watched:
+        assert barrier.reached.wait(60)
         (stall,) = watched.stalls()
         assert stall.step == "slow"
         barrier.free.set()
@@ -187,8 +187,8 @@ def test_a_reader_may_wait_as_long_as_it_likes(batch: int) -> None:
 
     graph = ps.PipeGraph("waits")
     graph.source(ps.read.generator(rows, schema=NUMBERS, batch=batch)).sink(ps.write.memory())
-    with running(graph) as watched:
-        assert barrier.came.wait(60)
+    with start_run(graph) as watched:
+        assert barrier.reached.wait(60)
         assert watched.stalls() == []
         barrier.free.set()
 
@@ -202,14 +202,14 @@ class NeverPops(ps.ProcessOperator):
     async def process(self, ctx: ps.Context) -> None:
         while not self.barrier.free.is_set():
             await ctx.wait_for_all({"in": 1})
-            self.barrier.came.set()
+            self.barrier.reached.set()
 
 
 def test_an_operator_that_never_pops_is_told_of_and_who_writes_to_it_waits() -> None:
     graph = ps.PipeGraph("never pops", chaining=False)
     numbers(graph, 500).process(NeverPops(), name="stubborn").sink(ps.write.memory())
-    with running(graph) as watched:
-        assert NeverPops.barrier.came.wait(60)
+    with start_run(graph) as watched:
+        assert NeverPops.barrier.reached.wait(60)
         (stall,) = watched.stalls()
         assert stall.step == "stubborn"
         assert names(stall)[0].startswith("NeverPops.process: ")
@@ -227,7 +227,7 @@ def hangs_until(row: Any) -> dict[str, int]:
 def test_the_stack_of_a_worker_process_comes_from_there() -> None:
     graph = ps.PipeGraph("there", chaining=False)
     numbers(graph, 1).map(hangs_until, schema=NUMBERS, name="remote").sink(ps.write.memory())
-    with running(graph, workers="process") as watched:
+    with start_run(graph, workers="process") as watched:
         (worker,) = watched.processes.workers
         while not any("in hangs_until" in line for line in worker.stack()):
             assert not watched.run.dispatcher.is_over

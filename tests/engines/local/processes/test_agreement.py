@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
-from tests.engines.local.test_simulation import told
+from tests.engines.local.test_simulation import run_graph
 from tests.support.random_graphs import EVENTS, Choice, choices
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def works() -> st.SearchStrategy[list[Work]]:
     )
 
 
-def added(pipe: ps.MultiPipe, work: Work) -> ps.MultiPipe:
+def add_step(pipe: ps.MultiPipe, work: Work) -> ps.MultiPipe:
     """The pipe with a step more; its columns stay the same."""
     by = work.by
 
@@ -52,7 +52,7 @@ def added(pipe: ps.MultiPipe, work: Work) -> ps.MultiPipe:
             raise ValueError(f"there is a {by}")
         return batch.set_column(1, "value", pc.add(batch["value"], 1))
 
-    def noted(row: Any, seen: list[int]) -> bool:
+    def note(row: Any, seen: list[int]) -> bool:
         seen.append(840 // (row.value % by))
         return len(seen) % by != 1
 
@@ -68,7 +68,7 @@ def added(pipe: ps.MultiPipe, work: Work) -> ps.MultiPipe:
     if work.kind == "batch filter":
         return pipe.filter(ps.batch(lambda rows_in: pc.less(batch(rows_in)["value"], 10)), **options)
     if work.kind == "state":
-        return pipe.key_by("key").filter(noted, state=list, **options)
+        return pipe.key_by("key").filter(note, state=list, **options)
     return pipe.key_by("key").accumulate(
         lambda record, n: (n + record.value) % 1000, 0, schema={"value": "int64"}, **options
     )
@@ -88,14 +88,14 @@ def test_functions_that_fail_on_some_rows_give_what_the_reference_gives(
     graph = ps.PipeGraph("drawn", chaining=chaining)
     pipe = graph.source(ps.read.batches(given_rows[0], schema=EVENTS), time="t", time_unit="s", delay=3)
     for work in drawn:
-        pipe = added(pipe, work)
+        pipe = add_step(pipe, work)
         if work.on_error == "dead_letter":
             pipe.errors.sink(ps.write.memory())
         if work.kind == "accumulate":
             pipe = pipe.map(lambda row: {"key": row.key, "value": row.value, "t": row.value}, schema=EVENTS)
     pipe.sink(ps.write.memory())
     options = ps.LocalOptions(workers="process", deterministic=True, queue_size=queue_size, seed=seed)
-    assert told(graph, "local", options) == told(graph, "reference")
+    assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
 
 @settings(deadline=None, max_examples=40)
@@ -105,4 +105,4 @@ def test_any_graph_gives_what_the_reference_gives(
 ) -> None:
     graph = graph_of(able("local", done), given_rows, chaining=chaining)
     options = ps.LocalOptions(workers="process", deterministic=True)
-    assert told(graph, "local", options) == told(graph, "reference")
+    assert run_graph(graph, "local", options) == run_graph(graph, "reference")

@@ -24,7 +24,7 @@ def looks_up(row: Any) -> dict[str, int | None]:
     return {"v": cache.get(row.v)}
 
 
-def kept(row: Any, state: list[int]) -> bool:
+def keep(row: Any, state: list[int]) -> bool:
     return True
 
 
@@ -45,7 +45,7 @@ def steps(parallelism: Any = 2) -> dict[str, Step]:
     pipe = pipe.filter(col("v") > 1, name="expression", parallelism=n)
     pipe = pipe.map(lambda row: {"x": row.v * 2.0}, schema={"x": "float64"}, name="to floats", parallelism=n)
     pipe = pipe.map(lambda row: {"x": row.x * 2.0}, schema={"x": "float64"}, name="compiled", parallelism=n)
-    keyed = pipe.key_by("x").filter(kept, state=list, name="state", parallelism=n)
+    keyed = pipe.key_by("x").filter(keep, state=list, name="state", parallelism=n)
     keyed.accumulate(lambda row, n: n + 1, 0, schema={"n": "int64"}, name="count", parallelism=n).sink(
         ps.write.memory()
     )

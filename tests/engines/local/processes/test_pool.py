@@ -24,7 +24,7 @@ from tests.support.process_runs import (
     PROCESS,
     SEEN,
     THREAD,
-    held,
+    held_resources,
     is_gone,
     numbers,
     run,
@@ -32,7 +32,7 @@ from tests.support.process_runs import (
 )
 
 
-def burning(row: Any) -> dict[str, int]:
+def burn(row: Any) -> dict[str, int]:
     """Much plain Python for one row."""
     total = 0
     for i in range(20_000):
@@ -41,7 +41,7 @@ def burning(row: Any) -> dict[str, int]:
 
 
 def test_replicas_are_processes_whose_rows_come_back_in_order() -> None:
-    before = held()
+    before = held_resources()
     graph = ps.PipeGraph("order", chaining=False)
     rows = run(
         graph,
@@ -52,7 +52,7 @@ def test_replicas_are_processes_whose_rows_come_back_in_order() -> None:
     assert len(pids) == 3
     assert os.getpid() not in pids
     assert all(is_gone(pid) for pid in pids)
-    assert held() == before
+    assert held_resources() == before
 
 
 def test_steps_that_are_fused_share_a_process_per_replica() -> None:
@@ -80,7 +80,7 @@ def test_by_itself_a_step_turns_into_processes_while_it_runs_and_says_so(
     monkeypatch.setattr("penstock.engines.local.processes.pool.available_cores", lambda: 2)
     monkeypatch.setattr("penstock.engines.local.processes.pool.is_single_threaded", lambda: True)
     graph, memory, heard = ps.PipeGraph("auto", chaining=False), ps.write.memory(), list[ps.events.Event]()
-    numbers(graph, 90).map(burning, schema=SEEN, parallelism=2, name="burning").sink(memory)
+    numbers(graph, 90).map(burn, schema=SEEN, parallelism=2, name="burning").sink(memory)
     graph.run("local", events=heard.append)
     rows = memory.rows()
     assert [row["v"] for row in rows] == list(range(90))
@@ -168,7 +168,7 @@ def test_batches_may_be_of_any_size_and_type() -> None:
     assert run(graph, pipe) == table.to_pylist()
 
 
-class Counting:
+class RowCounter:
     """Counts the rows that its copy has seen."""
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ class Counting:
 
 
 def test_every_replica_has_its_own_copy_of_a_callable_object() -> None:
-    counting = Counting()
+    counting = RowCounter()
     graph = ps.PipeGraph("copies")
     rows = run(graph, numbers(graph, 40, 1).map(counting, schema=SEEN, parallelism=2))
     by_pid: dict[int, list[int]] = {}
@@ -201,13 +201,13 @@ def bad(row: Any) -> dict[str, int]:
 def test_an_error_is_raised_here_as_it_was_there() -> None:
     lines = []
     for options in (PROCESS, THREAD):
-        before = held()
+        before = held_resources()
         graph = ps.PipeGraph("fails")
         with pytest.raises(ps.FunctionError) as failure:
             run(graph, numbers(graph, 30).map(bad, schema=NUMBERS, parallelism=2, name="bad"), options)
         error = failure.value
         lines.append((error.fact, error.step, error.where, error.detail, error.hint, repr(error.__cause__)))
-        assert held() == before
+        assert held_resources() == before
     assert lines[0] == lines[1]
     assert "test_pool.py" in str(lines[0][2])
 
@@ -293,13 +293,13 @@ def test_a_process_that_cannot_be_made_is_an_error_if_it_was_asked_for(
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     monkeypatch.setattr(os, "fork", no_more)
-    before = held()
+    before = held_resources()
     graph = ps.PipeGraph("full")
     pipe = numbers(graph, 3).map(seen, schema=SEEN, parallelism=2)
     with pytest.raises(ps.EngineError, match="no worker process could be started") as failure:
         run(graph, pipe)
     assert 'workers="thread"' in str(failure.value.hint)
-    assert held() == before
+    assert held_resources() == before
     assert len(pipe.collect("local")) == 3
 
 

@@ -77,7 +77,7 @@ def with_inner_count(row: Any) -> int:
     return n
 
 
-def capturing(value: Any) -> Callable[[Any], Any]:
+def capture(value: Any) -> Callable[[Any], Any]:
     return lambda row: value
 
 
@@ -87,7 +87,7 @@ def with_default(row: Any, rows: list[Any] = []) -> Any:  # noqa: B006  # the po
 
 @pytest.mark.parametrize(
     "call",
-    [plain, calls, recurses, with_inner_count, capturing((1, "a", None)), capturing(plain), lambda r: r],
+    [plain, calls, recurses, with_inner_count, capture((1, "a", None)), capture(plain), lambda r: r],
 )
 def test_a_function_of_constants_modules_classes_and_such_functions_shares_nothing(call: Any) -> None:
     assert find_shared_state(call) is None
@@ -100,8 +100,8 @@ def test_a_function_of_constants_modules_classes_and_such_functions_shares_nothi
         (calls_what_looks_up, "it calls looks_up, and it uses cache, a dict that may change"),
         (counts, "it sets total, which the rest of the program can see"),
         (counter(), "it sets n, which the rest of the program can see"),
-        (capturing([1]), "it uses what, a list that may change"),
-        (capturing(looks_up), "it calls what, and it uses cache, a dict that may change"),
+        (capture([1]), "it uses value, a list that may change"),
+        (capture(looks_up), "it calls value, and it uses cache, a dict that may change"),
         (with_default, "it uses default 1, a list that may change"),
         (Seen(), "it is an object, which may have a state of its own"),
         (Seen().rows.append, "it is an object, which may have a state of its own"),

@@ -20,7 +20,7 @@ from penstock.accounts import Accounts
 from penstock.engines.local.processes.pool import ProcessPool
 from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import StageContext, StatelessStage
-from tests.support.process_runs import NUMBERS, PROCESS, SEEN, held, is_gone, numbers, run, seen
+from tests.support.process_runs import NUMBERS, PROCESS, SEEN, held_resources, is_gone, numbers, run, seen
 
 
 def dies(row: Any) -> dict[str, int]:
@@ -41,7 +41,7 @@ def dies(row: Any) -> dict[str, int]:
 )
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_worker_that_dies_is_an_error_with_its_step_and_how(at: int, how: str, deterministic: bool) -> None:
-    before = held()
+    before = held_resources()
     graph = ps.PipeGraph("dies", chaining=False)
     rows = numbers(graph, 90).filter(col("v").is_in([*range(10), at, *range(20, 90)]))
     pipe = rows.map(dies, schema=NUMBERS, parallelism=2, name="deadly")
@@ -51,7 +51,7 @@ def test_a_worker_that_dies_is_an_error_with_its_step_and_how(at: int, how: str,
     assert failure.value.step == "deadly"
     assert "test_worker.py" in str(failure.value.where)
     assert 'workers="thread"' in str(failure.value.hint)
-    assert held() == before
+    assert held_resources() == before
 
 
 def pool_of(function: Callable[[Any], dict[str, int]]) -> tuple[ProcessPool, StatelessStage]:
@@ -98,7 +98,7 @@ def hangs(row: Any) -> dict[str, int]:
 
 
 def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_processes() -> None:
-    before = held()
+    before = held_resources()
     processes, stage = pool_of(hangs)
     (pid,), failures = processes.pids, list[BaseException]()
 
@@ -119,14 +119,14 @@ def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_pr
     processes.close()
     assert is_gone(pid)
     assert worker.stack() == []
-    assert held() == before
+    assert held_resources() == before
 
 
 def test_when_another_step_fails_the_workers_end_with_the_run() -> None:
     def fails(row: Any) -> dict[str, int]:
         raise ValueError("no")
 
-    before = held()
+    before = held_resources()
     graph, memory = ps.PipeGraph("fails", chaining=False), ps.write.memory()
     rows = numbers(graph, 600)
     rows.map(seen, schema=SEEN, parallelism=2).sink(memory)
@@ -135,12 +135,12 @@ def test_when_another_step_fails_the_workers_end_with_the_run() -> None:
         graph.run("local", options=PROCESS)
     assert failure.value.step == "other"
     assert all(is_gone(row["pid"]) for row in memory.rows())
-    assert held() == before
+    assert held_resources() == before
 
 
 @pytest.mark.slow
 def test_a_run_that_is_stopped_ends_its_workers() -> None:
-    before = held()
+    before = held_resources()
     graph, memory, some_read = ps.PipeGraph("stopped"), ps.write.memory(), threading.Event()
     numbers(graph, 30_000, 1).map(seen, schema=SEEN, parallelism=2).sink(memory)
     started = graph.start(
@@ -154,7 +154,7 @@ def test_a_run_that_is_stopped_ends_its_workers() -> None:
     assert result.outcome == "stopped"
     assert memory.rows()
     assert all(is_gone(pid) for pid in {row["pid"] for row in memory.rows()})
-    assert held() == before
+    assert held_resources() == before
 
 
 PROGRAM = """

@@ -17,7 +17,7 @@ from penstock import col
 from penstock.engines.spark.dataframes.plan import result_schema
 from penstock.spark import window_aggregate
 from penstock.testing.assertions import difference
-from tests.support.dataframes import SCHEMA, UTC, Aggregates, S, Windows, judged, rows
+from tests.support.dataframes import SCHEMA, UTC, Aggregates, S, Windows, judge, rows
 
 pytestmark = pytest.mark.slow
 ROWS = rows(400)
@@ -73,7 +73,7 @@ def ours(spark: Any, table: pa.Table, keys: list[str], window: Windows, aggregat
     output = window_aggregate(
         frame(spark, table), keys=keys, time="ts", window=window, aggregates=aggregates
     ).toArrow()
-    return output.cast(judged(table.slice(0, 0), keys, window, aggregates).schema)
+    return output.cast(judge(table.slice(0, 0), keys, window, aggregates).schema)
 
 
 @pytest.mark.parametrize(("size", "every"), [("10 seconds", "10 seconds"), ("9 seconds", "4 seconds")])
@@ -100,7 +100,7 @@ def test_tumbling_and_sliding_windows_are_those_of_spark(users: Any, size: str, 
 def test_a_batch_gives_what_the_reference_engine_gives(
     users: Any, window: Windows, aggregates: Aggregates
 ) -> None:
-    expected = judged(ROWS, ["page"], window, aggregates)
+    expected = judge(ROWS, ["page"], window, aggregates)
     assert (
         difference(ours(users, ROWS, ["page"], window, aggregates), expected, approximate=["kinds"]) is None
     )
@@ -118,7 +118,7 @@ def test_numbers_are_counted_in_the_jvm_and_no_row_is_copied(users: Any) -> None
 def test_without_keys_all_rows_are_one_group(users: Any) -> None:
     few: Aggregates = {"rows": ps.count(), "most": ps.max_count("n")}
     for aggregates in (NATIVE, few, BY_ROWS):
-        expected = judged(ROWS, [], SLIDING, aggregates)
+        expected = judge(ROWS, [], SLIDING, aggregates)
         rows = ours(users, ROWS, [], SLIDING, aggregates)
         assert difference(rows, expected, approximate=["kinds"]) is None
 
@@ -149,14 +149,14 @@ def test_keys_of_every_type_tell_rows_apart_as_in_a_graph(users: Any) -> None:
         columns[name] = pa.array(column, type_, from_pandas=False)
     table = pa.table(columns)
     for keys in [list(KEYS), ["f64"], ["local"], ["when", "exact"]]:
-        expected = judged(table, keys, SLIDING, {"rows": ps.count()})
+        expected = judge(table, keys, SLIDING, {"rows": ps.count()})
         assert difference(ours(users, table, keys, SLIDING, {"rows": ps.count()}), expected) is None, keys
 
 
 def test_names_may_have_dots_and_backticks(users: Any) -> None:
     table = ROWS.rename_columns(["pa.ge", "ts", "`n`", "pri ce", "ok"])
     for aggregate in (ps.sum("pri ce"), ps.max_count("pri ce"), ps.last("`n`")):
-        expected = judged(table, ["pa.ge"], SLIDING, {"re.sult": aggregate})
+        expected = judge(table, ["pa.ge"], SLIDING, {"re.sult": aggregate})
         assert difference(ours(users, table, ["pa.ge"], SLIDING, {"re.sult": aggregate}), expected) is None
 
 
@@ -168,13 +168,13 @@ def test_times_without_a_zone_are_read_as_utc_in_every_session(in_new_york: Any)
     aggregates: Aggregates = {"rows": ps.count(), "last": ps.max("seen"), "end": ps.event_time_max()}
     hours: Aggregates = {"hours": ps.sum(col("seen").dt.hour())}
     for asked in (aggregates, hours):
-        expected = judged(table, [], ps.tumbling("1 h"), asked)
+        expected = judge(table, [], ps.tumbling("1 h"), asked)
         assert difference(ours(in_new_york, table, [], ps.tumbling("1 h"), asked), expected) is None
 
 
 def test_times_with_a_zone_do_not_depend_on_the_zone_of_the_session(in_new_york: Any) -> None:
     for aggregates in (NATIVE, BY_ROWS):
-        expected = judged(ROWS, ["page"], SLIDING, aggregates)
+        expected = judge(ROWS, ["page"], SLIDING, aggregates)
         rows = ours(in_new_york, ROWS, ["page"], SLIDING, aggregates)
         assert difference(rows, expected, approximate=["kinds"]) is None
 
@@ -182,7 +182,7 @@ def test_times_with_a_zone_do_not_depend_on_the_zone_of_the_session(in_new_york:
 def test_rows_without_a_time_are_in_no_window(users: Any) -> None:
     table = pa.concat_tables([ROWS, pa.Table.from_pylist([{"page": "a", "n": 7}], schema=SCHEMA)])
     for aggregates in (NATIVE, BY_PARTS, BY_ROWS):
-        expected = judged(ROWS, ["page"], SLIDING, aggregates)
+        expected = judge(ROWS, ["page"], SLIDING, aggregates)
         rows = ours(users, table, ["page"], SLIDING, aggregates)
         assert difference(rows, expected, approximate=["kinds"]) is None
 

@@ -58,7 +58,7 @@ def dies_in_call(folder: Path, number: int, when: str) -> None:
     """Run; die before or after the n-th call that the disk sees."""
     die_if_due = dying.dying_at(number, lambda: os._exit(DIED))
 
-    def patched(call: Callable[..., Any]) -> Callable[..., Any]:
+    def patch(call: Callable[..., Any]) -> Callable[..., Any]:
         def instead(*args: Any, **kwargs: Any) -> Any:
             if when == "before":
                 die_if_due()
@@ -70,7 +70,7 @@ def dies_in_call(folder: Path, number: int, when: str) -> None:
         return instead
 
     for name in CALLS:
-        setattr(os, name, patched(getattr(os, name)))
+        setattr(os, name, patch(getattr(os, name)))
     dying.run(folder, InProcessSparkEngine())
 
 
@@ -91,7 +91,7 @@ def few_rounds_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_rounds_a_turn")
 def test_a_run_that_dies_at_any_point_and_goes_on_writes_every_row_once(tmp_path: Path) -> None:
-    expected, points, number = dying.expected(tmp_path / "whole"), set(), 1
+    expected, points, number = dying.expected_sinks(tmp_path / "whole"), set(), 1
     while True:
         folder, seen = tmp_path / str(number), tmp_path / f"{number}.point"
         code = in_a_child(lambda n=number, f=folder, s=seen: dies_at_point(f, n, s))  # type: ignore[misc]  # bound now
@@ -100,7 +100,7 @@ def test_a_run_that_dies_at_any_point_and_goes_on_writes_every_row_once(tmp_path
         assert code == DIED
         points.add(seen.read_text())
         go_on(folder)
-        assert dying.written(folder) == expected, f"died at {number}: {seen.read_text()}"
+        assert dying.read_sinks(folder) == expected, f"died at {number}: {seen.read_text()}"
         number += 1
     assert points == set(POINTS)
 
@@ -111,7 +111,7 @@ def test_a_run_that_dies_at_any_point_and_goes_on_writes_every_row_once(tmp_path
 def test_a_run_that_dies_around_any_rename_and_goes_on_writes_every_row_once(
     tmp_path: Path, when: str
 ) -> None:
-    expected, number = dying.expected(tmp_path / "whole"), 1
+    expected, number = dying.expected_sinks(tmp_path / "whole"), 1
     while True:
         folder = tmp_path / str(number)
         code = in_a_child(lambda n=number, f=folder: dies_in_call(f, n, when))  # type: ignore[misc]  # bound now
@@ -119,7 +119,7 @@ def test_a_run_that_dies_around_any_rename_and_goes_on_writes_every_row_once(
             break
         assert code == DIED
         go_on(folder)
-        assert dying.written(folder) == expected, f"died {when} call {number}"
+        assert dying.read_sinks(folder) == expected, f"died {when} call {number}"
         number += 1
     assert number > 30
 
@@ -127,12 +127,12 @@ def test_a_run_that_dies_around_any_rename_and_goes_on_writes_every_row_once(
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_rounds_a_turn")
 def test_a_run_that_dies_whenever_it_goes_on_gets_to_the_end_all_the_same(tmp_path: Path) -> None:
-    expected, deaths = dying.expected(tmp_path / "whole"), 0
+    expected, deaths = dying.expected_sinks(tmp_path / "whole"), 0
     while not any((tmp_path / "checkpoint").glob("commits/*-end.json")):
         assert in_a_child(lambda: dies_in_call(tmp_path, 7, "before")) in (0, DIED)
         deaths += 1
     assert deaths > 4
-    assert dying.written(tmp_path) == expected
+    assert dying.read_sinks(tmp_path) == expected
 
 
 @pytest.mark.usefixtures("few_rounds_a_turn")
@@ -141,9 +141,9 @@ def test_a_run_that_dies_whenever_it_goes_on_gets_to_the_end_all_the_same(tmp_pa
 def test_a_run_that_is_stopped_and_goes_on_writes_every_row_once_on_any_number_of_parts(
     tmp_path: Path, stops: tuple[int, ...], n_partitions: tuple[int, ...]
 ) -> None:
-    expected = dying.expected(tmp_path / "whole")
+    expected = dying.expected_sinks(tmp_path / "whole")
     for turn, until in enumerate(stops):
         here = InProcessSparkEngine(n_partitions[turn % len(n_partitions)], seed=turn)
         assert dying.run(tmp_path, here, until=until).outcome == "stopped"
     assert dying.run(tmp_path, InProcessSparkEngine(n_partitions[-1])).outcome == "drained"
-    assert dying.written(tmp_path) == expected
+    assert dying.read_sinks(tmp_path) == expected

@@ -28,14 +28,14 @@ def task(nbytes_held: int = 0) -> JobTask:
     return JobTask((RoundPlan(0, 0, {}),), "this", "last", state, StateFiles("state", durable=False))
 
 
-def sent(nbytes: int) -> list[WireRow]:
+def wire_rows(nbytes: int) -> list[WireRow]:
     return [WireRow(1, Kind.BATCH, 0, 0, 0, b"x" * nbytes)]
 
 
 def test_a_turn_with_little_to_carry_to_keep_and_to_do_is_one_task() -> None:
     runner = jobs()
     runner._work_us = SMALL_WORK
-    assert runner._is_small(sent(SMALL_INPUT), task(SMALL_STATE))
+    assert runner._is_small(wire_rows(SMALL_INPUT), task(SMALL_STATE))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_turn_with_little_to_carry_to_keep_and_to_do_is_one_task() -> None:
 def test_much_of_anything_is_spread_over_the_parts(nbytes: int, nbytes_held: int, worked: int) -> None:
     runner = jobs()
     runner._work_us = worked
-    assert not runner._is_small(sent(nbytes), task(nbytes_held))
+    assert not runner._is_small(wire_rows(nbytes), task(nbytes_held))
 
 
 def pointer(n_rows: int) -> WireRow:

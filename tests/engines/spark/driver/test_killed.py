@@ -50,7 +50,7 @@ def test_a_program_that_dies_at_every_point_in_turn_writes_every_row_once(tmp_pa
     points, complaints = run.communicate()
     assert (run.returncode, complaints) == (0, "")
     assert set(points.splitlines()) <= set(POINTS), "nothing else may be printed"
-    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
+    assert dying.read_sinks(tmp_path) == dying.expected_sinks(tmp_path / "whole")
 
 
 def test_a_program_killed_at_moments_that_chance_decides_writes_every_row_once(tmp_path: Path) -> None:
@@ -68,4 +68,4 @@ def test_a_program_killed_at_moments_that_chance_decides_writes_every_row_once(t
         assert last.communicate()[1] == ""
         assert last.returncode == 0
     assert kills
-    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
+    assert dying.read_sinks(tmp_path) == dying.expected_sinks(tmp_path / "whole")

@@ -21,28 +21,28 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
 
 
-def doubled(v: int) -> list[int]:
+def double_value(v: int) -> list[int]:
     rows = ps.PipeGraph("doubled").source(ps.read.rows([{"v": v}]))
     output: list[int] = rows.with_columns(v=col("v") * 2).collect("spark")["v"].to_pylist()
     return output
 
 
-def test_runs_one_after_the_other_share_a_query(opened: RunSession) -> None:
-    assert doubled(1) == [2]
+def test_runs_one_after_the_other_share_a_query(open_spark: RunSession) -> None:
+    assert double_value(1) == [2]
     waiting = list(ticking._WAITING)
-    assert (doubled(2), ticking._WAITING) == ([4], waiting)
+    assert (double_value(2), ticking._WAITING) == ([4], waiting)
 
 
-def test_a_run_that_fails_leaves_the_query_to_the_next(opened: RunSession) -> None:
-    doubled(1)
+def test_a_run_that_fails_leaves_the_query_to_the_next(open_spark: RunSession) -> None:
+    double_value(1)
     waiting = list(ticking._WAITING)
     graph = ps.PipeGraph("fails")
     with pytest.raises(ps.FunctionError):
         graph.source(ps.read.rows([{"v": 0}])).with_columns(v=ps.lit(1) % col("v")).collect("spark")
-    assert (doubled(3), ticking._WAITING) == ([6], waiting)
+    assert (double_value(3), ticking._WAITING) == ([6], waiting)
 
 
-def test_runs_at_the_same_time_have_a_query_each(opened: RunSession) -> None:
+def test_runs_at_the_same_time_have_a_query_each(open_spark: RunSession) -> None:
     meet = threading.Barrier(2, timeout=60)
 
     def graph(name: str) -> ps.PipeGraph:
@@ -55,7 +55,7 @@ def test_runs_at_the_same_time_have_a_query_each(opened: RunSession) -> None:
     assert [run.wait(60).outcome for run in runs] == ["drained", "drained"]
 
 
-def test_a_run_with_a_trigger_ticks_by_itself(opened: RunSession) -> None:
+def test_a_run_with_a_trigger_ticks_by_itself(open_spark: RunSession) -> None:
     before = list(ticking._WAITING)
     rows = ps.PipeGraph("slow").source(ps.read.rows([{"v": 1}]))
     pipe = rows.with_columns(v=col("v") + 1)
@@ -64,8 +64,8 @@ def test_a_run_with_a_trigger_ticks_by_itself(opened: RunSession) -> None:
     assert (memory.table()["v"].to_pylist(), ticking._WAITING) == ([2], before)
 
 
-def test_a_query_that_spark_stops_ends_the_run_with_an_error(opened: RunSession, tmp_path: Path) -> None:
-    query = DriverQuery(opened.spark, "stopped", folder=str(tmp_path))
+def test_a_query_that_spark_stops_ends_the_run_with_an_error(open_spark: RunSession, tmp_path: Path) -> None:
+    query = DriverQuery(open_spark.spark, "stopped", folder=str(tmp_path))
 
     def turn() -> bool:
         threading.Thread(target=query._query.stop, daemon=True).start()
@@ -105,4 +105,4 @@ def test_runs_print_nothing_and_a_waiting_query_keeps_neither_spark_nor_the_proc
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n1\n", "")
-    assert dying.written(tmp_path) == dying.expected(tmp_path / "whole")
+    assert dying.read_sinks(tmp_path) == dying.expected_sinks(tmp_path / "whole")

@@ -50,7 +50,7 @@ class Program:
         options.setdefault("checkpoint", str(self.folder / "checkpoint"))
         return graph.run(engine or InProcessSparkEngine(), **options)
 
-    def written(self, sink: str = "out") -> list[dict[str, Any]]:
+    def read_sink(self, sink: str = "out") -> list[dict[str, Any]]:
         rows = ps.read.jsonl(self.folder / sink, schema={"key": str, "s": int})
         return [row for batch in rows.batches() for row in batch.rows.to_pylist()]
 
@@ -61,7 +61,7 @@ def program(tmp_path: Path) -> Program:
 
 
 @pytest.fixture
-def begun(program: Program) -> Program:
+def half_run(program: Program) -> Program:
     """A program that has been stopped after two of four rounds."""
     assert program.run(until=2).outcome == "stopped"
     return program
@@ -71,18 +71,18 @@ def same(actual: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> bool:
     return sorted(map(repr, actual)) == sorted(map(repr, wanted))
 
 
-def test_a_run_that_was_stopped_goes_on_where_it_was(begun: Program) -> None:
-    assert begun.run().batches == 2
-    assert same(begun.written(), ALL)
+def test_a_run_that_was_stopped_goes_on_where_it_was(half_run: Program) -> None:
+    assert half_run.run().batches == 2
+    assert same(half_run.read_sink(), ALL)
 
 
 def test_windows_stay_open_for_the_next_run_without_draining(program: Program) -> None:
     program.batches = rows(2)
     assert program.run(drain=False).outcome == "stopped"
-    assert not program.written()
+    assert not program.read_sink()
     program.batches = rows()
     program.run()
-    assert same(program.written(), ALL)
+    assert same(program.read_sink(), ALL)
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def test_windows_stay_open_for_the_next_run_without_draining(program: Program) -
     ],
     ids=["stateless code", "parallelism"],
 )
-def test_stateless_code_and_degrees_may_change(begun: Program, change: Callable[[Program], None]) -> None:
-    change(begun)
-    begun.run(InProcessSparkEngine(n_partitions=2))
-    assert same(begun.written(), ALL)
+def test_stateless_code_and_degrees_may_change(half_run: Program, change: Callable[[Program], None]) -> None:
+    change(half_run)
+    half_run.run(InProcessSparkEngine(n_partitions=2))
+    assert same(half_run.read_sink(), ALL)
 
 
-def test_a_sink_may_be_added_and_is_known_from_then_on(begun: Program) -> None:
-    begun.sinks = ["out", "more"]
-    begun.run(until=1)
-    begun.run()
-    assert same(begun.written(), ALL)
-    assert same(begun.written("more"), ALL)
+def test_a_sink_may_be_added_and_is_known_from_then_on(half_run: Program) -> None:
+    half_run.sinks = ["out", "more"]
+    half_run.run(until=1)
+    half_run.run()
+    assert same(half_run.read_sink(), ALL)
+    assert same(half_run.read_sink("more"), ALL)
 
 
 @pytest.mark.parametrize(
@@ -122,42 +122,42 @@ def test_a_sink_may_be_added_and_is_known_from_then_on(begun: Program) -> None:
     ],
 )
 def test_what_state_depends_on_may_not_change(
-    begun: Program, change: Callable[[Program], None], fact: str
+    half_run: Program, change: Callable[[Program], None], fact: str
 ) -> None:
-    checkpoint = str(begun.folder / "checkpoint")
-    change(begun)
-    if not begun.sinks:
-        begun.sinks = ["another"]
+    checkpoint = str(half_run.folder / "checkpoint")
+    change(half_run)
+    if not half_run.sinks:
+        half_run.sinks = ["another"]
     with pytest.raises(CheckpointError, match=fact) as caught:
-        begun.run(checkpoint=checkpoint)
+        half_run.run(checkpoint=checkpoint)
     assert "start with an empty checkpoint folder" in str(caught.value.hint)
 
 
-def test_what_changed_is_told_with_both_values(begun: Program) -> None:
-    begun.delay = "3 s"
+def test_what_changed_is_told_with_both_values(half_run: Program) -> None:
+    half_run.delay = "3 s"
     with pytest.raises(CheckpointError) as caught:
-        begun.run()
+        half_run.run()
     assert caught.value.detail == "saved: t int64 in s, delay 2000000 us; now: t int64 in s, delay 3000000 us"
 
 
-def test_a_new_step_with_state_is_refused(begun: Program) -> None:
+def test_a_new_step_with_state_is_refused(half_run: Program) -> None:
     graph = ps.PipeGraph("program")
     reader = ps.read.batches(rows(), schema=SCHEMA)
     source = graph.source(reader, time="t", time_unit="s", delay="2 s", name="rows")
     keyed = source.filter(col("v") > 0, name="kept").key_by("key")
     sums = keyed.window(ps.tumbling("10 s"), name="sums").aggregate(s=ps.sum("v"))
-    sums.select("key", "s").sink(ps.write.jsonl(begun.folder / "out"), name="out")
+    sums.select("key", "s").sink(ps.write.jsonl(half_run.folder / "out"), name="out")
     more = keyed.window(ps.tumbling("5 s"), name="more").aggregate(s=ps.sum("v"))
     more.sink(ps.write.memory(), name="memory")
     with pytest.raises(CheckpointError, match='step "more" is new, and keeps state or reads'):
-        graph.run(InProcessSparkEngine(), checkpoint=str(begun.folder / "checkpoint"))
+        graph.run(InProcessSparkEngine(), checkpoint=str(half_run.folder / "checkpoint"))
 
 
-def test_output_without_its_checkpoint_is_refused_however_often_one_tries(begun: Program) -> None:
-    begun.run(until=1)
+def test_output_without_its_checkpoint_is_refused_however_often_one_tries(half_run: Program) -> None:
+    half_run.run(until=1)
     for _ in range(2):
         with pytest.raises(ConnectorError, match="holds the output of an earlier run") as caught:
-            begun.run(checkpoint=str(begun.folder / "new"))
+            half_run.run(checkpoint=str(half_run.folder / "new"))
         assert "overwrite=True" in str(caught.value.hint)
 
 
@@ -168,65 +168,65 @@ def test_a_drained_checkpoint_takes_no_more_input(program: Program) -> None:
     assert "drain=False" in str(caught.value.hint)
 
 
-def test_two_runs_on_one_checkpoint_are_refused(begun: Program) -> None:
+def test_two_runs_on_one_checkpoint_are_refused(half_run: Program) -> None:
     refused: list[str | None] = []
 
-    def listening(event: Event) -> None:
+    def refuse_once(event: Event) -> None:
         if isinstance(event, BatchDone) and not refused:
             with pytest.raises(CheckpointError, match="another run is using this checkpoint") as caught:
-                begun.run()
+                half_run.run()
             refused.append(caught.value.detail)
 
-    begun.run(events=listening)
-    assert refused == [str(begun.folder / "checkpoint")]
+    half_run.run(events=refuse_once)
+    assert refused == [str(half_run.folder / "checkpoint")]
 
 
-def files(begun: Program, pattern: str) -> Iterator[Path]:
-    files = sorted((begun.folder / "checkpoint").glob(pattern))
+def files(half_run: Program, pattern: str) -> Iterator[Path]:
+    files = sorted((half_run.folder / "checkpoint").glob(pattern))
     assert files
     return iter(files)
 
 
 @pytest.mark.parametrize("pattern", ["state/*.state", "commits/*.json", "penstock.json"])
 @pytest.mark.parametrize("how", ["flipped", "cut", "empty"])
-def test_damage_is_told_with_the_name_of_the_file(begun: Program, pattern: str, how: str) -> None:
-    file = list(files(begun, pattern))[-1]
+def test_damage_is_told_with_the_name_of_the_file(half_run: Program, pattern: str, how: str) -> None:
+    file = list(files(half_run, pattern))[-1]
     body = bytearray(file.read_bytes())
     if how == "flipped":
         body[len(body) // 2] ^= 4
     file.write_bytes(body if how == "flipped" else body[: -20 if how == "cut" else 0])
     with pytest.raises(CheckpointError) as caught:
-        begun.run()
+        half_run.run()
     assert file.name in str(caught.value)
     assert "bring the file back" in str(caught.value.hint)
 
 
 @pytest.mark.slow
-def test_any_flipped_byte_of_the_newest_manifest_is_found(begun: Program) -> None:
-    file = list(files(begun, "commits/*.json"))[-1]
+def test_any_flipped_byte_of_the_newest_manifest_is_found(half_run: Program) -> None:
+    file = list(files(half_run, "commits/*.json"))[-1]
     whole = file.read_bytes()
     for place in range(0, len(whole), 7):
         body = bytearray(whole)
         body[place] ^= 1
         file.write_bytes(body)
         with pytest.raises(CheckpointError, match=file.name):
-            begun.run()
+            half_run.run()
 
 
-def test_a_missing_state_file_is_named(begun: Program) -> None:
-    gone = list(files(begun, "state/*.state"))
+def test_a_missing_state_file_is_named(half_run: Program) -> None:
+    gone = list(files(half_run, "state/*.state"))
     for file in gone:
         file.unlink()
     with pytest.raises(CheckpointError, match='saved state of step "sums" cannot be read') as caught:
-        begun.run()
+        half_run.run()
     assert any(file.name in str(caught.value.detail) for file in gone)
 
 
-def test_what_a_crash_left_behind_is_cleared_away(begun: Program) -> None:
+def test_what_a_crash_left_behind_is_cleared_away(half_run: Program) -> None:
     for name in ("state/0000000099-1-0-abc.state", "commits/0000000099.tmp"):
-        (begun.folder / "checkpoint" / name).write_text("half")
-    begun.run()
-    assert not list((begun.folder / "checkpoint").rglob("0000000099*"))
+        (half_run.folder / "checkpoint" / name).write_text("half")
+    half_run.run()
+    assert not list((half_run.folder / "checkpoint").rglob("0000000099*"))
 
 
 @pytest.mark.parametrize("place", ["checkpoint", "checkpoint/state", "checkpoint/commits"])
@@ -255,7 +255,7 @@ def test_a_folder_may_be_written_as_a_file_address(program: Program) -> None:
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full")
 @pytest.mark.parametrize("full", ["state", "manifest"])
 def test_a_full_disk_is_told_and_nothing_is_lost(
-    begun: Program, monkeypatch: pytest.MonkeyPatch, full: str
+    half_run: Program, monkeypatch: pytest.MonkeyPatch, full: str
 ) -> None:
     opened = Path.open
 
@@ -268,10 +268,10 @@ def test_a_full_disk_is_told_and_nothing_is_lost(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", on_a_full_disk)
         with pytest.raises(CheckpointError, match="No space left on device") as caught:
-            begun.run()
+            half_run.run()
     assert caught.value.hint
-    begun.run()
-    assert same(begun.written(), ALL)
+    half_run.run()
+    assert same(half_run.read_sink(), ALL)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the root user may write anywhere")
@@ -290,7 +290,7 @@ def test_accounts_go_on_from_what_was_saved(program: Program) -> None:
 
 def test_output_that_is_gone_while_the_checkpoint_is_kept_is_refused(program: Program) -> None:
     program.run(until=4)
-    assert len(program.written()) == 3
+    assert len(program.read_sink()) == 3
     shutil.rmtree(program.folder / "out")
     for _ in range(2):  # also when the first try has left an empty folder
         with pytest.raises(
@@ -306,4 +306,4 @@ def test_finished_files_may_be_moved_away(program: Program) -> None:
     for file in (program.folder / "out").glob("part-*"):
         file.unlink()
     program.run()
-    assert program.written() == ALL[3:]
+    assert program.read_sink() == ALL[3:]

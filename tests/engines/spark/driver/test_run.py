@@ -45,7 +45,7 @@ def heard(engine: Any) -> list[str]:
     ]
 
 
-def test_events_come_in_the_order_of_the_reference(opened: RunSession) -> None:
+def test_events_come_in_the_order_of_the_reference(open_spark: RunSession) -> None:
     expected = heard("reference")
     assert heard("spark") == expected
     assert "RowsLate sums" in expected
@@ -57,7 +57,7 @@ def test_events_do_not_depend_on_how_many_parts_there_are(n_partitions: int) -> 
     assert heard(InProcessSparkEngine(n_partitions)) == heard("reference")
 
 
-def test_a_run_without_an_end_can_be_stopped(opened: RunSession, tmp_path: Path) -> None:
+def test_a_run_without_an_end_can_be_stopped(open_spark: RunSession, tmp_path: Path) -> None:
     seen = threading.Event()
 
     def endless() -> Iterator[dict[str, Any]]:
@@ -86,7 +86,7 @@ def dies(row: Any) -> dict[str, int]:
     return {"v": row.v}
 
 
-def test_a_python_worker_that_dies_is_an_error_that_names_the_step(opened: RunSession) -> None:
+def test_a_python_worker_that_dies_is_an_error_that_names_the_step(open_spark: RunSession) -> None:
     graph = ps.PipeGraph("deadly")
     rows = graph.source(ps.read.batches(BATCHES, schema=SCHEMA), name="rows")
     rows.map(dies, schema={"v": int}, name="deadly").sink(ps.write.memory())
@@ -110,7 +110,7 @@ def test_what_spark_cannot_do_is_refused_before_anything_runs() -> None:
     assert caught.value.hint == 'run it with engine="reference"'
 
 
-class Passing(ps.ProcessOperator):
+class Pass(ps.ProcessOperator):
     outputs: ClassVar[dict[str, Any]] = {"out": {"v": "int64"}}
 
     async def process(self, ctx: Context) -> None:
@@ -119,7 +119,7 @@ class Passing(ps.ProcessOperator):
 
 def test_an_operator_with_a_loop_of_its_own_is_sent_to_the_engine_that_has_them() -> None:
     graph = ps.PipeGraph("loops")
-    graph.source(ps.read.rows([{"v": 1}])).process(Passing()).sink(ps.write.memory())
+    graph.source(ps.read.rows([{"v": 1}])).process(Pass()).sink(ps.write.memory())
     with pytest.raises(NotSupported, match="waits for rows, and Spark brings them in batches") as caught:
         graph.run("spark")
     assert caught.value.hint == 'run it with engine="local"'

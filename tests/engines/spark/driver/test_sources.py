@@ -28,7 +28,7 @@ def small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_placement, "MIN_ROWS", 100)
 
 
-def reading(
+def open_source(
     folder: Any, look: Any = None, accounts: Accounts | None = None, **options: Any
 ) -> RemoteSourceReader:
     graph = ps.PipeGraph("read")
@@ -36,16 +36,18 @@ def reading(
     pipe = graph.source(ps.read.parquet(folder, **cuts), **{"time": "t", "delay": "1 s", **options})
     pipe.sink(ps.write.memory())
     plan = Plan("read", tuple(graph.steps.values()))
-    return RemoteSourceReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or unasked)
+    return RemoteSourceReader(
+        plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or fail_if_asked
+    )
 
 
-def unasked(files: Sequence[SourceFile]) -> TimeRange:
+def fail_if_asked(files: Sequence[SourceFile]) -> TimeRange:
     raise AssertionError("the footers tell the times")
 
 
 def test_a_batch_is_the_files_that_the_reader_says_numbered_through(tmp_path: Path) -> None:
     tables = [columns(n, n) for n in (200, 300, 400)]
-    source = reading(write_files(tmp_path, tables), files=2)
+    source = open_source(write_files(tmp_path, tables), files=2)
     first, second = source.next(), source.next()
     assert [file.start for file in first.files] == [0, 200]
     assert [Path(file.path).name for file in first.files] == ["000.parquet", "001.parquet"]
@@ -56,7 +58,7 @@ def test_a_batch_is_the_files_that_the_reader_says_numbered_through(tmp_path: Pa
 
 def test_the_least_and_greatest_time_come_from_footers(tmp_path: Path) -> None:
     table = columns(500, 7)
-    source = reading(write_files(tmp_path, [table]))
+    source = open_source(write_files(tmp_path, [table]))
     batch = source.next()
     times = table["t"].cast(pa.int64()).to_pylist()
     assert (batch.least, batch.greatest) == (min(times), max(times))
@@ -64,7 +66,7 @@ def test_the_least_and_greatest_time_come_from_footers(tmp_path: Path) -> None:
 
 def test_a_batch_that_spark_reads_is_counted_and_moves_the_watermark(tmp_path: Path) -> None:
     accounts = Accounts()
-    source = reading(write_files(tmp_path, [columns(500, 7)]), accounts=accounts)
+    source = open_source(write_files(tmp_path, [columns(500, 7)]), accounts=accounts)
     batch = source.next()
     assert source.rows(batch) == []
     assert source.watermark == batch.greatest - SECOND
@@ -73,7 +75,7 @@ def test_a_batch_that_spark_reads_is_counted_and_moves_the_watermark(tmp_path: P
 
 def test_the_same_batch_can_be_read_on_the_driver_without_being_counted_again(tmp_path: Path) -> None:
     accounts = Accounts()
-    source = reading(write_files(tmp_path, [columns(150, 1), columns(500, 7)]), accounts=accounts)
+    source = open_source(write_files(tmp_path, [columns(150, 1), columns(500, 7)]), accounts=accounts)
     source.next()
     ((port, rows),) = source.read_here(source.next())
     assert (port, rows.num_rows) == ("out", 500)
@@ -82,7 +84,7 @@ def test_the_same_batch_can_be_read_on_the_driver_without_being_counted_again(tm
 
 
 def test_small_batches_are_read_on_the_driver(tmp_path: Path) -> None:
-    source = reading(write_files(tmp_path, [columns(99, 1), columns(100, 2)]))
+    source = open_source(write_files(tmp_path, [columns(99, 1), columns(100, 2)]))
     first, second = source.next(), source.next()
     assert isinstance(first, SourceBatch)
     assert isinstance(second, RemoteBatch)
@@ -93,27 +95,27 @@ def test_a_batch_with_a_time_that_is_null_or_too_far_ahead_is_read_on_the_driver
     table = columns(500, 7)
     times = pa.array([None, *table["t"].to_pylist()[1:]], table["t"].type)
     write_files(tmp_path, [table.set_column(0, "t", times), table])
-    source = reading(tmp_path, lambda files: TimeRange(0, 1, 1, 500), max_future="1 s")
+    source = open_source(tmp_path, lambda files: TimeRange(0, 1, 1, 500), max_future="1 s")
     assert isinstance(source.next(), SourceBatch)
     assert isinstance(source.next(), SourceBatch)
 
 
 def test_a_batch_with_a_time_out_of_range_is_read_on_the_driver(tmp_path: Path) -> None:
     write_files(tmp_path, [pa.table({"t": [2**61] * 200})])
-    assert isinstance(reading(tmp_path, time_unit="s").next(), SourceBatch)
+    assert isinstance(open_source(tmp_path, time_unit="s").next(), SourceBatch)
 
 
 def test_columns_that_are_cast_while_they_are_read_are_read_on_the_driver(tmp_path: Path) -> None:
     write_files(tmp_path, [columns(200, 1)])
     schema = {"t": pa.timestamp("us", "UTC"), "small": "int64"}
-    assert isinstance(reading(tmp_path, schema=schema).next(), SourceBatch)
+    assert isinstance(open_source(tmp_path, schema=schema).next(), SourceBatch)
 
 
 @pytest.mark.parametrize("name", ["_half.parquet", "k=1/a.parquet", "a[1].parquet", "a%20.parquet"])
 def test_paths_that_spark_would_read_otherwise_are_read_on_the_driver(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     pq.write_table(columns(200, 1), tmp_path / name)
-    assert isinstance(reading(tmp_path / name).next(), SourceBatch)
+    assert isinstance(open_source(tmp_path / name).next(), SourceBatch)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +139,6 @@ def test_files_without_statistics_prove_nothing(tmp_path: Path) -> None:
         seen.append(files)
         return TimeRange(1, 2, 0, 200)
 
-    batch = reading(tmp_path, look).next()
+    batch = open_source(tmp_path, look).next()
     assert (batch.least, batch.greatest) == (1, 2)
     assert len(seen) == 1

@@ -71,7 +71,7 @@ def test_a_stream_is_followed_until_it_is_stopped(spark: Any, files: Path) -> No
     assert Counter(seen) == Counter([1, 2, 4, 100])
 
 
-def written(folder: Path) -> Counter[tuple[Any, ...]]:
+def read_output(folder: Path) -> Counter[tuple[Any, ...]]:
     rows = ps.read.jsonl(folder, schema={"key": str, "s": int})
     return Counter(tuple(row.values()) for batch in rows.batches() for row in batch.rows.to_pylist())
 
@@ -100,7 +100,7 @@ def test_a_run_over_a_stream_that_dies_goes_on_with_every_row_once(
             run(spark, files, tmp_path, drain=False)
     put(files, 3, (31, "b", 8))
     result = run(spark, files, tmp_path)
-    assert written(tmp_path / "out") == {("a", 1): 1, ("b", 2): 1, ("a", 4): 1, ("b", 8): 1}
+    assert read_output(tmp_path / "out") == {("a", 1): 1, ("b", 2): 1, ("a", 4): 1, ("b", 8): 1}
     assert result.accounts["rows"].rows_in == 4
 
 

@@ -58,7 +58,7 @@ def first_rows(pipe: ps.MultiPipe, wanted: int, *feeds: Feed) -> list[dict[str, 
 
 
 @pytest.mark.slow
-def test_windows_leave_though_a_source_is_silent_once_it_is_idle(opened: RunSession) -> None:
+def test_windows_leave_though_a_source_is_silent_once_it_is_idle(open_spark: RunSession) -> None:
     quick, silent = Feed((1, 1), (2, 2), (30, 4)), Feed()
     graph = ps.PipeGraph("idle")
     merged = quick.source(graph, "quick").merge(silent.source(graph, "silent", idle="50 ms"))
@@ -67,7 +67,7 @@ def test_windows_leave_though_a_source_is_silent_once_it_is_idle(opened: RunSess
 
 
 @pytest.mark.slow
-def test_rows_of_one_source_go_on_beside_a_silent_one(opened: RunSession) -> None:
+def test_rows_of_one_source_go_on_beside_a_silent_one(open_spark: RunSession) -> None:
     quick, silent = Feed((1, 1), (2, 2)), Feed()
     graph = ps.PipeGraph("beside")
     merged = quick.source(graph, "quick").merge(silent.source(graph, "silent"))
@@ -75,7 +75,7 @@ def test_rows_of_one_source_go_on_beside_a_silent_one(opened: RunSession) -> Non
 
 
 @pytest.mark.slow
-def test_early_results_leave_though_no_row_comes(opened: RunSession) -> None:
+def test_early_results_leave_though_no_row_comes(open_spark: RunSession) -> None:
     feed = Feed((1, 1), (2, 2), batch=2)
     graph = ps.PipeGraph("early")
     windows = feed.source(graph, "rows").window(ps.tumbling("10 s"), name="w", early="50 ms")
@@ -84,7 +84,7 @@ def test_early_results_leave_though_no_row_comes(opened: RunSession) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_stops_while_nothing_comes(opened: RunSession) -> None:
+def test_a_run_stops_while_nothing_comes(open_spark: RunSession) -> None:
     feed = Feed()
     graph = ps.PipeGraph("silent")
     feed.source(graph, "rows").sink(ps.write.memory())
@@ -95,19 +95,19 @@ def test_a_run_stops_while_nothing_comes(opened: RunSession) -> None:
 
 
 def test_a_source_that_fails_stops_the_run_with_its_name() -> None:
-    def failing() -> Iterator[dict[str, int]]:
+    def fail() -> Iterator[dict[str, int]]:
         yield {"t": 1, "v": 1}
         raise OSError("the cable is out")
 
     graph = ps.PipeGraph("failing")
-    reader = ps.read.generator(failing, schema=SCHEMA, batch=1, bounded=False)
+    reader = ps.read.generator(fail, schema=SCHEMA, batch=1, bounded=False)
     graph.source(reader, name="rows").sink(ps.write.memory())
     with pytest.raises(ps.ConnectorError, match="the cable is out") as failure:
         graph.run(InProcessSparkEngine())
     assert failure.value.step == "rows"
 
 
-def ingested(folder: Path, clock: ps.ManualClock) -> Any:
+def count_by_hour(folder: Path, clock: ps.ManualClock) -> Any:
     """Counts by the hour in which rows were read."""
     graph = ps.PipeGraph("ingested")
     reader = ps.read.batches([[{"v": 1}, {"v": 2}], [{"v": 3}]], schema={"v": int})
@@ -136,8 +136,8 @@ def test_rows_keep_the_time_at_which_they_were_read_when_a_run_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(crash_points, "listener", heard)
         with pytest.raises(Died):
-            ingested(tmp_path, ps.ManualClock(5 * hour))
-    ingested(tmp_path, ps.ManualClock(9 * hour))
+            count_by_hour(tmp_path, ps.ManualClock(5 * hour))
+    count_by_hour(tmp_path, ps.ManualClock(9 * hour))
     lines = [
         json.loads(line)
         for file in (tmp_path / "counts").glob("part-*")

@@ -9,7 +9,7 @@ import pytest
 from penstock import crash_points
 from penstock.connect.readers import files as file_readers
 from penstock.errors import PenstockError
-from tests.support.file_runs import Died, dying_at, put, run, written
+from tests.support.file_runs import Died, dying_at, put, read_rows, run
 
 
 @pytest.mark.slow
@@ -31,8 +31,8 @@ def test_a_run_that_dies_goes_on_with_every_file_once(
     put(files, "n.jsonl", (15, "b", 16))
     put(files, "o.jsonl", (5000, "c", 32))  # so that the windows leave
     run(files, tmp_path, "spark", until=14)
-    assert {row[2]: times for row, times in written(tmp_path / "rows").items()} == dict.fromkeys(
+    assert {row[2]: times for row, times in read_rows(tmp_path / "rows").items()} == dict.fromkeys(
         [1, 2, 4, 8, 16, 32], 1
     )
-    sums = {(row[0], row[1]): row[-1] for row in written(tmp_path / "sums")}
+    sums = {(row[0], row[1]): row[-1] for row in read_rows(tmp_path / "sums")}
     assert sums == {("a", 0): 3, ("b", 0): 12, ("b", 10): 16}

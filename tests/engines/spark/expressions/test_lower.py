@@ -36,7 +36,7 @@ SCHEMA = pa.schema(
 )
 
 
-def tried(family: str) -> list[Expr]:
+def sample_expressions(family: str) -> list[Expr]:
     return list(FAMILIES[family]())[:: STRIDE.get(family, 1)]
 
 
@@ -46,14 +46,16 @@ def test_every_node_has_a_rule_and_all_but_sql_are_tried() -> None:
     }
     every -= {Node, Expr, Comparison}  # a node is one of its subclasses
     assert all(node in RULES for node in every)
-    seen = {type(node) for family in FAMILIES for expr in tried(family) for node in post_order(expr)}
+    seen = {
+        type(node) for family in FAMILIES for expr in sample_expressions(family) for node in post_order(expr)
+    }
     assert every - seen == {SparkSql}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_spark_agrees_on_every_node_and_type(family: str, spark: Any) -> None:
-    assert_agree(spark, tried(family), rows())
+    assert_agree(spark, sample_expressions(family), rows())
 
 
 @pytest.mark.slow
@@ -63,7 +65,7 @@ def test_spark_agrees_on_nested_expressions(name: str, spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_answers_do_not_depend_on_ansi_rules(opened: RunSession) -> None:
+def test_the_answers_do_not_depend_on_ansi_rules(open_spark: RunSession) -> None:
     lenient = open_session(ps.SparkOptions(conf={"spark.sql.ansi.enabled": "false"})).spark
     every = [expr for family in FAMILIES.values() for expr in family()]
     assert_agree(lenient, every[::23], rows())
@@ -120,8 +122,8 @@ def test_what_cannot_fail_has_the_physical_plan_that_a_person_would_write(spark:
         F.hour("time").cast("long").alias("hour"),
         F.when(F.col("price") > 100, "big").otherwise("small").alias("size"),
     )
-    columns = [unfailing(expr).alias(name) for name, expr in output.items()]
-    ours = rows.filter(unfailing(wanted)).select(*columns)
+    columns = [lower_unfailing(expr).alias(name) for name, expr in output.items()]
+    ours = rows.filter(lower_unfailing(wanted)).select(*columns)
     assert plan(ours) == plan(by_hand)
 
 
@@ -174,7 +176,7 @@ def test_a_failure_inside_a_part_is_still_a_failure(spark: Any) -> None:
     assert len(parts.rows.columns) > 2
 
 
-def unfailing(expr: Expr) -> Any:
+def lower_unfailing(expr: Expr) -> Any:
     lowered = lower_spark(expr, SCHEMA)
     assert lowered.failed is None, str(expr)
     return lowered.value

@@ -24,7 +24,7 @@ from penstock.kernels.cuda.kernels import (
 from penstock.kernels.windows.accumulate import INT64_MIN, MAX_COUNT
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
-from tests.naive.reduced import reduced
+from tests.naive.reduction import reduce_by_key
 
 LAUNCHES = st.builds(Launch, blocks=st.integers(1, 2), threads=st.integers(1, 3))
 ROWS = st.lists(
@@ -39,7 +39,7 @@ def on_device(*values: Any) -> Any:
     return cuda.to_device(np.array(values))
 
 
-def placed(rows: list[tuple[int, int, Any]], slicing: Slicing, launch: Launch) -> tuple[Any, Any, int]:
+def sort_rows(rows: list[tuple[int, int, Any]], slicing: Slicing, launch: Launch) -> tuple[Any, Any, int]:
     """(packed and sorted, place, padded length), codes wide enough for slices -30 .. 30."""
     n_padded = power_of_two(len(rows))
     slots, times = (on_device(*(row[i] for row in rows)) for i in (0, 1))
@@ -56,7 +56,7 @@ def placed(rows: list[tuple[int, int, Any]], slicing: Slicing, launch: Launch) -
 def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
     rows: list[tuple[int, int, int | None]], every: int, launch: Launch
 ) -> None:
-    packed, place, n = placed(rows, Slicing.of([TimeWindow(every, every)]), launch)
+    packed, place, n = sort_rows(rows, Slicing.of([TimeWindow(every, every)]), launch)
     times = on_device(*(time for _, time, _ in rows))
     values = cuda.to_device(np.array([[value or 0 for *_, value in rows]]))
     valid = cuda.to_device(np.array([[value is not None for *_, value in rows]]))
@@ -76,8 +76,10 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
         kernels.add_to_ring[launch.over(n)](packed, n, place, cells, ring, 32)
         touch[launch.over(n)](packed, n, place, touched)
 
-    result = reduced([((slot, time // every), value) for slot, time, value in rows if value is not None], min)
-    equal = reduced(
+    result = reduce_by_key(
+        [((slot, time // every), value) for slot, time, value in rows if value is not None], min
+    )
+    equal = reduce_by_key(
         [
             ((slot, time // every), 2)
             for slot, time, value in rows
@@ -94,7 +96,7 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
 
 def test_rows_of_one_key_keep_their_order_of_arrival() -> None:
     slicing = Slicing.of([TimeWindow(10, 10)])
-    packed, *_ = placed([(1, 5, 0), (0, 5, 0), (1, 5, 0), (0, 5, 0)], slicing, Launch(1, 2))
+    packed, *_ = sort_rows([(1, 5, 0), (0, 5, 0), (1, 5, 0), (0, 5, 0)], slicing, Launch(1, 2))
     assert [int(code) & 0b111 for code in packed.copy_to_host()] == [1, 3, 0, 2]
 
 
@@ -105,13 +107,13 @@ def test_slices_have_the_numbers_that_they_have_on_the_host(
 ) -> None:
     slicing = Slicing.of([TimeWindow(size, every) for size in sizes])
     times = range(-8, 8)
-    packed, _, n = placed([(0, time, 0) for time in times], slicing, launch)
+    packed, _, n = sort_rows([(0, time, 0) for time in times], slicing, launch)
     result = [(int(code) >> n.bit_length()) - 30 for code in packed.copy_to_host()]
     assert result == [slicing.id_of(time) for time in times]
 
 
 def test_nulls_are_counted_by_their_own_lift_and_left_out_by_others() -> None:
-    packed, _, n = placed(
+    packed, _, n = sort_rows(
         [(0, 1, 0), (0, 2, 0), (0, 3, 0), (0, 4, 0)], Slicing.of([TimeWindow(9, 9)]), Launch(1, 1)
     )
     valid = cuda.to_device(np.array([[True, False, False, True]]))

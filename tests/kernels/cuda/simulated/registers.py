@@ -62,7 +62,7 @@ def test_every_lift_and_every_rule_has_a_register_here() -> None:
     assert {register.rule for register in REGISTERS.values()} == {*rules.RULES, PARTS}
 
 
-def expected(rows: list[tuple[int, Given]]) -> dict[str, Any]:
+def expected_cells(rows: list[tuple[int, Given]]) -> dict[str, Any]:
     """The cells of one window's rows, each with its place among all rows."""
     whole = [(time, place, value) for place, (time, value, _) in rows if value is not None]
     values, reals = [value for *_, value in whole], [real for _, (*_, real) in rows]
@@ -90,7 +90,7 @@ def expected(rows: list[tuple[int, Given]]) -> dict[str, Any]:
     return result
 
 
-def windowed(rows: list[Given], size: int, every: int) -> dict[int, dict[str, Any]]:
+def window_cells(rows: list[Given], size: int, every: int) -> dict[int, dict[str, Any]]:
     """The cells of each window by its start, from the device."""
     windows = CudaWindows(
         Slicing.of([TimeWindow(size, every)]), list(REGISTERS.values()), n_windows=3, batch_rows=8
@@ -116,11 +116,13 @@ def windowed(rows: list[Given], size: int, every: int) -> dict[int, dict[str, An
 @given(ROWS, st.integers(1, 8), st.integers(1, 4))
 def test_registers_hold_what_python_finds_in_the_rows(rows: list[Given], slides: int, every: int) -> None:
     size = slides * every
-    result = windowed(rows, size, every)
+    result = window_cells(rows, size, every)
     starts = {start for time, *_ in rows for start in range(time - size + 1, time + 1) if start % every == 0}
     assert result.keys() == starts
     for start, cells in result.items():
-        wanted = expected([(place, row) for place, row in enumerate(rows) if start <= row[0] < start + size])
+        wanted = expected_cells(
+            [(place, row) for place, row in enumerate(rows) if start <= row[0] < start + size]
+        )
         high, low = cells.pop("sum")
         assert (high << 32) + low == wanted.pop("sum")
         near = wanted.pop("moments")
@@ -129,7 +131,7 @@ def test_registers_hold_what_python_finds_in_the_rows(rows: list[Given], slides:
 
 
 def test_a_great_number_alone_has_no_variance_and_is_not_nan() -> None:
-    result = windowed([(3, 1, 1e300)], size=8, every=1)
+    result = window_cells([(3, 1, 1e300)], size=8, every=1)
     assert [cells["moments"] for cells in result.values()] == [[1.0, 1e300, 0.0]] * 8
 
 

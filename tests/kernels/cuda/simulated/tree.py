@@ -24,7 +24,9 @@ LEAVES = st.integers(0, 4).flatmap(
 )
 
 
-def built(leaves: Sequence[Sequence[int]], launch: Launch, kernels: RuleKernels = SUMS) -> tuple[Any, Any]:
+def build_trees(
+    leaves: Sequence[Sequence[int]], launch: Launch, kernels: RuleKernels = SUMS
+) -> tuple[Any, Any]:
     """Trees over the leaves of each slot, and the slots, least last."""
     n = len(leaves[0])
     cells = np.zeros((len(leaves), 2 * n - 1, 1), np.int64)
@@ -56,7 +58,7 @@ def flat(levels: list[list[int]]) -> list[int]:
 @settings(deadline=None, max_examples=25)
 @given(LEAVES, LAUNCHES)
 def test_init_fills_the_levels_one_after_the_other(leaves: list[list[int]], launch: Launch) -> None:
-    trees, _ = built(leaves, launch)
+    trees, _ = build_trees(leaves, launch)
     assert values(trees, len(leaves)) == [flat(pane_tree.levels(slot, plus)) for slot in leaves]
 
 
@@ -65,7 +67,7 @@ def test_init_fills_the_levels_one_after_the_other(leaves: list[list[int]], laun
 def test_updating_changed_leaves_gives_the_tree_built_anew(
     leaves: list[list[int]], launch: Launch, data: st.DataObject
 ) -> None:
-    trees, which = built(leaves, launch)
+    trees, which = build_trees(leaves, launch)
     n = len(leaves[0])
     start, count = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, n))
     held = trees.copy_to_host().reshape(len(leaves), -1)
@@ -92,7 +94,7 @@ def test_windows_over_any_number_of_leaves_fold_their_slices(
     kernels, combine, zero = (SUMS, plus, 0) if name == "sum" else (MAXIMA, max, INT64_MIN)
     width = 1 << (m - 1).bit_length()
     slots = [data.draw(st.lists(st.integers(-9, 9), min_size=m, max_size=m)) for _ in range(n_slots)]
-    trees, which = built([[*slot, *[zero] * (width - m)] for slot in slots], launch, kernels)
+    trees, which = build_trees([[*slot, *[zero] * (width - m)] for slot in slots], launch, kernels)
     n, step = data.draw(st.integers(1, m)), data.draw(st.integers(1, 4))
     offset, n_windows = data.draw(st.integers(0, 2 * m)), data.draw(st.integers(1, 5))
     results = cuda.to_device(np.full((n_slots * n_windows, 1), zero))
@@ -108,7 +110,7 @@ def test_windows_over_any_number_of_leaves_fold_their_slices(
 def test_every_window_length_from_every_leaf_takes_each_of_its_slices_once(m: int) -> None:
     width = 1 << (m - 1).bit_length()
     leaves = [4**i for i in range(m)]  # a slice taken twice, or one too many, shows
-    trees, which = built([[*leaves, *[0] * (width - m)]], Launch(1, 1))
+    trees, which = build_trees([[*leaves, *[0] * (width - m)]], Launch(1, 1))
     for n in range(1, m + 1):
         results, lo = cuda.to_device(np.zeros((m, 1), np.int64)), np.arange(m)
         SUMS.compute[1, 1](
@@ -121,7 +123,7 @@ def test_every_window_length_from_every_leaf_takes_each_of_its_slices_once(m: in
 def test_the_sixth_window_of_the_papers_figure_goes_round_the_end() -> None:
     #  leaf     0  1  2  3  4  5  6  7
     #  slice    8  1  2  3  4  5  6  7     window 5 is slices 5, 6, 7, 8: range(5, 0)
-    trees, which = built([[256, 2, 4, 8, 16, 32, 64, 128]], Launch(1, 1))
+    trees, which = build_trees([[256, 2, 4, 8, 16, 32, 64, 128]], Launch(1, 1))
     results, lo = cuda.to_device(np.zeros((1, 1), np.int64)), np.array([5])
     SUMS.compute[1, 1](trees, 15, which, 8, 8, cuda.to_device(lo), cuda.to_device(lo + 4), results)
     assert results.copy_to_host().tolist() == [[32 + 64 + 128 + 256]]

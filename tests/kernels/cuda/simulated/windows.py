@@ -34,7 +34,7 @@ KINDS = st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12)), min_size=1, 
 )
 
 
-def made(*kinds: tuple[int, int], **options: Any) -> CudaWindows:
+def make_windows(*kinds: tuple[int, int], **options: Any) -> CudaWindows:
     return CudaWindows(Slicing.of([TimeWindow(*kind) for kind in kinds]), SUMS, **options)
 
 
@@ -43,14 +43,14 @@ def add(windows: CudaWindows, rows: list[Plain]) -> None:
     windows.add(Rows(slots, times, (values,), (None,)))
 
 
-def told(actual: WindowCells) -> Found:
+def sort_cells(actual: WindowCells) -> Found:
     sums = [(high << 32) + low for high, low in actual.cells[1].tolist()]
     columns = (actual.kinds.tolist(), actual.starts.tolist(), actual.slots.tolist(), sums)
     return sorted(zip(*columns, strict=True))
 
 
-def left(windows: CudaWindows, upto: int) -> Found:
-    return told(windows.close_windows(upto))
+def close_windows(windows: CudaWindows, upto: int) -> Found:
+    return sort_cells(windows.close_windows(upto))
 
 
 class Twin:
@@ -59,7 +59,7 @@ class Twin:
     def __init__(self, kinds: list[tuple[int, int]]) -> None:
         self.buckets, self.n_rows = Buckets(kinds, 0), 0
 
-    def taken(self, rows: list[Plain]) -> list[Plain]:
+    def take_rows(self, rows: list[Plain]) -> list[Plain]:
         return [row for row in rows if any(fate == "admitted" for fate, _ in self._take(*row))]
 
     def _take(self, slot: int, time: int, value: int) -> list[tuple[str, int]]:
@@ -77,12 +77,12 @@ class Twin:
 def run(windows: CudaWindows, twin: Twin, steps: list[Step]) -> None:
     for step in steps:
         if isinstance(step, list):
-            add(windows, twin.taken(step))
+            add(windows, twin.take_rows(step))
         else:
-            assert left(windows, step) == twin.close(step)
+            assert close_windows(windows, step) == twin.close(step)
             windows.take_emptied()
             slots = np.arange(8)
-            assert set(slots[windows.holds(slots)].tolist()) == twin.buckets.holding()
+            assert set(slots[windows.holds(slots)].tolist()) == twin.buckets.slots_in_use()
 
 
 @settings(deadline=None, max_examples=60)
@@ -104,7 +104,7 @@ def test_windows_leave_as_from_a_bucket_per_window(
     max_pending: int,
     launch: Launch,
 ) -> None:
-    windows = made(
+    windows = make_windows(
         *kinds,
         n_windows=n_windows,
         batch_rows=batch_rows,
@@ -149,92 +149,92 @@ def story(seed: int) -> tuple[list[tuple[int, int]], dict[str, Any], list[Step]]
 @given(st.integers(0, 10**9))
 def test_a_stream_with_stragglers_and_leaps_loses_nothing(seed: int) -> None:
     kinds, options, steps = story(seed)
-    run(made(*kinds, **options), Twin(kinds), [*steps, FOREVER])
+    run(make_windows(*kinds, **options), Twin(kinds), [*steps, FOREVER])
 
 
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**9), st.integers(0, 12))
 def test_what_is_read_back_can_be_taken_up_by_others(seed: int, cut: int) -> None:
     kinds, options, steps = story(seed)
-    windows, twin = made(*kinds, **options), Twin(kinds)
+    windows, twin = make_windows(*kinds, **options), Twin(kinds)
     run(windows, twin, steps[:cut])
     states = windows.states()
     places = list(zip(states.slots.tolist(), states.slices.tolist(), strict=True))
     assert len(set(places)) == len(places)
-    again = made(*kinds, **options)
+    again = make_windows(*kinds, **options)
     again.load(states, twin.buckets.watermark)
     run(again, twin, [*steps[cut:], FOREVER])
 
 
 def test_the_memory_that_is_told_grows_with_slots_and_open_slices() -> None:
-    windows = made((2, 1), n_windows=1, batch_rows=8)
+    windows = make_windows((2, 1), n_windows=1, batch_rows=8)
     add(windows, [(0, 0, 1)])
-    left(windows, 1)
+    close_windows(windows, 1)
     small = windows.nbytes
     add(windows, [(3, 20, 1)])
-    left(windows, 3)
+    close_windows(windows, 3)
     #  of 3 numbers: 8 slices in the ring, 2 leaves and 1 node in the tree, for 3 more slots
     assert windows.nbytes >= small + 3 * (8 + 3) * 3 * 8
 
 
 def test_a_window_leaves_when_the_watermark_reaches_its_end_and_only_once() -> None:
     #  0    2    4    6           windows [0, 4) [2, 6) [4, 8), watermark 6
-    windows = made((4, 2), batch_rows=8)
+    windows = make_windows((4, 2), batch_rows=8)
     add(windows, [(0, 0, 1), (0, 3, 2), (0, 5, 4)])
-    assert left(windows, 6) == [(0, -2, 0, 1), (0, 0, 0, 3), (0, 2, 0, 6)]
-    assert left(windows, 6) == []
-    assert left(windows, FOREVER) == [(0, 4, 0, 4)]
+    assert close_windows(windows, 6) == [(0, -2, 0, 1), (0, 0, 0, 3), (0, 2, 0, 6)]
+    assert close_windows(windows, 6) == []
+    assert close_windows(windows, FOREVER) == [(0, 4, 0, 4)]
 
 
 def test_a_slice_that_earlier_windows_used_still_takes_rows() -> None:
     #  windows [0, 6) and [2, 8) hold time 3; the first has left when the late row comes
-    windows = made((6, 2), n_windows=2, batch_rows=8)
+    windows = make_windows((6, 2), n_windows=2, batch_rows=8)
     add(windows, [(0, 3, 1), (0, 5, 10)])
-    assert left(windows, 6) == [(0, -2, 0, 1), (0, 0, 0, 11)]
+    assert close_windows(windows, 6) == [(0, -2, 0, 1), (0, 0, 0, 11)]
     add(windows, [(0, 3, 100)])
-    assert left(windows, 10) == [(0, 2, 0, 111), (0, 4, 0, 10)]
+    assert close_windows(windows, 10) == [(0, 2, 0, 111), (0, 4, 0, 10)]
 
 
 def test_fewer_windows_than_the_bound_do_not_wait_and_more_leave_in_several_calls() -> None:
-    windows = made((2, 1), n_windows=4, batch_rows=8)
+    windows = make_windows((2, 1), n_windows=4, batch_rows=8)
     add(windows, [(0, time, 1) for time in range(20)])
-    assert left(windows, 1) == [(0, -1, 0, 1)]
-    assert left(windows, 20) == [(0, start, 0, 2) for start in range(19)]
+    assert close_windows(windows, 1) == [(0, -1, 0, 1)]
+    assert close_windows(windows, 20) == [(0, start, 0, 2) for start in range(19)]
 
 
 def test_results_may_be_taken_after_the_next_batch_was_added() -> None:
-    windows = made((4, 2), batch_rows=8)
+    windows = make_windows((4, 2), batch_rows=8)
     add(windows, [(0, 1, 1), (0, 5, 2)])
     first = windows.queue_windows(4)
     add(windows, [(0, 4, 10)])
     second = windows.queue_windows(8)
-    assert told(first.results()) == [(0, -2, 0, 1), (0, 0, 0, 1)]
-    assert told(second.results()) == [(0, 2, 0, 12), (0, 4, 0, 12)]
+    assert sort_cells(first.results()) == [(0, -2, 0, 1), (0, 0, 0, 1)]
+    assert sort_cells(second.results()) == [(0, 2, 0, 12), (0, 4, 0, 12)]
 
 
 def test_a_row_from_the_far_future_waits_on_the_host_and_costs_no_room() -> None:
-    windows = made((4, 2), n_windows=2, batch_rows=8)
+    windows = make_windows((4, 2), n_windows=2, batch_rows=8)
     add(windows, [(0, 2**60, 7), (0, 1, 1), (1, 2**60, 8)])
-    assert left(windows, 10) == [(0, -2, 0, 1), (0, 0, 0, 1)]
+    assert close_windows(windows, 10) == [(0, -2, 0, 1), (0, 0, 0, 1)]
     assert windows._ring.size == 8
     ends = [(0, start, slot, 7 + slot) for start in (2**60 - 2, 2**60) for slot in (0, 1)]
-    assert left(windows, FOREVER) == ends
+    assert close_windows(windows, FOREVER) == ends
 
 
 def test_the_ring_grows_with_what_is_open_and_shrinks_again() -> None:
-    windows = made((1, 1), batch_rows=64)
+    windows = make_windows((1, 1), batch_rows=64)
     add(windows, [(0, time, 1) for time in range(40)])
-    assert left(windows, 38) == [(0, time, 0, 1) for time in range(38)]
+    assert close_windows(windows, 38) == [(0, time, 0, 1) for time in range(38)]
     for _ in range(3):
-        left(windows, 39)
+        close_windows(windows, 39)
     assert windows._ring.size == 8
-    assert left(windows, 40) == [(0, 39, 0, 1)]
+    assert close_windows(windows, 40) == [(0, 39, 0, 1)]
 
 
 def test_a_slot_is_told_of_as_empty_once() -> None:
-    windows = made((4, 4), batch_rows=8)
+    windows = make_windows((4, 4), batch_rows=8)
     add(windows, [(0, 1, 1), (2, 5, 1)])
-    left(windows, 4)
+    close_windows(windows, 4)
     assert windows.take_emptied().tolist() == [0]
     assert windows.take_emptied().tolist() == []
     assert windows.holds(np.array([0, 2, 9])).tolist() == [False, True, False]

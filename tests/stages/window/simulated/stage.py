@@ -71,20 +71,20 @@ def test_early_results_are_shown_as_the_reference_shows_them(given_case: Case, t
     assert_same(by_stage(on_device(early), ticks), shown_by_reference(early, ticks))
 
 
-def weighed(row: Any) -> tuple[float, float]:
+def weigh(row: Any) -> tuple[float, float]:
     return row.v * row.x, row.x
 
 
-def added(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float]:
+def add_parts(a: tuple[float, ...], b: tuple[float, ...]) -> tuple[float, float]:
     return a[0] + b[0], a[1] + b[1]
 
 
-def weighted(part: tuple[float, ...]) -> float | None:
+def divide_by_weight(part: tuple[float, ...]) -> float | None:
     return part[0] / part[1] if part[1] else None
 
 
 def test_a_fold_may_lift_a_row_of_several_columns() -> None:
-    fold = spec.fold(weighed, added, (0.0, 0.0), weighted, columns=["v", "x"], type="float64")
+    fold = spec.fold(weigh, add_parts, (0.0, 0.0), divide_by_weight, columns=["v", "x"], type="float64")
     op = KeyedWindows(windows=sliding(10, 5), aggregates={"mean": fold})
     rows = [("a", i, i % 7 - 3, None if i % 5 == 0 else float(i), None, None) for i in range(20)]
     built = case(op, [rows[:7], rows[7:]], schema=WIDE, delay=3)

@@ -19,7 +19,7 @@ from penstock.stages.window.time_store import TimeStore
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Row
-from tests.stages.window.test_time_store import EVERY_REGISTER, REAL, arriving, streams
+from tests.stages.window.test_time_store import EVERY_REGISTER, REAL, input_rows, streams
 
 # NumPy warns where kernels, which the simulator runs as Python, overflow or compute NaN: CUDA does not.
 pytestmark = pytest.mark.filterwarnings("ignore:.* encountered in:RuntimeWarning")
@@ -59,7 +59,7 @@ def assert_step(
     ours: TimeStore, host: TimeStore, rows: list[Row], watermark: int, upto: int, turned: Ints = SLOTS
 ) -> None:
     """Both take rows, judged by one watermark, and let windows leave at the next."""
-    moved = arriving([row._replace(slot=int(turned[row.slot])) for row in rows])
+    moved = input_rows([row._replace(slot=int(turned[row.slot])) for row in rows])
     result, wanted = ours.add(moved, watermark), host.add(moved, watermark)
     assert (result is None) == (wanted is None)
     if result is not None and wanted is not None:
@@ -118,33 +118,33 @@ def test_windows_are_shown_early_as_on_the_host(
     watermark = NEVER
     for rows, after in stream:
         for store in (ours, host):
-            store.add(arriving(rows), watermark)
+            store.add(input_rows(rows), watermark)
         assert_same(ours.fire_early(), host.fire_early())
         watermark = max(watermark, after)
         assert_same(ours.close(watermark), host.close(watermark))
 
 
-def counted(**limits: Any) -> CudaStore:
+def count_store(**limits: Any) -> CudaStore:
     return CudaStore(Slicing.of([TimeWindow(10, 5)]), 0, [WindowAccumulator(AccumulatorKind.ROWS)], **limits)
 
 
 def test_reading_back_for_several_buckets_happens_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, reads = counted(), []
+    store, reads = count_store(), []
     store.add(InputRows(np.array([0, 1]), np.array([1, 2])), NEVER)
     states = store._windows.states
 
-    def noted() -> SliceStates:
+    def note() -> SliceStates:
         reads.append(1)
         return states()
 
-    monkeypatch.setattr(store._windows, "states", noted)
+    monkeypatch.setattr(store._windows, "states", note)
     for slot in (0, 1):
         assert store.export(np.array([slot]))["slices"].num_rows == 1
     assert len(reads) == 1
 
 
 def test_memory_counts_what_waits_and_what_is_on_the_device() -> None:
-    store = counted(batch_rows=1000)
+    store = count_store(batch_rows=1000)
     empty = store.nbytes
     store.add(InputRows(np.zeros(100, np.int64), np.arange(100)), NEVER)
     waiting = store.nbytes
@@ -154,7 +154,7 @@ def test_memory_counts_what_waits_and_what_is_on_the_device() -> None:
 
 
 def test_the_store_says_that_it_is_on_a_device_and_how_windows_are_put_together() -> None:
-    assert counted().explain() == ("sliding 10 us every 5 us: cuda, B-PAT over up to 2 slices a window",)
+    assert count_store().explain() == ("sliding 10 us every 5 us: cuda, B-PAT over up to 2 slices a window",)
     tumbling = CudaStore(
         Slicing.of([TimeWindow(9, 9)]), 0, [WindowAccumulator(AccumulatorKind.FLOAT_SUM, REAL)]
     )

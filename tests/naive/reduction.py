@@ -10,7 +10,9 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-def reduced(pairs: Iterable[tuple[Key, Value]], combine: Callable[[Value, Value], Value]) -> dict[Key, Value]:
+def reduce_by_key(
+    pairs: Iterable[tuple[Key, Value]], combine: Callable[[Value, Value], Value]
+) -> dict[Key, Value]:
     """The combination of all values of each key."""
     buckets: dict[Key, list[Value]] = {}
     for key, value in pairs:

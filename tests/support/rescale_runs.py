@@ -66,14 +66,14 @@ def sessions(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     return windowed.aggregate(value=ps.max("value"), mean=ps.mean("value"))
 
 
-def counted(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+def count_windows(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Windows of rows, of two kinds."""
     kinds = {"few": ps.count_window(2, 1), "many": ps.count_window(5)}
     windowed = pipe.key_by("key").window(**kinds, parallelism=degree, name="moved", partial=True)  # type: ignore[arg-type]  # keywords name windows
     return windowed.aggregate(value=ps.sum("value"))
 
 
-def accumulated(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+def accumulate_rows(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Rows so far by key."""
     return pipe.key_by("key").accumulate(add_up, 0, schema={"n": "int64"}, parallelism=degree, name="moved")
 
@@ -83,7 +83,7 @@ def with_state(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     return pipe.key_by("key").filter(is_new, state=Seen, parallelism=degree, name="moved")
 
 
-def followed(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
+def window_behind_map(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
     """Steps behind it that need no second shuffle, and move along."""
     fresh = pipe.key_by("key").filter(
         lambda row, seen: not is_first(row, seen), state=dict, parallelism=degree, name="moved"
@@ -109,7 +109,15 @@ def after_replicas(pipe: ps.MultiPipe, degree: Any) -> ps.MultiPipe:
 
 VERBS: dict[str, Verb] = {
     program.__name__: program
-    for program in (windows, sessions, counted, accumulated, with_state, followed, after_replicas)
+    for program in (
+        windows,
+        sessions,
+        count_windows,
+        accumulate_rows,
+        with_state,
+        window_behind_map,
+        after_replicas,
+    )
 }
 
 
@@ -139,7 +147,7 @@ def graph_of(
     return graph
 
 
-def told(graph: ps.PipeGraph, accounts: Any) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:
+def read_results(graph: ps.PipeGraph, accounts: Any) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:
     """The accounts of every step, and what reached every sink."""
     sinks = {step.name: step.op.writer for step in graph.steps.values() if isinstance(step.op, ps.Sink)}
     rows = {name: Counter(map(repr, writer.rows())) for name, writer in sinks.items()}  # type: ignore[attr-defined]  # all are memory()
@@ -170,7 +178,7 @@ def drive(run: Runtime) -> None:
     assert run.dispatcher.is_over
 
 
-def moved(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Runtime:
+def run_changes(graph: ps.PipeGraph, changes: Changes, **asked: Any) -> Runtime:
     """A run with changes, all the way through."""
     options = Settings(cores=CORES, elastic=ps.Elastic(), **asked)
     run = build_runtime(graph.plan(), options, RunOptions(), clock=WallClock(), events=ignore_event)

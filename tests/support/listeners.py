@@ -23,7 +23,7 @@ def addresses_of(process: int) -> set[str]:
         sockets = _sockets(process)
     except FileNotFoundError:  # it has ended
         return set()
-    return {address for inode, address in _listening() if inode in sockets}
+    return {address for inode, address in _listening_sockets() if inode in sockets}
 
 
 def _sockets(process: int) -> set[str]:
@@ -38,7 +38,7 @@ def _sockets(process: int) -> set[str]:
     return result
 
 
-def _listening() -> list[tuple[str, str]]:
+def _listening_sockets() -> list[tuple[str, str]]:
     result = []
     for family in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{family}").read_text().splitlines()[1:]:

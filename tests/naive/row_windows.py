@@ -5,7 +5,7 @@ from __future__ import annotations
 Window = tuple[int, int, int, int]  # kind, slot, start, end
 
 
-class NaiveKept:
+class NaiveRowWindows:
     """Kinds are (size, every); rows are numbers that the caller gives them."""
 
     def __init__(self, kinds: list[tuple[int, int]], lateness: int) -> None:
