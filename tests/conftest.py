@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Share out what runs on the Spark of its own process between two processes: one Java each."""
     for item in items:
-        if "opened" in getattr(item, "fixturenames", ()):
+        if "spark_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(spark_group(item)))
 
 

@@ -45,9 +45,8 @@ def faults(package: Path) -> Iterator[str]:
 
 
 def _faults_of(node: ast.AST, *, in_tests: bool) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith(
-        "test_"
-    ):
+    is_test = str(getattr(node, "name", "")).startswith("test_")
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not is_test:
         if _is_participle(node.name):
             yield f"{node.name!r} is a participle: a function is a verb, a class a noun"
         for word in _metaphors(node.name):

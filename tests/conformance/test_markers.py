@@ -72,15 +72,15 @@ def test_a_marked_case_must_be_refused_by_that_engine_and_only_there(tmp_path: P
         "-rA",
         "-q",
     ]
-    process = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "--rootdir", str(tmp_path), str(tmp_path)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     ).stdout
-    lines = [line for line in process.splitlines() if "::test_" in line]
-    assert any(line.startswith("XFAIL") and "test_refused" in line for line in lines), process
-    assert any(line.startswith("FAILED") and "test_closed" in line for line in lines), process
-    assert any(line.startswith("FAILED") and "test_wrong" in line for line in lines), process
-    assert any(line.startswith("PASSED") and "test_elsewhere" in line for line in lines), process
+    lines = [line for line in output.splitlines() if "::test_" in line]
+    assert any(line.startswith("XFAIL") and "test_refused" in line for line in lines), output
+    assert any(line.startswith("FAILED") and "test_closed" in line for line in lines), output
+    assert any(line.startswith("FAILED") and "test_wrong" in line for line in lines), output
+    assert any(line.startswith("PASSED") and "test_elsewhere" in line for line in lines), output

@@ -12,13 +12,13 @@ from penstock.engines.spark.session.settings import FILE_MANAGER, sql_settings
 
 
 @pytest.fixture(scope="session")
-def open_spark() -> RunSession:
+def spark_session() -> RunSession:
     return open_session(ps.SparkOptions())
 
 
 @pytest.fixture(scope="session")
-def spark(open_spark: RunSession) -> Any:
-    return open_spark.spark
+def spark(spark_session: RunSession) -> Any:
+    return spark_session.spark
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ import penstock as ps
 from penstock import CheckpointError, ConnectorError, FunctionError, PenstockError, col
 from penstock.engines.spark.session.session import RunSession
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("open_spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
 SCHEMA = {"key": str, "v": int}
 CSV = "key,v\na,1\nb,two\nc,3,4\nd,4\n"
 JSONL = '{"key": "a", "v": 1}\n{"key": "b", "v": "two"}\n{"key": "c", \n{"key": "d", "v": 4}\n'
@@ -224,7 +224,7 @@ def test_an_output_without_permission_is_named(tmp_path: Path) -> None:
     assert failure.value.step == "out"
 
 
-def test_a_master_that_is_not_there_is_named(open_spark: RunSession) -> None:
+def test_a_master_that_is_not_there_is_named(spark_session: RunSession) -> None:
     rows = ps.PipeGraph("far").source(ps.read.rows([{"v": 1}]))
     with pytest.raises(ps.EngineError, match="Spark already runs in this process"):
         rows.with_columns(v=col("v") + 1).collect("spark", master="spark://127.0.0.1:1")

@@ -22,7 +22,7 @@ from penstock.plan.plan import Plan
 from tests.engines.spark.test_read_paths import AGGREGATES, FALLIBLE, KEYS, WINDOWS
 from tests.support.parquet_feeds import columns, same_as_reference, write_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("open_spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -44,7 +44,7 @@ def test_the_legs_agree_when_some_jobs_are_one_task(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("open_spark")
+@pytest.mark.usefixtures("spark_session")
 @settings(LAW, max_examples=12)
 @given(choices(max_size=8), streams())
 def test_with_exchanges_any_graph_agrees_with_the_reference_on_spark(

@@ -283,7 +283,7 @@ class TestWorkersRead(ReadingCases):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("open_spark")
+@pytest.mark.usefixtures("spark_session")
 class TestJvmReads(ReadingCases):
     """The JVM reads, as it does where Spark's own SQL follows, and hands rows over."""
 

@@ -13,7 +13,7 @@ from penstock.engines.spark import read_placement
 from penstock.engines.spark.types import to_spark
 from tests.support.parquet_feeds import columns, run, same_as_reference
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("open_spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
 
 
 @pytest.fixture(autouse=True, scope="module")

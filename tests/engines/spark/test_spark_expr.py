@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import NotSupported, col
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("open_spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
 CODE = ps.spark_expr("soundex(name)", "string")
 
 

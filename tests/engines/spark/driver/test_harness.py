@@ -12,7 +12,7 @@ from penstock.events import Event, RunEnded, StepFailed
 from penstock.plan.plan import Ref
 from penstock.testing import Harness
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("open_spark")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
 
 
 def rows() -> ps.MultiPipe:
@@ -53,7 +53,7 @@ def test_a_step_that_fails_ends_the_run() -> None:
         harness.push([{"t": 1, "v": 1}])
 
 
-def test_what_is_not_there_is_named_with_what_is(open_spark: RunSession) -> None:
+def test_what_is_not_there_is_named_with_what_is(spark_session: RunSession) -> None:
     pipe = rows().with_columns(v=col("v") + 1, name="more")
     plan = pipe.graph.plan(pipe)
     harness = find_engine("spark").open_harness(

@@ -27,13 +27,13 @@ def double_value(v: int) -> list[int]:
     return output
 
 
-def test_runs_one_after_the_other_share_a_query(open_spark: RunSession) -> None:
+def test_runs_one_after_the_other_share_a_query(spark_session: RunSession) -> None:
     assert double_value(1) == [2]
     waiting = list(ticking._WAITING)
     assert (double_value(2), ticking._WAITING) == ([4], waiting)
 
 
-def test_a_run_that_fails_leaves_the_query_to_the_next(open_spark: RunSession) -> None:
+def test_a_run_that_fails_leaves_the_query_to_the_next(spark_session: RunSession) -> None:
     double_value(1)
     waiting = list(ticking._WAITING)
     graph = ps.PipeGraph("fails")
@@ -42,7 +42,7 @@ def test_a_run_that_fails_leaves_the_query_to_the_next(open_spark: RunSession) -
     assert (double_value(3), ticking._WAITING) == ([6], waiting)
 
 
-def test_runs_at_the_same_time_have_a_query_each(open_spark: RunSession) -> None:
+def test_runs_at_the_same_time_have_a_query_each(spark_session: RunSession) -> None:
     meet = threading.Barrier(2, timeout=60)
 
     def graph(name: str) -> ps.PipeGraph:
@@ -55,7 +55,7 @@ def test_runs_at_the_same_time_have_a_query_each(open_spark: RunSession) -> None
     assert [run.wait(60).outcome for run in runs] == ["drained", "drained"]
 
 
-def test_a_run_with_a_trigger_ticks_by_itself(open_spark: RunSession) -> None:
+def test_a_run_with_a_trigger_ticks_by_itself(spark_session: RunSession) -> None:
     before = list(ticking._WAITING)
     rows = ps.PipeGraph("slow").source(ps.read.rows([{"v": 1}]))
     pipe = rows.with_columns(v=col("v") + 1)
@@ -64,8 +64,10 @@ def test_a_run_with_a_trigger_ticks_by_itself(open_spark: RunSession) -> None:
     assert (memory.table()["v"].to_pylist(), ticking._WAITING) == ([2], before)
 
 
-def test_a_query_that_spark_stops_ends_the_run_with_an_error(open_spark: RunSession, tmp_path: Path) -> None:
-    query = DriverQuery(open_spark.spark, "stopped", folder=str(tmp_path))
+def test_a_query_that_spark_stops_ends_the_run_with_an_error(
+    spark_session: RunSession, tmp_path: Path
+) -> None:
+    query = DriverQuery(spark_session.spark, "stopped", folder=str(tmp_path))
 
     def turn() -> bool:
         threading.Thread(target=query._query.stop, daemon=True).start()

@@ -45,7 +45,7 @@ def heard(engine: Any) -> list[str]:
     ]
 
 
-def test_events_come_in_the_order_of_the_reference(open_spark: RunSession) -> None:
+def test_events_come_in_the_order_of_the_reference(spark_session: RunSession) -> None:
     expected = heard("reference")
     assert heard("spark") == expected
     assert "RowsLate sums" in expected
@@ -57,7 +57,7 @@ def test_events_do_not_depend_on_how_many_parts_there_are(n_partitions: int) -> 
     assert heard(InProcessSparkEngine(n_partitions)) == heard("reference")
 
 
-def test_a_run_without_an_end_can_be_stopped(open_spark: RunSession, tmp_path: Path) -> None:
+def test_a_run_without_an_end_can_be_stopped(spark_session: RunSession, tmp_path: Path) -> None:
     seen = threading.Event()
 
     def endless() -> Iterator[dict[str, Any]]:
@@ -86,7 +86,7 @@ def dies(row: Any) -> dict[str, int]:
     return {"v": row.v}
 
 
-def test_a_python_worker_that_dies_is_an_error_that_names_the_step(open_spark: RunSession) -> None:
+def test_a_python_worker_that_dies_is_an_error_that_names_the_step(spark_session: RunSession) -> None:
     graph = ps.PipeGraph("deadly")
     rows = graph.source(ps.read.batches(BATCHES, schema=SCHEMA), name="rows")
     rows.map(dies, schema={"v": int}, name="deadly").sink(ps.write.memory())

@@ -58,7 +58,7 @@ def first_rows(pipe: ps.MultiPipe, wanted: int, *feeds: Feed) -> list[dict[str, 
 
 
 @pytest.mark.slow
-def test_windows_leave_though_a_source_is_silent_once_it_is_idle(open_spark: RunSession) -> None:
+def test_windows_leave_though_a_source_is_silent_once_it_is_idle(spark_session: RunSession) -> None:
     quick, silent = Feed((1, 1), (2, 2), (30, 4)), Feed()
     graph = ps.PipeGraph("idle")
     merged = quick.source(graph, "quick").merge(silent.source(graph, "silent", idle="50 ms"))
@@ -67,7 +67,7 @@ def test_windows_leave_though_a_source_is_silent_once_it_is_idle(open_spark: Run
 
 
 @pytest.mark.slow
-def test_rows_of_one_source_go_on_beside_a_silent_one(open_spark: RunSession) -> None:
+def test_rows_of_one_source_go_on_beside_a_silent_one(spark_session: RunSession) -> None:
     quick, silent = Feed((1, 1), (2, 2)), Feed()
     graph = ps.PipeGraph("beside")
     merged = quick.source(graph, "quick").merge(silent.source(graph, "silent"))
@@ -75,7 +75,7 @@ def test_rows_of_one_source_go_on_beside_a_silent_one(open_spark: RunSession) ->
 
 
 @pytest.mark.slow
-def test_early_results_leave_though_no_row_comes(open_spark: RunSession) -> None:
+def test_early_results_leave_though_no_row_comes(spark_session: RunSession) -> None:
     feed = Feed((1, 1), (2, 2), batch=2)
     graph = ps.PipeGraph("early")
     windows = feed.source(graph, "rows").window(ps.tumbling("10 s"), name="w", early="50 ms")
@@ -84,7 +84,7 @@ def test_early_results_leave_though_no_row_comes(open_spark: RunSession) -> None
 
 
 @pytest.mark.slow
-def test_a_run_stops_while_nothing_comes(open_spark: RunSession) -> None:
+def test_a_run_stops_while_nothing_comes(spark_session: RunSession) -> None:
     feed = Feed()
     graph = ps.PipeGraph("silent")
     feed.source(graph, "rows").sink(ps.write.memory())

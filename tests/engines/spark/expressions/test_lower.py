@@ -65,7 +65,7 @@ def test_spark_agrees_on_nested_expressions(name: str, spark: Any) -> None:
 
 
 @pytest.mark.slow
-def test_the_answers_do_not_depend_on_ansi_rules(open_spark: RunSession) -> None:
+def test_the_answers_do_not_depend_on_ansi_rules(spark_session: RunSession) -> None:
     lenient = open_session(ps.SparkOptions(conf={"spark.sql.ansi.enabled": "false"})).spark
     every = [expr for family in FAMILIES.values() for expr in family()]
     assert_agree(lenient, every[::23], rows())

@@ -18,23 +18,23 @@ from tests.support.listeners import addresses_of, with_children
 pytestmark = pytest.mark.slow
 
 
-def test_a_run_has_utc_our_partitions_and_large_arrow_batches(open_spark: RunSession) -> None:
-    conf = open_spark.spark.conf
-    assert open_spark.spark.sparkContext.master == "local[*,4]"
+def test_a_run_has_utc_our_partitions_and_large_arrow_batches(spark_session: RunSession) -> None:
+    conf = spark_session.spark.conf
+    assert spark_session.spark.sparkContext.master == "local[*,4]"
     assert conf.get("spark.sql.session.timeZone") == "UTC"
-    assert conf.get("spark.sql.shuffle.partitions") == str(open_spark.partitions)
-    assert open_spark.partitions == open_spark.spark.sparkContext.defaultParallelism
+    assert conf.get("spark.sql.shuffle.partitions") == str(spark_session.partitions)
+    assert spark_session.partitions == spark_session.spark.sparkContext.defaultParallelism
     assert int(conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")) >= 100_000
 
 
-def test_the_next_run_uses_the_same_spark_with_settings_of_its_own(open_spark: RunSession) -> None:
+def test_the_next_run_uses_the_same_spark_with_settings_of_its_own(spark_session: RunSession) -> None:
     options = ps.SparkOptions(partitions=7, conf={"spark.sql.ansi.enabled": "false"})
     other = open_session(options, checkpoint="s3a://bucket/x")
-    assert other.spark.sparkContext is open_spark.spark.sparkContext
+    assert other.spark.sparkContext is spark_session.spark.sparkContext
     assert other.spark.conf.get("spark.sql.shuffle.partitions") == "7"
     assert other.spark.conf.get("spark.sql.ansi.enabled") == "false"
-    assert open_spark.spark.conf.get("spark.sql.shuffle.partitions") == str(open_spark.partitions)
-    assert open_spark.spark.conf.get("spark.sql.ansi.enabled") == "true"
+    assert spark_session.spark.conf.get("spark.sql.shuffle.partitions") == str(spark_session.partitions)
+    assert spark_session.spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
 def test_a_session_of_the_users_keeps_its_own_zone(spark: Any) -> None:
