@@ -37,13 +37,13 @@ def test_transforms_say_their_function() -> None:
     keyed = trades().key_by("user")
     assert text_of(keyed.with_columns(x=col("n") * 2)) == 'with_columns x=col("n") * 2'
     assert text_of(keyed.map(score, schema={"n": "int64"}, state=list)) == (
-        "map row function scored with state per key"
+        "map row function score with state per key"
     )
     assert text_of(keyed.filter(col("paid"))) == 'filter col("paid")'
     assert text_of(keyed.filter(near, state=list)) == "filter row function near with state per key"
     assert text_of(keyed.flat_map(tags=col("tags"))) == 'flat_map tags=col("tags")'
     assert text_of(keyed.select("n")) == 'select n=col("n")'
-    assert text_of(keyed.accumulate(score, 0, schema={"c": "int64"})) == "accumulate row function scored"
+    assert text_of(keyed.accumulate(score, 0, schema={"c": "int64"})) == "accumulate row function score"
     batched = keyed.map(ps.batch(whole, schema={"n": "int64"}))
     assert text_of(batched) == "map batch function whole"
 

@@ -217,8 +217,8 @@ def explain_stage(op: Op) -> list[str]:
 
 def test_stages_say_how_they_work() -> None:
     assert explain_stage(STEPS["filter"]()) == ["the predicate runs as Arrow kernels"]
-    assert explain_stage(STEPS["map batches"]()) == ["batch function widened gets whole batches"]
-    assert explain_stage(STEPS["flat_map rows"]()) == ["row function repeated runs in Python, row by row"]
+    assert explain_stage(STEPS["map batches"]()) == ["batch function widen gets whole batches"]
+    assert explain_stage(STEPS["flat_map rows"]()) == ["row function repeat runs in Python, row by row"]
     assert all(explain_stage(make()) for make in STEPS.values())
 
 

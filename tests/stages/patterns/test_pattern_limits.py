@@ -76,7 +76,7 @@ def test_what_is_made_from_rows_is_not_made_of_parts(pattern: type[Windows]) -> 
 def test_a_fold_of_rows_in_order_is_not_made_of_parts(pattern: type[Windows]) -> None:
     text = spec.fold(lambda row: row.word or "", join_text, "", type="string", commutative=False)
     error = refuse(pattern(windows=sliding(5, 2), aggregates={"text": text}))
-    assert error.fact == f'pattern="{pattern.pattern}" cannot compute text=fold(joined)'
+    assert error.fact == f'pattern="{pattern.pattern}" cannot compute text=fold(join_text)'
     assert error.detail == "commutative=False asks for rows in order, and partials are merged in any order"
 
 

@@ -171,7 +171,7 @@ def test_state_of_another_function_is_refused_by_name() -> None:
     step = Driven(case(Accumulate(other, 0, {"total": "int64"}), key=("k",)))
     with pytest.raises(CheckpointError, match="its function differs") as caught:
         step.stages[0].restore(saved_by(TOTALS))
-    assert caught.value.detail == f"saved: added; now: {other.__qualname__}"
+    assert caught.value.detail == f"saved: add_value; now: {other.__qualname__}"
 
 
 def test_state_of_another_key_is_refused() -> None:

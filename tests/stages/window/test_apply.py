@@ -63,7 +63,7 @@ def test_a_function_that_raises_stops_the_run_and_names_window_and_key() -> None
     op = KeyedWindows(windows=tumbling(10), apply=fail, schema=TOLD)
     with pytest.raises(FunctionError) as failed:
         by_stage(case(op, ROWS))
-    assert failed.value.fact == "function failing failed on window tumbling 10 us from 0 to 10 of key k='a'"
+    assert failed.value.fact == "function fail failed on window tumbling 10 us from 0 to 10 of key k='a'"
     assert failed.value.detail == "ValueError: too many rows"
     assert failed.value.step == "window-1"
 
@@ -83,7 +83,7 @@ def test_a_combine_that_raises_stops_the_run_and_names_window_and_key() -> None:
     fold = spec.fold(lambda row: row.v, fail_to_combine, 0, type="int64")
     with pytest.raises(FunctionError) as failed:
         by_stage(case(KeyedWindows(windows=tumbling(10), aggregates={"f": fold}), ROWS))
-    fact = "function uncombined failed on window tumbling 10 us from 0 to 10 of key k='a'"
+    fact = "function fail_to_combine failed on window tumbling 10 us from 0 to 10 of key k='a'"
     assert failed.value.fact == fact
     assert failed.value.detail == "ZeroDivisionError: no"
 

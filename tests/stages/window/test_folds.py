@@ -136,7 +136,7 @@ def test_a_lower_that_python_refuses_stops_the_run_though_machine_code_would_giv
     set_sizes(monkeypatch, compile_after=0)
     fold = spec.fold(lift_any, combine, ZERO, take_root, columns="v", type="float64")
     op = KeyedWindows(windows=sliding(10, 10), aggregates={"f": fold})
-    with pytest.raises(FunctionError, match="function rooted failed on window"):
+    with pytest.raises(FunctionError, match="function take_root failed on window"):
         by_stage(case(op, [[("a", 1, 5), ("a", 2, 6)]], delay=20))
 
 

@@ -58,7 +58,7 @@ def test_a_row_that_fails_stops_the_run_and_is_shown() -> None:
 def test_a_lift_that_raises_stops_the_run_and_is_named() -> None:
     with pytest.raises(FunctionError) as failed:
         by_stage(case(KeyedWindows(windows=tumbling(10), aggregates=FOLDED), ROWS))
-    assert failed.value.fact == "function lifted failed on a row"
+    assert failed.value.fact == "function lift failed on a row"
     assert failed.value.detail is not None
     assert failed.value.detail.startswith("ZeroDivisionError: ")
 
