@@ -2,7 +2,7 @@
 
 Every error that a user can cause is a `PenstockError`: the fact first, then where (the step and the
 user's own file and line), then a detail and a hint, each only if it helps. The fields stay readable,
-so that the command line and the dashboard need not take the text apart. Imports nothing of ours.
+so that the command line need not take the text apart. Imports nothing of ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The events of a run, as typed data: log, metrics, dashboard and tests read one stream of them.
+"""The events of a run, as typed data: log, metrics, progress line and tests read one stream of them.
 
 Counted per batch, never per row, and free when nobody listens. Imports nothing of ours.
 """

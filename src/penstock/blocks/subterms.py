@@ -144,7 +144,7 @@ def refuse_merge(ends: Sequence[Subterm], into: str, where: Where | None) -> Gra
 
 
 def _groups(ends: Sequence[Subterm]) -> list[tuple[list[Subterm], list[Subterm]]]:
-    """Per split that is merged only in part: the ends that take part, and the open ones that do not."""
+    """Return, per split that is merged in part, the ends that take part, and the open ones that do not."""
     wanted = set(ends)
     parents = dict.fromkeys(root.parent for root in maximal(ends))
     groups = []

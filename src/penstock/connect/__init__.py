@@ -1,1 +1,1 @@
-"""Readers and writers: the only rooms that touch files, sockets and the user's own data structures."""
+"""Readers and writers: the only code that touches the files, sockets and data structures of users."""

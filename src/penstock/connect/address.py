@@ -30,7 +30,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def connect(self) -> socket.socket:
-        """Connects out, and sends the token if there is one."""
+        """Connect out, and send the token if there is one."""
         try:
             connection = socket.create_connection((self.host, self.port), timeout=CONNECT_S)
             if self.token is not None:
@@ -43,7 +43,7 @@ class Address:
             ) from problem
 
     def listen(self) -> socket.socket:
-        """Listens for others to connect."""
+        """Listen for others to connect."""
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         try:
             return socket.create_server((self.host, self.port), family=family)
@@ -55,7 +55,7 @@ class Address:
 
 
 def check_address(host: object, port: object, token: object) -> Address:
-    """Returns an address of a user; raises ConnectorError where a part cannot be used."""
+    """Return an address of a user; raise ConnectorError where a part cannot be used."""
     if not isinstance(host, str) or not host.strip():
         raise ConnectorError(f"host={host!r} is no host", hint='a name or an address: "127.0.0.1"')
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 1 << 16:
@@ -72,7 +72,7 @@ def check_address(host: object, port: object, token: object) -> Address:
 
 
 def check_format(format: str, formats: Collection[str]) -> None:
-    """Raises ConnectorError unless lines of the format can be sent and received."""
+    """Raise ConnectorError unless lines of the format can be sent and received."""
     if format not in formats:
         near = nearest_first(str(format), formats)
         raise ConnectorError(
@@ -83,7 +83,7 @@ def check_format(format: str, formats: Collection[str]) -> None:
 
 
 def check_wait(name: str, value: object) -> float:
-    """Returns a length of time of a user in seconds."""
+    """Return a length of time of a user in seconds."""
     if not isinstance(value, timedelta) or value <= timedelta():
         raise ConnectorError(
             f"{name}={value!r} is not a length of time",
@@ -93,5 +93,5 @@ def check_wait(name: str, value: object) -> float:
 
 
 def system_message(problem: OSError) -> str:
-    """Returns the operating system's text for a problem."""
+    """Return the operating system's text for a problem."""
     return problem.strerror or str(problem) or type(problem).__name__

@@ -43,19 +43,19 @@ class RowRange:
 
     @classmethod
     def of_good(cls, rows: pa.RecordBatch, start: int) -> RowRange:
-        """Returns a range without bad rows."""
+        """Return a range without bad rows."""
         end = start + rows.num_rows
         return cls(rows, np.arange(start, end, dtype=np.int64), (), start, end)
 
     @classmethod
     def of_converted(cls, converted: ConvertedRows, bad: Sequence[BadRow], start: int) -> RowRange:
-        """Returns the range of rows that were converted; `bad` are those that failed, in their order."""
+        """Return the range of rows that were converted; `bad` are those that failed, in their order."""
         numbers = np.array(converted.positions, np.int64) + start
         numbered = tuple((start + at, row) for (at, _), row in zip(converted.failures, bad, strict=True))
         return cls(converted.rows, numbers, numbered, start, start + len(numbers) + len(bad))
 
     def split(self, n_rows: int) -> tuple[RowRange, RowRange]:
-        """Returns the first `n_rows` rows, and the rest."""
+        """Return the first `n_rows` rows, and the rest."""
         border = self.start + n_rows
         at = int(np.searchsorted(self.numbers, border))
         head_bad = tuple(pair for pair in self.bad if pair[0] < border)
@@ -65,7 +65,7 @@ class RowRange:
 
 
 def batch_by_rows(ranges: Iterable[RowRange], schema: pa.Schema, n_rows: int) -> Iterator[SourceBatch]:
-    """Yields batches of `n_rows` rows; the last may be shorter."""
+    """Yield batches of `n_rows` rows; the last may be shorter."""
     pending: list[RowRange] = []
     n_pending = 0
     for next_range in ranges:
@@ -82,7 +82,7 @@ def batch_by_rows(ranges: Iterable[RowRange], schema: pa.Schema, n_rows: int) ->
 
 
 def to_source_batch(ranges: Sequence[RowRange], schema: pa.Schema) -> SourceBatch:
-    """Returns the ranges as one batch."""
+    """Return the ranges as one batch."""
     numbers = [part.numbers for part in ranges] or [np.empty(0, np.int64)]
     return SourceBatch(
         rows=concat_batches([part.rows for part in ranges], schema),
@@ -92,7 +92,7 @@ def to_source_batch(ranges: Sequence[RowRange], schema: pa.Schema) -> SourceBatc
 
 
 def check_size(name: str, value: object) -> int | None:
-    """Returns a `batch=` or `files=` of a user: a whole number above zero, or None."""
+    """Return a `batch=` or `files=` of a user: a whole number above zero, or None."""
     if value is None:
         return None
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
@@ -157,7 +157,7 @@ class SourceRowBatch(SourceBatch):
         return from_numpy(np.arange(self.start, self.start + len(self.plain), dtype=np.int64))
 
     def with_watermark(self, watermark: int) -> SourceRowBatch:
-        """Returns the same batch with a promise of the source."""
+        """Return the same batch with a promise of the source."""
         return SourceRowBatch(self.plain, self._schema, self.start, watermark)
 
 
@@ -173,12 +173,12 @@ class RowConverter:
         self.convert: Callable[[object], Row | None] = compile_row_check(schema, self._fill_nulls)
 
     def batch(self, rows: Sequence[object], start: int) -> SourceRowBatch | None:
-        """Returns the rows as a batch; None where one of them needs a closer check."""
+        """Return the rows as a batch; None where one of them needs a closer check."""
         plain = [row for row in map(self.convert, rows) if row is not None]
         return SourceRowBatch(plain, self._schema, start) if len(plain) == len(rows) else None
 
     def _fill_nulls(self, row: object) -> Row | None:
-        """Converts a row with missing keys, which are null; an unknown key needs a closer check."""
+        """Convert a row with missing keys, which are null; an unknown key needs a closer check."""
         if type(row) is not dict or len(row) == len(self._names) or not row.keys() <= self._names:
             return None
         converted: Row | None = self._convert_complete({name: row.get(name) for name in self._schema.names})

@@ -1,5 +1,4 @@
-"""Python rows and foreign columns, converted to columns of a schema; and the schema of rows without a
-declared one.
+"""Python rows and foreign columns as columns of a schema, and the schema of rows that declare none.
 
 Rows are dicts, dataclass instances or named tuples. A missing key is null, because that is how optional
 fields look in practice; a key that the schema does not know is a mistake and fails its row. May assume
@@ -47,7 +46,7 @@ _DECLARE = 'say the types: schema={"price": "float64", …}'
 
 
 def fields_of(row: object) -> Mapping[str, object] | None:
-    """Returns the row's values by column name, or None when it is not a row."""
+    """Return the row's values by column name, or None when it is not a row."""
     if isinstance(row, Mapping):
         return row
     if dataclasses.is_dataclass(row) and not isinstance(row, type):
@@ -58,7 +57,7 @@ def fields_of(row: object) -> Mapping[str, object] | None:
 
 
 def plain_values(row: object, schema: pa.Schema) -> list[object]:
-    """Returns the row's plain values in schema order; raises RowFailure when it does not fit."""
+    """Return the row's plain values in schema order; raise RowFailure when it does not fit."""
     fields = fields_of(row)
     if fields is None:
         raise RowFailure(f"{type(row).__name__} {row!r:.80} is not a dict, dataclass or NamedTuple")
@@ -72,7 +71,7 @@ def plain_values(row: object, schema: pa.Schema) -> list[object]:
 def plain_value(
     value: object, field: pa.Field, decode: Callable[[object, pa.DataType], object] | None = None
 ) -> object:
-    """Returns one plain value of a column; raises a RowFailure that names the column.
+    """Return one plain value of a column; raise a RowFailure that names the column.
 
     `decode` turns it into the Python value that the type takes, where it is not one.
     """
@@ -92,7 +91,7 @@ class ConvertedRows:
 
 
 def convert_rows(rows: Sequence[object], schema: pa.Schema) -> ConvertedRows:
-    """Converts rows to columns, setting aside those that do not fit."""
+    """Convert rows to columns, setting aside those that do not fit."""
     mappings = [row for row in rows if isinstance(row, Mapping)]
     if len(mappings) == len(rows) and set().union(*mappings) <= set(schema.names):
         columns = columns_if_exact(mappings, schema)
@@ -106,7 +105,7 @@ def convert_each(
     schema: pa.Schema,
     convert: Callable[[_RawRow, pa.Schema], Sequence[object]],
 ) -> ConvertedRows:
-    """Converts rows one by one, setting aside those for which `convert` fails."""
+    """Convert rows one by one, setting aside those for which `convert` fails."""
     good: list[Sequence[object]] = []
     positions: list[int] = []
     failures: list[tuple[int, str]] = []
@@ -122,7 +121,7 @@ def convert_each(
 
 
 def columns_if_exact(rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> pa.RecordBatch | None:
-    """Returns the rows as columns if every value has its column's very type; None otherwise."""
+    """Return the rows as columns if every value has its column's very type; None otherwise."""
     arrays = []
     for field in schema:
         values = [row.get(field.name) for row in rows]
@@ -136,12 +135,12 @@ def columns_if_exact(rows: Sequence[Mapping[str, object]], schema: pa.Schema) ->
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
-    """Returns a batch of the schema without rows."""
+    """Return a batch of the schema without rows."""
     return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
 
 
 def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Returns the batches as one."""
+    """Return the batches as one."""
     if not batches:
         return empty_batch(schema)
     try:
@@ -155,7 +154,7 @@ def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.R
 
 
 def schema_difference(actual: pa.Schema, schema: pa.Schema) -> str | None:
-    """Returns why columns cannot be read as `schema`: the first that is missing or of another type."""
+    """Return why columns cannot be read as `schema`: the first that is missing or of another type."""
     for field in schema:
         if field.name not in actual.names:
             names = ", ".join(nearest_first(field.name, actual.names))
@@ -167,7 +166,7 @@ def schema_difference(actual: pa.Schema, schema: pa.Schema) -> str | None:
 
 
 def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Returns the schema's columns of a foreign batch; raises SchemaError where a value would change."""
+    """Return the schema's columns of a foreign batch; raise SchemaError where a value would change."""
     missing = [name for name in schema.names if name not in batch.schema.names]
     if missing:
         raise SchemaError(
@@ -194,7 +193,7 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def infer_schema(rows: Sequence[object]) -> pa.Schema:
-    """Returns the schema of the rows: from the annotations of their one class, else from every value."""
+    """Return the schema of the rows: from the annotations of their one class, else from every value."""
     if not rows:
         raise SchemaError("there are no rows to take a schema from", hint=_DECLARE)
     classes = {type(row) for row in rows}
@@ -223,7 +222,7 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
 
 
 def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
-    """Returns the one type of a column; `values` come with the number of their row, which errors name."""
+    """Return the one type of a column; `values` come with the number of their row, which errors name."""
     present = [(at, value.item() if isinstance(value, np.generic) else value) for at, value in values]
     present = [(at, value) for at, value in present if value is not None]
     if not present:

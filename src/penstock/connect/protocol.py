@@ -59,7 +59,7 @@ class SourceBatch:
         return int(self.rows.num_rows)
 
     def with_watermark(self, watermark: int) -> SourceBatch:
-        """Returns the same batch with a promise of the source."""
+        """Return the same batch with a promise of the source."""
         return replace(self, watermark=watermark)
 
 
@@ -73,7 +73,7 @@ class Reader(Protocol):
 
     @property
     def bounded(self) -> bool:
-        """True if the input ends by itself."""
+        """Return whether the input ends by itself."""
 
     @property
     def delivery(self) -> Delivery:
@@ -81,13 +81,13 @@ class Reader(Protocol):
 
     @property
     def keeps_raw(self) -> bool:
-        """True if input can be bad, and its raw text is kept (text formats)."""
+        """Return whether input can be bad, and its raw text is kept (text formats)."""
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Reads from the beginning. Called once per run; raises ConnectorError when it cannot read."""
+        """Read from the beginning. Called once per run; raises ConnectorError when it cannot read."""
 
     def describe(self) -> str:
-        """Returns one line for explain(): `parquet events/ (3 files)`."""
+        """Return one line for explain(): `parquet events/ (3 files)`."""
 
 
 @runtime_checkable
@@ -96,10 +96,10 @@ class RowReader(Protocol):
 
     @property
     def gives_rows(self) -> bool:
-        """True if every batch is one row, and a good row comes as a dict."""
+        """Return whether every batch is one row, and a good row comes as a dict."""
 
     def rows_or_batches(self) -> Iterator[Any]:
-        """Reads as `batches` does; a batch of one good row may come as a dict of plain values."""
+        """Read as `batches` does; a batch of one good row may come as a dict of plain values."""
 
 
 @runtime_checkable
@@ -108,23 +108,23 @@ class ResumableReader(Protocol):
 
     @property
     def batches_are_files(self) -> bool:
-        """True if files make the batches, so that a journal can tell what has been read."""
+        """Return whether files make the batches, so that a journal can tell what has been read."""
 
     def resume(self, journal: Journal, position: tuple[int, int]) -> Reader:
-        """Returns a reader that begins after the (batches, rows) of the position."""
+        """Return a reader that begins after the (batches, rows) of the position."""
 
 
 class Output(Protocol):
     """One opened sink of one run."""
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Takes rows of a batch; several calls may have one number. Nothing is visible yet."""
+        """Take rows of a batch; several calls may have one number. Nothing is visible yet."""
 
     def commit(self, batch: int) -> None:
-        """Makes everything of this batch visible, unless its number has been committed before."""
+        """Make everything of this batch visible, unless its number has been committed before."""
 
     def close(self) -> None:
-        """Releases files and sockets; rows that were not committed are dropped."""
+        """Release files and sockets; rows that were not committed are dropped."""
 
 
 @runtime_checkable
@@ -141,7 +141,7 @@ class PlainOutput(Output, Protocol):
     """An output that takes plain Python rows as they are, so that single rows never become columns."""
 
     def write_plain(self, batch: int, rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> None:
-        """Takes rows of a batch, as `write` does."""
+        """Take rows of a batch, as `write` does."""
 
 
 @runtime_checkable
@@ -157,7 +157,7 @@ class WaitingOutput(Output, Protocol):
     """An output that may wait for somebody else while it commits."""
 
     def begin_shutdown(self) -> None:
-        """Stops waiting soon; any thread may call it."""
+        """Stop waiting soon; any thread may call it."""
 
 
 @runtime_checkable
@@ -170,14 +170,14 @@ class Writer(Protocol):
 
     @property
     def accepts_updates(self) -> bool:
-        """True if a later row may replace an earlier one, as early results need."""
+        """Return whether a later row may replace an earlier one, as early results need."""
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> Output:
-        """Begins a run; raises ConnectorError when the place cannot be written.
+        """Begin a run; raise ConnectorError when the place cannot be written.
 
         With `resume` the run continues from a checkpoint: what is committed stays, and is not committed
         again. Without it, a place that holds another run's output is refused.
         """
 
     def describe(self) -> str:
-        """Returns one line for explain(): `jsonl late/`."""
+        """Return one line for explain(): `jsonl late/`."""

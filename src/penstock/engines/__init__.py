@@ -1,1 +1,1 @@
-"""The engines: reference (the judge), and those that later lower a plan to batches and stages."""
+"""The engines: reference (the judge), local and spark behind one protocol, and what they share."""

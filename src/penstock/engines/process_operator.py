@@ -226,7 +226,7 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
-Output = dict[str, list[TimedRow]]
+PortRows = dict[str, list[TimedRow]]
 
 
 class ProcessRoutine:
@@ -257,7 +257,7 @@ class ProcessRoutine:
         self.context = OperatorContext(self.ports, outputs, stopping)
         self._not_awaited: FunctionError | None = None
         self._running: Coroutine[Any, Any, None] | None = self._begin()
-        self._pushed: Output = {}
+        self._pushed: PortRows = {}
         self._n_pushed = 0
         self._latest_taken: int | None = None
         self._output_watermark: float = BEFORE_ALL
@@ -304,7 +304,7 @@ class ProcessRoutine:
                 hint="await only ctx.wait_for_all, ctx.wait_for_any and port.push",
             )
 
-    def take_output(self) -> Output:
+    def take_output(self) -> PortRows:
         """Return the rows pushed since the last call, by output port."""
         pushed, self._pushed = self._pushed, {}
         return pushed

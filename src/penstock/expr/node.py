@@ -292,17 +292,17 @@ class Expr(Node):
 
     @property
     def str(self) -> nodes.Strings:
-        """Functions of text."""
+        """Return the functions of text."""
         return nodes.Strings(self)
 
     @property
     def list(self) -> nodes.Lists:
-        """Functions of lists."""
+        """Return the functions of lists."""
         return nodes.Lists(self)
 
     @property
     def dt(self) -> nodes.Times:
-        """Functions of dates and timestamps."""
+        """Return the functions of dates and timestamps."""
         return nodes.Times(self)
 
 

@@ -177,12 +177,12 @@ def _meet(left: pa.DataType | None, right: pa.DataType) -> pa.DataType | None:
 
 
 def type_of(expr: Node, schema: pa.Schema) -> pa.DataType:
-    """Returns the type of the expression's values; raises SchemaError if its operands do not fit."""
+    """Return the type of the expression's values; raise SchemaError if its operands do not fit."""
     return resolve(expr, schema)[-1].type
 
 
 def resolve(expr: Node, schema: pa.Schema) -> list[Instruction]:
-    """Returns the typed program; its last instruction is the whole expression."""
+    """Return the typed program; its last instruction is the whole expression."""
     program: list[Instruction] = []
     places: dict[int, int] = {}
     for node in post_order(expr):

@@ -128,7 +128,7 @@ def from_python(value: object, type: pa.DataType) -> object:
 
 
 def microseconds_of(moment: datetime) -> int:
-    """Microseconds since 1970: an aware datetime is converted to UTC, a naive one read as UTC."""
+    """Return microseconds since 1970: an aware datetime is converted to UTC, a naive one read as UTC."""
     if moment.tzinfo is not None:
         # Not astimezone(): a moment near year 1 or 9999 may leave datetime's range on the way to UTC.
         return (moment.replace(tzinfo=None) - EPOCH - (moment.utcoffset() or timedelta())) // _MICROSECOND
@@ -136,7 +136,7 @@ def microseconds_of(moment: datetime) -> int:
 
 
 def days_of(day: date) -> int:
-    """Days since 1970."""
+    """Return days since 1970."""
     return (day - EPOCH_DAY).days
 
 

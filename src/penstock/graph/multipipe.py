@@ -47,19 +47,19 @@ class MultiPipe(Pipe):
 
     @property
     def late(self) -> MultiPipe:
-        """Rows that came too late for the step that made this pipe."""
+        """Return the rows that came too late for the step that made this pipe."""
         return self._side_output(
             LATE, "only windows, joins, accumulate and steps with state= on timed streams have late rows"
         )
 
     @property
     def late_right(self) -> MultiPipe:
-        """Rows of the right side that came too late for the join that made this pipe."""
+        """Return the rows of the right side that came too late for the join that made this pipe."""
         return self._side_output(LATE_RIGHT, "only joins have late rows of a right side")
 
     @property
     def errors(self) -> MultiPipe:
-        """Rows that failed in the step that made this pipe, with the reason."""
+        """Return the rows that failed in the step that made this pipe, with the reason."""
         return self._side_output(
             ERRORS, 'a step sends failed rows there when it is given on_error="dead_letter"'
         )

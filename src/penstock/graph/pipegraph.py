@@ -116,7 +116,7 @@ class PipeGraph:
         control: Sequence[MultiPipe] = (),
         **options: Unpack[StepOptions],
     ) -> tuple[MultiPipe, ...]:
-        """Attach an operator with several ports; returns one MultiPipe per output port, in order.
+        """Attach an operator with several ports; return one MultiPipe per output port, in order.
 
         The options are for a `ProcessOperator`; an operator object has its own.
         """

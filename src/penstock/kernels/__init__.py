@@ -1,1 +1,1 @@
-"""Loops on arrays: no state, no threads, no I/O. The only room that imports numba."""
+"""Loops on arrays: no state, no threads, no I/O. Nothing else imports numba."""

@@ -1,11 +1,9 @@
 """Users' functions: the rows they see, the three kinds a step can take, how they are declared and checked.
 
 An expression is data that each engine runs natively. A batch function works on a whole RecordBatch. A row
-function is any callable on a `Row`. The schema of what a function gives is declared, by annotation or by
-`schema=`; it is never found by running the function.
-
-A row function gets a read-only object with the columns as attributes, null as None, timestamps as datetime.
-It gives a dict, a dataclass or a NamedTuple with all the columns of its schema, no more and no fewer.
+function gets a read-only `Row`, with the columns as attributes, null as None and timestamps as datetime, and
+gives a dict, a dataclass or a NamedTuple with all the columns of its schema, no more and no fewer. That
+schema is declared, by annotation or by `schema=`; it is never found by running the function.
 
 Invariant: rows reach a state per key in the order (time, seq), once the watermark has passed them. So a row
 that comes behind the watermark can no longer be put in order: it is late, and goes to the step's `.late`.

@@ -101,7 +101,7 @@ def with_columns(schema: pa.Schema, added: Iterable[tuple[str, pa.DataType]]) ->
 
 
 def join_columns(parts: Iterable[tuple[str, pa.Schema]], *, hint: str) -> pa.Schema:
-    """Schemas side by side; a name that occurs twice is a SchemaError naming both parts."""
+    """Return schemas side by side; a name that occurs twice is a SchemaError naming both parts."""
     fields: dict[str, pa.Field] = {}
     owner: dict[str, str] = {}
     for part, schema in parts:

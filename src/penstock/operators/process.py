@@ -27,7 +27,7 @@ class InputPort(Protocol):
     closed: bool
 
     def __len__(self) -> int:
-        """Rows waiting."""
+        """Return the number of rows that wait."""
 
     def pop(self) -> Row:
         """Take the oldest row; IndexError when none waits."""

@@ -1,8 +1,8 @@
-"""Operators that look at rows one by one: by a function (`Map`, `Filter`, `FlatMap`, `Split`, `Accumulate`)
-or by expressions (`WithColumns`, `Select`).
+"""Operators on rows one by one: by a function or by expressions.
 
-With `state=factory` a row function keeps a state per key and is called as `fn(row, state)`. An expression
-sees the row as it arrived: the columns of one step do not see each other.
+`Map` and `Accumulate` take a function, `WithColumns` and `Select` expressions, `Filter`, `FlatMap` and
+`Split` either. With `state=factory` a row function keeps a state per key and is called as `fn(row, state)`.
+An expression sees the row as it arrived: the columns of one step do not see each other.
 """
 
 from __future__ import annotations

@@ -96,11 +96,11 @@ class PairFunction:
         return f"{self.name}(left, right)"
 
 
-Term = Equal | Band | PairFunction
+JoinTerm = Equal | Band | PairFunction
 
 
 def band(left: str, right: str | float, width: float | None = None, *, strict: bool = False) -> Band:
-    """Rows whose values differ by at most `width`: `band("x", 10)`, or `band("x", "a", 10)`."""
+    """Pair rows whose values differ by at most `width`: `band("x", 10)`, or `band("x", "a", 10)`."""
     if width is None:
         if isinstance(right, str):
             raise SchemaError(
@@ -118,13 +118,13 @@ def band(left: str, right: str | float, width: float | None = None, *, strict: b
     return Band(left_name, right_name, width, strict)
 
 
-def terms(on: object) -> tuple[Term, ...]:
+def terms(on: object) -> tuple[JoinTerm, ...]:
     """Return what `on=` may be: a column, a predicate, a function, or a list of them that must all hold."""
     if isinstance(on, (list, tuple)) and on:
         return tuple(term for part in on for term in terms(part))
     if isinstance(on, str):
         return (Equal(on, on),)
-    if isinstance(on, Term):
+    if isinstance(on, JoinTerm):
         return (on,)
     if callable(on):
         require_call(on, "left", "right")
@@ -136,7 +136,7 @@ def terms(on: object) -> tuple[Term, ...]:
 
 
 def equal(left: str, right: str) -> Equal:
-    """Rows with equal values in columns of different names."""
+    """Pair rows with equal values in columns of different names."""
     return Equal(left, right)
 
 
@@ -178,7 +178,7 @@ class StreamJoin(Op):
     how: str = "inner"
     suffix: str | None = None
     lateness: Duration = "0 s"
-    terms: tuple[Term, ...] = field(init=False, repr=False)
+    terms: tuple[JoinTerm, ...] = field(init=False, repr=False)
 
     kind: ClassVar[str] = JOIN
     verb: ClassVar[str] = "join"
@@ -264,7 +264,7 @@ class StreamJoin(Op):
         return out
 
     def right_columns(self, left: Stream, right: Stream) -> list[tuple[str, pa.Field]]:
-        """(name on the right, field in the result) of every right column that is passed on."""
+        """Return (name on the right, field in the result) of every right column that is passed on."""
         once = {term.right for term in self.terms if isinstance(term, Equal) and term.left == term.right}
         used = set(left.columns)
         passed = []

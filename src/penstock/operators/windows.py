@@ -142,7 +142,7 @@ class Windows(Op):
         return ResolvedWindows(windows, lateness, early, windows[0][0] is not None, has_counts)
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """Key, window bounds, results; and the rows that came too late."""
+        """Return key, window bounds, results; and the rows that came too late."""
         up = inputs[IN]
         resolved = self.resolve(up)
         if self.partial and not resolved.has_counts:

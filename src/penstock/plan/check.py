@@ -1,6 +1,7 @@
-"""Build a plan, with the checks that need the whole graph.
+"""Build a plan from the steps of a graph, with the checks that need all of them.
 
-Sinks, dead letters, early results, input that a sink would remove, and merges that no rule covers.
+Refused are a graph without a sink, dead letters that nobody reads, early results that a sink cannot take,
+input that a sink would remove, and merges that no rule of the algebra covers.
 """
 
 from __future__ import annotations

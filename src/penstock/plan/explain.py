@@ -285,7 +285,7 @@ class _Windows:
         return explain_method(longest)
 
     def _longest(self) -> Iterator[tuple[str, int | None]]:
-        """(which windows, the most slices or panes of one), each different one once; None for sessions."""
+        """Yield (which windows, the most slices or panes of one), different ones once; None for sessions."""
         labels: dict[int | None, list[str]] = {}
         for label, window in self.windows:
             longest = None

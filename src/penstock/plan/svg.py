@@ -1,4 +1,4 @@
-"""A plan as a self-contained SVG picture, for READMEs, docs and the dashboard.
+"""A plan as a self-contained SVG picture, for READMEs and docs.
 
 Steps are boxes in layers from left to right; steps fused into one task are stacked inside a dashed frame.
 Draws what `picture` says where `layout` says. Uses no ids, scripts, links or fonts from elsewhere; brings its

@@ -1,8 +1,8 @@
 """From an operator to the stage that does its work: one call for every engine.
 
 Sources are `source.SourceStage`, because an engine feeds them what a reader cut; sinks are the engine's own
-affair. The four window patterns with their degrees are `patterns.decompose`. A program uses few of the
-stages, so each is imported where it is built: that keeps the start of a small program short.
+affair. The four window patterns with their degrees are `decompose` in `patterns/pattern.py`. A program uses
+few of the stages, so each is imported where it is built: that keeps the start of a small program short.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class ExpressionEvaluator:
         return None
 
     def plain(self, row: PlainRow) -> list[object]:
-        """Return the values for one row of plain values; raises RowFailure where one fails."""
+        """Return the values for one row of plain values; raise RowFailure where one fails."""
         return [lowered(row) for lowered in self._plain]
 
     @cached_property

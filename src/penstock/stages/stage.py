@@ -180,7 +180,7 @@ class RowErrors:
     def handle(
         self, batch: Batch, failed: Mask, contexts: Sequence[ErrorContext] | None = None
     ) -> Batch | None:
-        """Apply `on_error` to the failed rows of a batch; returns the rows for `.errors`, if any.
+        """Apply `on_error` to the failed rows of a batch; return the rows for `.errors`, if any.
 
         contexts  one for each failed row, in order
         """

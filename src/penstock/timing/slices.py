@@ -100,7 +100,7 @@ class Slicing:
         return rounds * self.period + self.offsets[index]
 
     def bounds(self, id_: int) -> tuple[int, int]:
-        """[start, end) of a slice."""
+        """Return [start, end) of a slice."""
         return self.start_of(id_), self.start_of(id_ + 1)
 
     def span(self, window: TimeWindow, start: int) -> tuple[int, int]:

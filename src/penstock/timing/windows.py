@@ -191,7 +191,7 @@ class SourceWatermark:
 
     @property
     def now(self) -> float:
-        """W: judges the next batch."""
+        """Return W, which judges the next batch."""
         if self._ended:
             return AFTER_ALL
         seen = BEFORE_ALL

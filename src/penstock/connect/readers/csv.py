@@ -65,7 +65,7 @@ class CsvFormat:
     keeps_raw: ClassVar[bool] = True
 
     def read_schema(self, file: Path) -> pa.Schema | None:
-        """Infers types from the file's first 8 MiB, except those of `types=`; None without a row."""
+        """Infer types from the file's first 8 MiB, except those of `types=`; None without a row."""
         layout, chunks = self._open(file)
         first = next(chunks, None)
         if first is None or not first.text.strip():
@@ -80,7 +80,7 @@ class CsvFormat:
         return pa.schema([(column.name, self.types.get(column.name, column.type)) for column in inferred])
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Compares the header's names with the schema's, in any order."""
+        """Compare the header's names with the schema's, in any order."""
         if not self.header:
             return None
         names = self._open(file, size=_HEADER_BYTES)[0].names
@@ -91,14 +91,14 @@ class CsvFormat:
         return f'it has one more column, "{extra[0]}"' if extra and not declared else None
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yields the rows of each chunk."""
+        """Yield the rows of each chunk."""
         layout, chunks = self._open(file, schema)
         return number_rows(chunks, partial(parse_rows, place=str(file), layout=layout, schema=schema), start)
 
     def _open(
         self, file: Path, schema: pa.Schema | None = None, size: int | None = None
     ) -> tuple[CsvLayout, Iterator[Chunk]]:
-        """Returns the file's layout, and its text after the header, in chunks of `size`."""
+        """Return the file's layout, and its text after the header, in chunks of `size`."""
         chunks = read_chunks(file, partial(end_of_last_row, delimiter=self.delimiter), size)
         if not self.header:
             assert schema is not None, "csv() asks for a schema when there is no header"
@@ -153,7 +153,7 @@ def csv(
 
 
 def check_delimiter(delimiter: object) -> str:
-    """Returns the delimiter of a user: one byte that is no quote or end of line."""
+    """Return the delimiter of a user: one byte that is no quote or end of line."""
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
         raise ConnectorError(
             f"delimiter={delimiter!r} cannot part columns", hint='one character: delimiter=";"'
@@ -162,14 +162,14 @@ def check_delimiter(delimiter: object) -> str:
 
 
 def check_nulls(nulls: Sequence[str]) -> tuple[str, ...]:
-    """Returns the texts of a user that stand for null."""
+    """Return the texts of a user that stand for null."""
     if isinstance(nulls, str):
         raise ConnectorError(f"nulls={nulls!r} is not a list of texts", hint=f"write nulls=[{nulls!r}]")
     return tuple(nulls)
 
 
 def check_column_types(types: Mapping[str, pa.DataType]) -> None:
-    """Refuses types that csv cannot hold."""
+    """Refuse types that csv cannot hold."""
     for name, type_ in types.items():
         if kind.is_nested(type_) or kind.is_binary(type_):
             raise SchemaError(
@@ -204,7 +204,7 @@ class CsvLayout:
 
     @property
     def skips_blank_lines(self) -> bool:
-        """True if an empty line is no row: where there is but one column, it is a null."""
+        """Return whether an empty line is no row: where there is but one column, it is a null."""
         return len(self.names) > 1
 
 
@@ -218,7 +218,7 @@ class RawRow:
 
 
 def parse_rows(chunk: Chunk, start: int, place: str, layout: CsvLayout, schema: pa.Schema) -> RowRange:
-    """Returns the schema's columns of a chunk, from row number `start` on; `place` is where it is from."""
+    """Return the schema's columns of a chunk, from row number `start` on; `place` is where it is from."""
     raw = None
     try:
         rows = _parse_columns(chunk.text, layout, schema)
@@ -240,7 +240,7 @@ def parse_rows(chunk: Chunk, start: int, place: str, layout: CsvLayout, schema: 
 
 
 def infer_types(text: bytes, layout: CsvLayout) -> pa.Schema:
-    """Returns the types that the values look like, and text where rows cannot hold that type."""
+    """Return the types that the values look like, and text where rows cannot hold that type."""
     # Why: rows of the wrong width, or that are not text, are bad rows later, and must not hide the types of
     # the others. Arrow hands such a row on only as text, so other bytes are shown as escapes.
     readable = text.decode("utf-8", errors="backslashreplace").encode()
@@ -249,7 +249,7 @@ def infer_types(text: bytes, layout: CsvLayout) -> pa.Schema:
 
 
 def split_rows(text: bytes, delimiter: str, first_line: int = 1) -> Iterator[RawRow]:
-    """Yields the rows of a text, blank lines included.
+    """Yield the rows of a text, blank lines included.
 
     A quoted field may hold delimiters and ends of lines; a quote counts only at the start of a field. A quote
     that is never closed breaks its own line only.
@@ -263,7 +263,7 @@ def split_rows(text: bytes, delimiter: str, first_line: int = 1) -> Iterator[Raw
 
 
 def end_of_last_row(text: bytes, delimiter: str) -> int:
-    """Returns where the last whole row of a text ends; what follows may close an open quote."""
+    """Return where the last whole row of a text ends; what follows may close an open quote."""
     if b'"' not in text:
         return text.rfind(b"\n") + 1
     whole = _whole_rows_pattern(delimiter).match(text)
@@ -274,14 +274,14 @@ def end_of_last_row(text: bytes, delimiter: str) -> int:
 
 
 def _parse_columns(text: bytes, layout: CsvLayout, schema: pa.Schema) -> pa.RecordBatch:
-    """Parses with Arrow alone; raises when any row does not fit."""
+    """Parse with Arrow alone; raise when any row does not fit."""
     if not text.strip(b"\r\n") and (layout.skips_blank_lines or not text):
         return empty_batch(schema)
     return concat_batches(_read_csv(text, layout, schema).to_batches(), schema)
 
 
 def _count_rows_by_quotes(text: bytes) -> int:
-    """Returns how many lines end outside quotes, if quotes come in pairs: an estimate to compare with."""
+    """Return how many lines end outside quotes, if quotes come in pairs: an estimate to compare with."""
     codes = np.frombuffer(text, np.uint8)
     inside = np.logical_xor.accumulate(codes == ord('"'))
     return int(np.count_nonzero((codes == ord("\n")) & ~inside))
@@ -293,7 +293,7 @@ def _raw_rows(chunk: Chunk, layout: CsvLayout) -> list[RawRow]:
 
 
 def _convert_raw_rows(raw: list[RawRow], layout: CsvLayout, schema: pa.Schema) -> ConvertedRows:
-    """Sets aside rows that are not text, then those of the wrong width, then those with a wrong value."""
+    """Set aside rows that are not text, then those of the wrong width, then those with a wrong value."""
     reasons = {at: reason for at, row in enumerate(raw) if (reason := _text_error(row)) is not None}
     positions = [at for at in range(len(raw)) if at not in reasons]
     texts, wrong_width = _parse_as_text([raw[at] for at in positions], layout, schema)
@@ -316,7 +316,7 @@ def _text_error(row: RawRow) -> str | None:
 
 
 def _parse_as_text(raw: list[RawRow], layout: CsvLayout, schema: pa.Schema) -> tuple[pa.RecordBatch, Reasons]:
-    """Returns all columns as strings, and the rows that have too many or too few of them."""
+    """Return all columns as strings, and the rows that have too many or too few of them."""
     strings = pa.schema([(name, pa.string()) for name in schema.names])
     wrong_width: Reasons = {}
 
@@ -333,7 +333,7 @@ def _parse_as_text(raw: list[RawRow], layout: CsvLayout, schema: pa.Schema) -> t
 
 
 def _convert_texts(texts: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, Reasons]:
-    """Returns the rows whose cells all fit their columns' types, and why each other row does not."""
+    """Return the rows whose cells all fit their columns' types, and why each other row does not."""
     reasons: Reasons = {}
     columns = []
     for field in schema:
@@ -348,7 +348,7 @@ def _convert_texts(texts: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordB
 
 
 def _convert_column(texts: pa.Array, type: pa.DataType) -> tuple[pa.Array, Reasons]:
-    """Returns the column, null where a cell does not fit, and why these do not."""
+    """Return the column, null where a cell does not fit, and why these do not."""
     if kind.is_string(type):
         return texts, {}
     if kind.is_timestamp(type):
@@ -364,7 +364,7 @@ def _convert_column(texts: pa.Array, type: pa.DataType) -> tuple[pa.Array, Reaso
 
 
 def _find_wrong_cells(texts: pa.Array, type: pa.DataType, start: int) -> set[int]:
-    """Bisects, because Arrow says only that some cell is wrong."""
+    """Bisect, because Arrow says only that some cell is wrong."""
     try:
         texts.cast(type)
         return set()
@@ -430,13 +430,13 @@ def _row_pattern(delimiter: str) -> re.Pattern[bytes]:
 
 @lru_cache
 def _whole_rows_pattern(delimiter: str) -> re.Pattern[bytes]:
-    """Returns a pattern of all rows that are finished: a loop in Python would cost more than the parsing."""
+    """Return a pattern of all rows that are finished: a loop in Python would cost more than the parsing."""
     fields, field = _field_patterns(delimiter)
     return re.compile(rb"(?:" + fields + field + rb"(?:\r\n|\n|\r(?!\Z)))*+")
 
 
 def _field_patterns(delimiter: str) -> tuple[bytes, bytes]:
-    """Returns the patterns of any number of fields with a delimiter after each, and of one field."""
+    """Return the patterns of any number of fields with a delimiter after each, and of one field."""
     escaped = re.escape(delimiter.encode())
     plain = rb"[^" + escaped + rb"\r\n]*+"
     field = rb'(?:"[^"]*+(?:""[^"]*+)*+"' + plain + rb'|(?!")' + plain + rb")"

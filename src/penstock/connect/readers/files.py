@@ -51,16 +51,16 @@ class InputFormat(Protocol):
 
     @property
     def keeps_raw(self) -> bool:
-        """True if single rows can be bad."""
+        """Return whether single rows can be bad."""
 
     def read_schema(self, file: Path) -> pa.Schema | None:
-        """Returns the file's own schema; None when the file is too empty to tell."""
+        """Return the file's own schema; None when the file is too empty to tell."""
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Returns why the file cannot be read with the schema, or None. A declared one may skip columns."""
+        """Return why the file cannot be read with the schema, or None. A declared one may skip columns."""
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yields the file's rows, numbered from `start`."""
+        """Yield the file's rows, numbered from `start`."""
 
 
 class FileStatus(NamedTuple):
@@ -79,7 +79,7 @@ class JournalEntry(NamedTuple):
 
     @classmethod
     def of(cls, until: int, files: Iterable[Iterable[object]]) -> Self:
-        """Returns an entry that was read back; raises ValueError or TypeError if it is none."""
+        """Return an entry that was read back; raise ValueError or TypeError if it is none."""
         statuses = tuple(FileStatus(str(path), int(str(size)), int(str(ns))) for path, size, ns in files)
         return cls(int(until), statuses)
 
@@ -88,10 +88,10 @@ class Journal(Protocol):
     """A run's record of the files in its batches."""
 
     def entries(self) -> Iterable[JournalEntry]:
-        """Returns what earlier runs recorded, in order."""
+        """Return what earlier runs recorded, in order."""
 
     def append(self, *entries: JournalEntry) -> None:
-        """Records entries durably; called before their batches are read."""
+        """Record entries durably; called before their batches are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,20 +119,20 @@ class FileReader:
 
     @property
     def keeps_raw(self) -> bool:
-        """True for text formats."""
+        """Return whether this is a text format."""
         return self.format.keeps_raw
 
     @property
     def batches_are_files(self) -> bool:
-        """True if files make the batches, so that a journal can tell what has been read."""
+        """Return whether files make the batches, so that a journal can tell what has been read."""
         return self.batch is None
 
     def resume(self, journal: Journal, position: tuple[int, int]) -> Self:
-        """Returns a reader that begins after the position; only where files make the batches."""
+        """Return a reader that begins after the position; only where files make the batches."""
         return replace(self, journal=journal, position=position)
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Lists the files and reads them in order."""
+        """List the files and read them in order."""
         if self.batch is not None:
             yield from batch_by_rows(self._read(list_files(self.paths), 0), self.schema, self.batch)
             return
@@ -143,7 +143,7 @@ class FileReader:
             yield batch
 
     def plan_batches(self) -> Iterator[list[Path]]:
-        """Yields the files of each batch: those in the journal and not read, then those not seen yet."""
+        """Yield the files of each batch: those in the journal and not read, then those not seen yet."""
         planner = FileBatchPlanner(self.journal, self.position[0], self.files)
         yield from planner.replay()
         while True:
@@ -157,11 +157,11 @@ class FileReader:
                 yield []
 
     def read_batch(self, files: Sequence[Path], start: int) -> SourceBatch:
-        """Reads files as one batch, numbered through from `start`."""
+        """Read files as one batch, numbered through from `start`."""
         return to_source_batch(list(self._read(files, start)), self.schema)
 
     def check(self, file: Path) -> None:
-        """Raises ConnectorError unless the file can be read with the schema."""
+        """Raise ConnectorError unless the file can be read with the schema."""
         if reason := self.format.find_mismatch(file, self.schema, self.schema_file is None):
             other = "the declared schema" if self.schema_file is None else f'"{self.schema_file}"'
             raise ConnectorError(
@@ -171,7 +171,7 @@ class FileReader:
             )
 
     def describe(self) -> str:
-        """Returns such as `parquet events/ (3 files)`."""
+        """Return such as `parquet events/ (3 files)`."""
         files = "watched"
         if self.bounded:
             n_files = len(list_files(self.paths))
@@ -179,7 +179,7 @@ class FileReader:
         return f"{self.format.name} {format_paths(self.paths)} ({files})"
 
     def reads_from(self, folder: Path) -> bool:
-        """Returns whether it reads files of the folder, which a sink that overwrites it would remove."""
+        """Return whether it reads files of the folder, which a sink that overwrites it would remove."""
         paths = [self.paths] if isinstance(self.paths, str | PathLike) else self.paths
         for path in map(Path, paths):
             while glob.has_magic(str(path)):  # of a glob, what comes before its first wildcard counts
@@ -205,7 +205,7 @@ def build_file_reader(
     *,
     follow: bool,
 ) -> FileReader:
-    """Returns a reader whose schema is known and which all files that exist now fit.
+    """Return a reader whose schema is known and which all files that exist now fit.
 
     With `follow` it also reads the files that will appear in the folder.
     """
@@ -256,7 +256,7 @@ class FileBatchPlanner:
                 self._journaled[entry.until - 1] = list(stamps)
 
     def replay(self) -> Iterator[list[Path]]:
-        """Yields the batches that an earlier run planned and did not complete, some without files."""
+        """Yield the batches that an earlier run planned and did not complete, some without files."""
         while self.number < self._until:
             files = self._journaled.get(self.number, [])
             for file in files:
@@ -265,7 +265,7 @@ class FileBatchPlanner:
             yield files
 
     def plan_new(self, existing: Sequence[Path]) -> Iterator[list[Path]]:
-        """Yields batches of files not seen before, after it has recorded all of them in the journal."""
+        """Yield batches of files not seen before, after it has recorded all of them in the journal."""
         new = [file for file in existing if self._is_new(file)]
         size = self._files_per_batch
         batches = [new[first : first + size] for first in range(0, len(new), size)]
@@ -280,7 +280,7 @@ class FileBatchPlanner:
             yield files
 
     def plan_empty(self, n_ahead: int) -> None:
-        """Plans a batch without rows. An entry covers `n_ahead` of these, so that few are recorded."""
+        """Plan a batch without rows. An entry covers `n_ahead` of these, so that few are recorded."""
         if self.number >= self._until:
             self._until = self.number + n_ahead
             if self._journal is not None:
@@ -288,7 +288,7 @@ class FileBatchPlanner:
         self.number += 1
 
     def _is_new(self, file: Path) -> bool:
-        """Returns whether a file is seen for the first time; raises if it has changed since it was."""
+        """Return whether a file is seen for the first time; raise if it has changed since it was."""
         is_new = file not in self._seen
         try:
             status = file.stat()
@@ -306,7 +306,7 @@ class FileBatchPlanner:
 
 
 def read_error(file: Path, problem: Exception) -> ConnectorError:
-    """Returns the error for a file that cannot be read at all."""
+    """Return the error for a file that cannot be read at all."""
     reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
     return ConnectorError(
         f'"{file}" cannot be read: {reason}',
@@ -315,12 +315,12 @@ def read_error(file: Path, problem: Exception) -> ConnectorError:
 
 
 def schema_error(file: Path, problem: SchemaError) -> ConnectorError:
-    """Returns the error for a file whose columns cannot be read, which names the file."""
+    """Return the error for a file whose columns cannot be read, which names the file."""
     return ConnectorError(f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint)
 
 
 def list_files(paths: Paths) -> list[Path]:
-    """Returns the files that exist now; raises ConnectorError for a path that means none."""
+    """Return the files that exist now; raise ConnectorError for a path that means none."""
     all_paths = [*paths] if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     for path in all_paths:
         if not isinstance(path, str | PathLike):
@@ -340,7 +340,7 @@ def list_files(paths: Paths) -> list[Path]:
 
 
 def format_paths(paths: Paths) -> str:
-    """Returns the path as the user wrote it."""
+    """Return the path as the user wrote it."""
     return fspath(paths) if isinstance(paths, str | PathLike) else ", ".join(fspath(path) for path in paths)
 
 

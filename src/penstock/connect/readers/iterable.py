@@ -35,7 +35,7 @@ from penstock.frozen import dataclass
 DEFAULT_BATCH = 1_000
 """Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
 
-Source = Iterable[object] | Callable[[], Iterable[object]]
+RowIterable = Iterable[object] | Callable[[], Iterable[object]]
 
 
 class IterableReader:
@@ -45,12 +45,12 @@ class IterableReader:
     keeps_raw = True
     kind = "iterable"
 
-    def __init__(self, source: Source, schema: pa.Schema, batch: int, bounded: bool) -> None:
+    def __init__(self, source: RowIterable, schema: pa.Schema, batch: int, bounded: bool) -> None:
         self._source, self.schema, self._batch, self.bounded = source, schema, batch, bounded
         self._used_up, self._converter = False, RowConverter(schema)
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Yields rows from the beginning, as they come."""
+        """Yield rows from the beginning, as they come."""
         start = 0
         for item in self.rows_or_batches():
             batch = SourceRowBatch((item,), self.schema, start) if type(item) is dict else item
@@ -59,11 +59,11 @@ class IterableReader:
 
     @property
     def gives_rows(self) -> bool:
-        """True if `rows_or_batches` yields single plain rows."""
+        """Return whether `rows_or_batches` yields single plain rows."""
         return self._batch == 1
 
     def rows_or_batches(self) -> Iterator[Any]:
-        """Yields the same batches; where a batch is one row, and a good one, a dict of plain values."""
+        """Yield the same batches; where a batch is one row, and a good one, a dict of plain values."""
         if self._batch == 1:
             convert = self._converter.convert
             for n, row in enumerate(self._iterate()):
@@ -75,11 +75,11 @@ class IterableReader:
             start += len(rows)
 
     def describe(self) -> str:
-        """Returns such as `iterable read_sensor`."""
+        """Return such as `iterable read_sensor`."""
         return f"{self.kind} {self._source_name()}"
 
     def _iterate(self) -> Iterator[object]:
-        """Yields the rows of a new run; an error of the user's code names it, and the rows before it."""
+        """Yield the rows of a new run; an error of the user's code names it, and the rows before it."""
         n_rows = 0
         try:
             for row in self._open():
@@ -108,7 +108,7 @@ class IterableReader:
         return self._source
 
     def _build_batch(self, rows: list[object], start: int) -> SourceBatch:
-        """Returns a batch of plain rows where there are few and all are good, else of columns."""
+        """Return a batch of plain rows where there are few and all are good, else of columns."""
         plain = self._converter.batch(rows, start) if len(rows) <= MAX_ROWS else None
         if plain is not None:
             return plain
@@ -156,7 +156,7 @@ class GeneratorReader(IterableReader):
     kind = "generator"
 
     def rows_or_batches(self) -> Iterator[Any]:
-        """Calls the function and cuts what it yields; a batch of one good row is a dict of plain values."""
+        """Call the function and cut what it yields; a batch of one good row is a dict of plain values."""
         start = 0
         for rows, watermark in self._collect():
             is_row = watermark is None and type(rows) is list and len(rows) == 1
@@ -170,7 +170,7 @@ class GeneratorReader(IterableReader):
             yield batch if watermark is None else batch.with_watermark(watermark.value)
 
     def _collect(self) -> Iterator[tuple[Any, Watermark | None]]:
-        """Yields the rows of each batch, with the watermark that ends it if one does."""
+        """Yield the rows of each batch, with the watermark that ends it if one does."""
         pending: list[object] = []
         for item in self._iterate():
             if isinstance(item, Watermark):
@@ -203,7 +203,7 @@ class GeneratorReader(IterableReader):
 
 
 def iterable(
-    source: Source, *, schema: object, batch: int | None = None, bounded: bool = True
+    source: RowIterable, *, schema: object, batch: int | None = None, bounded: bool = True
 ) -> IterableReader:
     """Read rows lazily, `batch` at a time (default 1,000).
 

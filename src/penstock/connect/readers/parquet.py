@@ -26,14 +26,14 @@ class ParquetFormat:
     keeps_raw: ClassVar[bool] = False
 
     def read_schema(self, file: Path) -> pa.Schema | None:
-        """Returns the footer's schema in canonical types."""
+        """Return the footer's schema in canonical types."""
         try:
             return canonical_schema(_read_footer(file))
         except SchemaError as problem:
             raise schema_error(file, problem) from problem
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Compares columns: declared ones must exist and are cast while reading, others must be equal."""
+        """Compare columns: declared ones must exist and are cast while reading, others must be equal."""
         if declared:
             names = _read_footer(file).names
             missing = [name for name in schema.names if name not in names]
@@ -44,7 +44,7 @@ class ParquetFormat:
         return schema_difference(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Reads only the columns of the schema from disk."""
+        """Read only the columns of the schema from disk."""
         import pyarrow.parquet as pq
 
         try:

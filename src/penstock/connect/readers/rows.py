@@ -44,18 +44,18 @@ class TableReader:
         return self.rows.schema
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Yields the table from its first row."""
+        """Yield the table from its first row."""
         for start, end in pairwise(chain(self.starts, (self.rows.num_rows,))):
             yield to_source_batch([RowRange.of_good(self.rows.slice(start, end - start), start)], self.schema)
 
     @property
     def gives_rows(self) -> bool:
-        """True if `rows_or_batches` yields single plain rows."""
+        """Return whether `rows_or_batches` yields single plain rows."""
         single = isinstance(self.starts, range) and self.starts.step == 1
         return single and all(has_exact_check(field.type) for field in self.schema)
 
     def rows_or_batches(self) -> Iterator[Any]:
-        """Yields the same batches; where a batch is one row of simple types, a dict of plain values."""
+        """Yield the same batches; where a batch is one row of simple types, a dict of plain values."""
         return self._plain_rows() if self.gives_rows else self.batches()
 
     def _plain_rows(self) -> Iterator[dict[str, object]]:
@@ -66,7 +66,7 @@ class TableReader:
                 yield dict(zip(names, values, strict=True))
 
     def describe(self) -> str:
-        """Returns one line for explain()."""
+        """Return one line for explain()."""
         return self.description
 
 

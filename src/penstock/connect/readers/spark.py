@@ -42,7 +42,7 @@ class SparkReader:
     keeps_raw: ClassVar[bool] = False
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Yields all rows as one batch, without numbers."""
+        """Yield all rows as one batch, without numbers."""
         try:
             table = self.frame.toArrow()
         except Exception as problem:
@@ -50,7 +50,7 @@ class SparkReader:
         yield _to_source_batch(table, self.schema)
 
     def describe(self) -> str:
-        """Returns such as `Spark DataFrame (t, key, price)`."""
+        """Return such as `Spark DataFrame (t, key, price)`."""
         return f"Spark DataFrame ({', '.join(self.schema.names)})"
 
 
@@ -67,11 +67,11 @@ class SparkStreamReader:
 
     @property
     def bounded(self) -> bool:
-        """True if it ends with what is there now."""
+        """Return whether it ends with what is there now."""
         return not self.follow
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Yields batches as they come; one is done when the next is asked for."""
+        """Yield batches as they come; one is done when the next is asked for."""
         with (
             tempfile.TemporaryDirectory(prefix="penstock-stream-", ignore_cleanup_errors=True) as folder,
             closing(StreamBatches(self, folder)) as stream,
@@ -81,7 +81,7 @@ class SparkStreamReader:
                 stream.acknowledge(number + 1)
 
     def describe(self) -> str:
-        """Returns such as `Spark stream (t, key, price)`."""
+        """Return such as `Spark stream (t, key, price)`."""
         return f"Spark stream ({', '.join(self.schema.names)})"
 
 
@@ -99,18 +99,18 @@ class StreamBatches:
             raise _stream_error("the stream could not be started", problem) from problem
 
     def __iter__(self) -> Iterator[SourceBatch]:
-        """Yields batches as they come."""
+        """Yield batches as they come."""
         while (batch := self._wait_for_batch()) is not None:
             yield batch
 
     def acknowledge(self, n_batches: int) -> None:
-        """Marks the first `n_batches` batches as done: they need not come again."""
+        """Mark the first `n_batches` batches as done: they need not come again."""
         with self._changed:
             self._n_done = max(self._n_done, n_batches)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Ends the query; a batch that is not done fails in it, and comes again in a later query."""
+        """End the query; a batch that is not done fails in it, and comes again in a later query."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -118,7 +118,7 @@ class StreamBatches:
             self._query.stop()
 
     def _hand_over(self, frame: Any, number: int) -> None:
-        """Hands Spark's batch to the reader and waits until it is done."""
+        """Hand Spark's batch to the reader and wait until it is done."""
         if number < self._n_done:
             return
         batch: SourceBatch | Exception

@@ -66,7 +66,7 @@ class SocketLines:
         self.ended = False
 
     def read(self, wait_s: float) -> Iterator[Chunk]:
-        """Yields chunks until `wait_s` seconds after the first text, or a second without any text.
+        """Yield chunks until `wait_s` seconds after the first text, or a second without any text.
 
         Text may come with the token, and is there before anything is received.
         """
@@ -93,7 +93,7 @@ class SocketLines:
                 )
 
     def _receive(self, wait_s: float) -> bytes | None:
-        """Returns the next text, empty at the end; None if there was none in time."""
+        """Return the next text, empty at the end; None if there was none in time."""
         self._connection.settimeout(wait_s)
         try:
             return self._connection.recv(_BLOCK_BYTES)
@@ -116,7 +116,7 @@ class SocketLines:
 
 
 def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.socket, bytes] | None:
-    """Returns the next connection that sends the token, and the text after it; None if none does in time."""
+    """Return the next connection that sends the token, and the text after it; None if none does in time."""
     listener.settimeout(POLL_S)
     try:
         connection, _ = listener.accept()
@@ -131,7 +131,7 @@ def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.soc
 
 
 def _read_token_line(connection: socket.socket) -> bytes:
-    """Returns text up to the first line feed, and what came with it; stops when it is too long or slow."""
+    """Return text up to the first line feed, and what came with it; stop when it is too long or slow."""
     text = b""
     deadline = time.monotonic() + TOKEN_S
     while b"\n" not in text and len(text) < 4_096 and (left := deadline - time.monotonic()) > 0:
@@ -163,7 +163,7 @@ class TcpReader:
     keeps_raw: ClassVar[bool] = True
 
     def batches(self) -> Iterator[SourceBatch]:
-        """Yields rows as they arrive, until the last sender has closed its connection."""
+        """Yield rows as they arrive, until the last sender has closed its connection."""
         start = 0
         for lines in self._connections():
             while lines is not None and not lines.ended:
@@ -179,11 +179,11 @@ class TcpReader:
                 yield to_source_batch([], self.schema)
 
     def describe(self) -> str:
-        """Returns such as `tcp 127.0.0.1:9000 (jsonl, listening)`."""
+        """Return such as `tcp 127.0.0.1:9000 (jsonl, listening)`."""
         return f"tcp {self.address} ({self.format.name}{', listening' if self.listen else ''})"
 
     def _connections(self) -> Iterator[SocketLines | None]:
-        """Yields each connection, and None for each second without one."""
+        """Yield each connection, and None for each second without one."""
         if not self.listen:
             yield from self._lines_of(self.address.connect(), b"")
             return

@@ -1,8 +1,7 @@
 """Text files: chunks of whole rows, whatever the file's size; the readers of plain and of JSON lines.
 
 Reads gzip, removes byte order marks and counts line numbers. A chunk ends where a row ends. Where that is
-depends on the format (a csv row may span lines), so the format brings its own rule. Times and dates in csv
-and jsonl are ISO 8601.
+depends on the format (a csv row may span lines), so the format brings its own rule.
 
 In JSON lines, times and dates are ISO 8601 strings, binary is base64, decimals are strings or numbers, and
 floats may also be NaN and Infinity, bare or as strings: all that `penstock.write.jsonl` writes. A missing
@@ -69,15 +68,15 @@ class TextFormat:
     keeps_raw: ClassVar[bool] = True
 
     def read_schema(self, file: Path) -> pa.Schema | None:
-        """Returns the one column."""
+        """Return the one column."""
         return _SCHEMA
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Returns None: every file has lines."""
+        """Return None: every file has lines."""
         return None
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yields one row per line, blank ones too; an end of line at the end of the file begins no row."""
+        """Yield one row per line, blank ones too; an end of line at the end of the file begins no row."""
         return number_rows(read_chunks(file), partial(_parse_lines, place=str(file)), start)
 
 
@@ -96,7 +95,7 @@ def text(
 def read_chunks(
     file: Path, end_of_rows: RowEnd = lambda text: text.rfind(b"\n") + 1, size: int | None = None
 ) -> Iterator[Chunk]:
-    """Yields the file's text from its beginning, without its byte order mark; by default a row is a line."""
+    """Yield the file's text from its beginning, without its byte order mark; by default a row is a line."""
     line = 1
     rest = b""
     for block in _read_blocks(file, size or CHUNK_BYTES):
@@ -113,7 +112,7 @@ def read_chunks(
 def number_rows(
     chunks: Iterable[Chunk], parse: Callable[[Chunk, int], RowRange], start: int
 ) -> Iterator[RowRange]:
-    """Yields the rows of each chunk; `parse` is given the number of its first row."""
+    """Yield the rows of each chunk; `parse` is given the number of its first row."""
     for chunk in chunks:
         rows = parse(chunk, start)
         yield rows
@@ -121,12 +120,12 @@ def number_rows(
 
 
 def show_bytes(raw: bytes) -> str:
-    """Returns raw input as readable text: what is not UTF-8 is shown as escapes."""
+    """Return raw input as readable text: what is not UTF-8 is shown as escapes."""
     return raw.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace")
 
 
 def parse_time(text: str) -> datetime:
-    """Parses a moment; digits beyond microseconds are cut off, which rounds it down."""
+    """Parse a moment; digits beyond microseconds are cut off, which rounds it down."""
     return _parse(text, datetime.fromisoformat, "an ISO 8601 time such as 2026-01-31T12:00:00Z")
 
 
@@ -181,7 +180,7 @@ class JsonlFormat:
     keeps_raw: ClassVar[bool] = True
 
     def read_schema(self, file: Path) -> pa.Schema | None:
-        """Returns the schema of all values in the file's first 8 MiB; None without a row."""
+        """Return the schema of all values in the file's first 8 MiB; None without a row."""
         first = next(read_chunks(file), None)
         if first is None:
             return None
@@ -197,11 +196,11 @@ class JsonlFormat:
             raise schema_error(file, problem) from problem
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Returns None: fields are checked row by row."""
+        """Return None: fields are checked row by row."""
         return None
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yields one row per line that is not blank."""
+        """Yield one row per line that is not blank."""
         parse = partial(parse_json_rows, place=str(file), schema=schema, declared=declared)
         return number_rows(read_chunks(file), parse, start)
 
@@ -225,7 +224,7 @@ def jsonl(
 
 
 def parse_json_rows(chunk: Chunk, start: int, place: str, schema: pa.Schema, declared: bool) -> RowRange:
-    """Returns the rows of whole lines, from row number `start` on; `place` is where the lines are from."""
+    """Return the rows of whole lines, from row number `start` on; `place` is where the lines are from."""
     lines = list(_nonblank_lines(chunk))
     converted = _convert_lines([raw for _, raw in lines], schema, declared)
     bad = [
@@ -236,7 +235,7 @@ def parse_json_rows(chunk: Chunk, start: int, place: str, schema: pa.Schema, dec
 
 
 def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
-    """Yields the lines that are not blank, with their numbers."""
+    """Yield the lines that are not blank, with their numbers."""
     for number, raw in enumerate(chunk.text.split(b"\n"), start=chunk.line):
         if raw.strip():
             yield number, raw
@@ -255,7 +254,7 @@ def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:
 
 
 def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> ConvertedRows:
-    """Converts all lines at once if their values have their columns' very types, else one by one."""
+    """Convert all lines at once if their values have their columns' very types, else one by one."""
     exact = any(_holds_decimal(field.type) for field in schema)
     try:
         objects = [_parse_object(line, exact) for line in raw]
@@ -280,7 +279,7 @@ def _plain_values(fields: dict[str, object], schema: pa.Schema, declared: bool) 
 
 
 def _decode(value: object, type: pa.DataType) -> object:
-    """Returns a JSON value as the Python value that the type takes; one without a rule stays unchanged."""
+    """Return a JSON value as the Python value that the type takes; one without a rule stays unchanged."""
     if isinstance(value, str):
         for test, decode in _FROM_TEXT:
             if test(type):

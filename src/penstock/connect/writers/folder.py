@@ -43,10 +43,10 @@ class StagedFile(Protocol):
     """A file that is being written, under a hidden name."""
 
     def write_batch(self, rows: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Append rows."""
 
     def close(self) -> None:
-        """Writes what is buffered, and closes the file."""
+        """Write what is buffered, and close the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class FolderWriter:
     accepts_updates: ClassVar[bool] = False  # a file that is visible does not change
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
-        """Begins an output. `resume` continues that of the same sink after a restart from a checkpoint."""
+        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
         if self.format.check is not None:
             self.format.check(schema)
         with translate_os_errors(self.folder):
@@ -103,11 +103,11 @@ class FolderWriter:
         return FolderOutput(self.format, self.folder, schema, manifest, lock)
 
     def describe(self) -> str:
-        """Returns such as `jsonl late/`."""
+        """Return such as `jsonl late/`."""
         return f"{self.format.name} {self.folder}/"
 
     def _prepare_folder(self, ours: Manifest, resume: bool) -> Manifest:
-        """Removes what a crash or an earlier run left, and returns the manifest to continue with."""
+        """Remove what a crash or an earlier run left, and return the manifest to continue with."""
         theirs = Manifest.load(self.folder)
         entries = [entry for entry in self.folder.iterdir() if entry.name != _METADATA]
         foreign = [e.name for e in entries if not e.name.startswith(".") and not _PART.fullmatch(e.name)]
@@ -158,7 +158,7 @@ class FolderOutput:
         return self._manifest.committed
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Appends to the batch's hidden file, unless the batch is committed."""
+        """Append to the batch's hidden file, unless the batch is committed."""
         if not rows.num_rows:
             return
         with translate_os_errors(self._folder):
@@ -171,7 +171,7 @@ class FolderOutput:
             self._staged_files[batch].write_batch(rows)
 
     def commit(self, batch: int) -> None:
-        """Makes the batch's file visible, unless it is."""
+        """Make the batch's file visible, unless it is."""
         staged_file = self._staged_files.pop(batch, None)
         if staged_file is None:
             return
@@ -187,7 +187,7 @@ class FolderOutput:
             self._manifest.save(self._folder)
 
     def close(self) -> None:
-        """Removes what was not committed, and releases the lock."""
+        """Remove what was not committed, and release the lock."""
         try:
             with translate_os_errors(self._folder):
                 for batch, staged_file in self._staged_files.items():
@@ -198,7 +198,7 @@ class FolderOutput:
             self._lock.close()
 
     def _paths(self, batch: int) -> tuple[Path, Path]:
-        """Returns where a batch is staged, and where it is visible."""
+        """Return where a batch is staged, and where it is visible."""
         name = f"part-{batch:08d}.{self._format.name}"
         return self._folder / f".{name}.tmp", self._folder / name
 
@@ -218,7 +218,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:
-        """Returns the folder's manifest, or None when it has none."""
+        """Return the folder's manifest, or None when it has none."""
         file = folder / _METADATA / "manifest.json"
         if not file.exists():
             return None
@@ -231,7 +231,7 @@ class Manifest:
         return loaded
 
     def save(self, folder: Path) -> None:
-        """Replaces the folder's manifest."""
+        """Replace the folder's manifest."""
         metadata = folder / _METADATA
         staged = metadata / ".manifest.json.tmp"
         with staged.open("w", encoding="utf-8") as file:
@@ -242,14 +242,14 @@ class Manifest:
         sync_path(metadata)
 
     def describe_difference(self, other: Manifest) -> str:
-        """Says how this output differs from the other, in words that follow the folder's name."""
+        """Say how this output differs from the other, in words that follow the folder's name."""
         if self.sink != other.sink:
             return f'holds the output of sink "{self.sink}", not "{other.sink}"'
         return f"holds {self.format} files with the columns {self.columns}"
 
 
 def sync_path(path: Path) -> None:
-    """Makes the content of a file, or the renames in a folder, durable."""
+    """Make the content of a file, or the renames in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -263,7 +263,7 @@ def _damage_error(file: Path, why: str) -> ConnectorError:
 
 @contextmanager
 def translate_os_errors(folder: Path) -> Iterator[None]:
-    """Turns errors of the operating system into one that names the folder."""
+    """Turn errors of the operating system into one that names the folder."""
     try:
         yield
     except OSError as problem:
@@ -276,7 +276,7 @@ def translate_os_errors(folder: Path) -> Iterator[None]:
 def build_folder_writer(
     file_format: OutputFormat, path: str | os.PathLike[str], overwrite: bool
 ) -> FolderWriter:
-    """Returns a writer of the format into the folder."""
+    """Return a writer of the format into the folder."""
     if not isinstance(path, str | os.PathLike):
         raise ConnectorError(
             f"{path!r:.80} is not a path", hint=f'name a folder: ps.write.{file_format.name}("out/")'
@@ -293,7 +293,7 @@ def parquet(path: str | os.PathLike[str], *, overwrite: bool = False) -> FolderW
 
 
 def _create_parquet(file: Path, schema: pa.Schema) -> StagedFile:
-    """Creates a file as Arrow writes it; each batch of rows makes a row group."""
+    """Create a file as Arrow writes it; each batch of rows makes a row group."""
     import pyarrow.parquet as pq
 
     writer: StagedFile = pq.ParquetWriter(file, schema)

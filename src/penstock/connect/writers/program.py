@@ -43,19 +43,19 @@ class StagedOutput:
         self._last_shown = -1
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Holds the rows back."""
+        """Hold the rows back."""
         if rows.num_rows:
             self._staged.setdefault(batch, []).append(rows)
 
     def commit(self, batch: int) -> None:
-        """Shows them, once."""
+        """Show them, once."""
         staged = self._staged.pop(batch, None)
         if staged and batch > self._last_shown:
             self._show(batch, concat_batches(staged, staged[0].schema))
             self._last_shown = batch
 
     def close(self) -> None:
-        """Drops what was not committed."""
+        """Drop what was not committed."""
         self._staged.clear()
         self._on_close()
 
@@ -75,7 +75,7 @@ class Memory:
         self._sink: str | None = None
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> MemoryOutput:
-        """Forgets the last run, unless this one resumes it."""
+        """Forget the last run, unless this one resumes it."""
         if self._sink is not None:
             raise ConnectorError(
                 f'memory() is being written by sink "{self._sink}"',
@@ -87,28 +87,28 @@ class Memory:
         return MemoryOutput(self._committed, self._release)
 
     def describe(self) -> str:
-        """Returns one line for explain()."""
+        """Return one line for explain()."""
         return "memory"
 
     def batches(self) -> list[pa.RecordBatch]:
-        """Returns the rows of each batch that had any, in order."""
+        """Return the rows of each batch that had any, in order."""
         return [concat_batches(_to_record_batches(p, self._schema), self._schema) for p in self._parts()]
 
     def table(self) -> pa.Table:
-        """Returns all rows as one table."""
+        """Return all rows as one table."""
         if self._schema is None:
             raise ConnectorError("memory() holds no table yet", hint="run the graph first: graph.run()")
         return pa.Table.from_batches(self._record_batches(), schema=self._schema)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Returns all rows as dicts."""
+        """Return all rows as dicts."""
         return [row for batch in self._record_batches() for row in batch.to_pylist()]
 
     def _record_batches(self) -> list[pa.RecordBatch]:
         return _to_record_batches(chain.from_iterable(self._parts()), self._schema)
 
     def _parts(self) -> Iterator[Sequence[Part]]:
-        """Yields the parts of each batch."""
+        """Yield the parts of each batch."""
         for batch in self._committed.values():
             yield (batch,) if isinstance(batch, dict) else batch
 
@@ -127,17 +127,17 @@ class MemoryOutput(StagedOutput):
         self.commit_row: Callable[[int, Row], object] = committed.setdefault
 
     def write_plain(self, batch: int, rows: Sequence[Row], schema: pa.Schema) -> None:
-        """Holds plain rows back."""
+        """Hold plain rows back."""
         self._staged.setdefault(batch, []).extend(rows)
 
     def commit(self, batch: int) -> None:
-        """Keeps the rows of a batch, once."""
+        """Keep the rows of a batch, once."""
         if staged := self._staged.pop(batch, None):
             self._show(batch, staged)
 
 
 def _to_record_batches(parts: Iterable[Part], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Returns parts as columns, in order; plain rows that stand together as one batch."""
+    """Return parts as columns, in order; plain rows that stand together as one batch."""
     batches: list[pa.RecordBatch] = []
     for is_plain, group in groupby(parts, lambda part: isinstance(part, dict)):
         members = list(group)
@@ -164,11 +164,11 @@ class Callback:
     accepts_updates: ClassVar[bool] = True
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
-        """Returns an output that calls the function on every commit."""
+        """Return an output that calls the function on every commit."""
         return StagedOutput(self._call)
 
     def describe(self) -> str:
-        """Returns such as `callback notify`."""
+        """Return such as `callback notify`."""
         return f"callback {name_of(self.function)}"
 
     def _call(self, batch: int, rows: pa.RecordBatch) -> None:
@@ -205,12 +205,12 @@ class Console:
     accepts_updates: ClassVar[bool] = True
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
-        """Returns an output that counts rows against the limit."""
+        """Return an output that counts rows against the limit."""
         printer = _Printer(sink, self.limit, self.stream or sys.stdout)
         return StagedOutput(printer.show, printer.end)
 
     def describe(self) -> str:
-        """Returns one line for explain()."""
+        """Return one line for explain()."""
         return "console" if self.limit is None else f"console (first {self.limit} rows)"
 
 
@@ -233,7 +233,7 @@ class _Printer:
             self._n_hidden = 0
 
     def _print(self, text: str) -> None:
-        """Prints text; characters that the stream's encoding lacks are shown as escapes, so no row fails."""
+        """Print text; characters that the stream's encoding lacks are shown as escapes, so no row fails."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         print(text.encode(encoding, "backslashreplace").decode(encoding), file=self._stream, flush=True)
 
@@ -244,7 +244,7 @@ def console(*, limit: int | None = 100, stream: TextIO | None = None) -> Console
 
 
 def format_table(rows: pa.RecordBatch) -> str:
-    """Returns the rows under their column names, numbers to the right."""
+    """Return the rows under their column names, numbers to the right."""
     columns = [_column(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)]
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
 
@@ -264,5 +264,5 @@ def _cell(value: object) -> str:
 
 
 def _width(text: str) -> int:
-    """Returns the columns on a terminal: wide characters take two, combining ones none."""
+    """Return the columns on a terminal: wide characters take two, combining ones none."""
     return sum(0 if combining(char) else 1 + (east_asian_width(char) in "WF") for char in text)

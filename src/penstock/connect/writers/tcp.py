@@ -39,13 +39,13 @@ class TcpWriter:
     accepts_updates: ClassVar[bool] = True
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> TcpOutput:
-        """Connects, and sends the token."""
+        """Connect, and send the token."""
         if self.format == "csv":
             check_csv_columns(schema)
         return TcpOutput(self.address, self.address.connect(), _ENCODERS[self.format])
 
     def describe(self) -> str:
-        """Returns such as `tcp 127.0.0.1:9000 (jsonl)`."""
+        """Return such as `tcp 127.0.0.1:9000 (jsonl)`."""
         return f"tcp {self.address} ({self.format})"
 
 
@@ -63,7 +63,7 @@ class TcpOutput(StagedOutput):
         connection.settimeout(_POLL_S)
 
     def begin_shutdown(self) -> None:
-        """Waits no longer than `SHUTDOWN_S` for a receiver that takes nothing; any thread may call it."""
+        """Wait no longer than `SHUTDOWN_S` for a receiver that takes nothing; any thread may call it."""
         self._shutdown_at = time.monotonic()
 
     def _send(self, batch: int, text: bytes) -> None:

@@ -51,7 +51,7 @@ def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter
 
 
 def check_csv_columns(schema: pa.Schema) -> None:
-    """Raises SchemaError for lists, structs and bytes, which have no csv form."""
+    """Raise SchemaError for lists, structs and bytes, which have no csv form."""
     for field in schema:
         if kind.is_nested(field.type) or kind.is_binary(field.type):
             raise SchemaError(
@@ -74,16 +74,16 @@ class StagedTextFile:
         self._stream.write(encode_header(schema))
 
     def write_batch(self, rows: pa.RecordBatch) -> None:
-        """Appends rows."""
+        """Append rows."""
         self._stream.write(self._encode(rows))
 
     def close(self) -> None:
-        """Writes what is buffered, and closes the file."""
+        """Write what is buffered, and close the file."""
         self._stream.close()
 
 
 def format_times(array: pa.Array, name: str) -> pa.Array:
-    """Returns timestamps as `2026-01-31T12:00:00.000000`, in UTC without a zone; dates as `2026-01-31`."""
+    """Return timestamps as `2026-01-31T12:00:00.000000`, in UTC without a zone; dates as `2026-01-31`."""
     is_date = kind.is_date32(array.type)
     counts = array.view(pa.int32() if is_date else pa.int64())
     first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_FIRST_US, _LAST_US)
@@ -100,7 +100,7 @@ def format_times(array: pa.Array, name: str) -> pa.Array:
 
 
 def encode_csv(rows: pa.RecordBatch) -> bytes:
-    """Returns the rows as csv lines."""
+    """Return the rows as csv lines."""
     columns = [_csv_text(array, name) for array, name in zip(rows.columns, rows.schema.names, strict=True)]
     lines = pc.binary_join_element_wise(*columns, pa.scalar(",", pa.large_string()))
     return ("\n".join(lines.to_pylist()) + "\n").encode()
@@ -133,7 +133,7 @@ def _quote(array: pa.Array) -> pa.Array:
 
 
 def encode_jsonl(rows: pa.RecordBatch) -> bytes:
-    """Returns the rows as JSON lines."""
+    """Return the rows as JSON lines."""
     names = rows.schema.names
     columns = [_json_values(array, name) for array, name in zip(rows.columns, names, strict=True)]
     write = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -142,7 +142,7 @@ def encode_jsonl(rows: pa.RecordBatch) -> bytes:
 
 
 def _json_values(array: pa.Array, name: str) -> list[object]:
-    """Returns a column as values that JSON has."""
+    """Return a column as values that JSON has."""
     if kind.is_list(array.type):
         return _json_lists(array, name)
     if kind.is_struct(array.type):

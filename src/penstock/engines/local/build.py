@@ -61,7 +61,7 @@ class Replicas:
     tasks: list[Task]
 
     def chained_steps(self, step: str) -> list[ChainedStep]:
-        """Returns the chained steps of a step, one per task."""
+        """Return the chained steps of a step, one per task."""
         return [chained for task in self.tasks for chained in task.chain if chained.step.name == step]
 
 
@@ -87,7 +87,7 @@ class ExecutionGraph:
     assignments: dict[int, BucketAssignment] = field(default_factory=dict)
 
     def accounts(self) -> Mapping[str, Accounts]:
-        """Returns what became of the rows of every step so far.
+        """Return what became of the rows of every step so far.
 
         Rows that were sent to a process operator after it had ended count as unrouted.
         """
@@ -105,7 +105,7 @@ class ExecutionGraph:
 
 
 def is_forward(producer: Replicas, consumer: Replicas) -> bool:
-    """Returns whether each replica sends only to the replica with its own number."""
+    """Return whether each replica sends only to the replica with its own number."""
     if len(producer.tasks) != len(consumer.tasks) or len(consumer.tasks) == 1:
         return False
     return consumer.group.role is Role.FORWARD or consumer.group.head.routing is Routing.FORWARD
@@ -150,11 +150,11 @@ class TaskBuilder:
                 raise failure.at(group.head.name, group.head.where) from None
 
     def add_forwarding(self, ref: Ref, width: int) -> Replicas:
-        """Adds tasks that only pass the rows of a port on, to be partitioned or collected behind them."""
+        """Add tasks that only pass the rows of a port on, to be partitioned or collected behind them."""
         return self._add(TaskGroup(len(self.graph.replicas), (self._plan[ref.step],), width, Role.FORWARD))
 
     def _add(self, group: TaskGroup) -> Replicas:
-        """Adds the tasks of a group, one per replica."""
+        """Add the tasks of a group, one per replica."""
         head, graph, progress, in_rounds = group.head, self.graph, self.progress, self.in_rounds
         op = None if group.role is Role.FORWARD else head.op
         listener = progress if progress.has_listener and op is not None else None
@@ -217,7 +217,7 @@ class TaskBuilder:
         return self._stage_step(step, stage, accounts, output_delay(step))
 
     def _decomposed_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
-        """Returns one half of decomposed windows: parallel or preaggregating, or the merge behind it."""
+        """Return one half of decomposed windows: parallel or preaggregating, or the merge behind it."""
         from penstock.stages.patterns.partials import PartialAggregateStage
         from penstock.stages.patterns.pattern import decompose
         from penstock.stages.window.stage import WindowStage

@@ -74,7 +74,7 @@ frontier at the end of the round; and when it was put in.
 
 
 def row_order(origin: Origin, place: int) -> tuple[int, ...]:
-    """Returns the place of a row among those of equal time, from its number among those of its source."""
+    """Return the place of a row among those of equal time, from its number among those of its source."""
     rank = origin[1]
     return (place,) if rank is None else (rank, place)
 
@@ -93,7 +93,7 @@ class ControlMessage(ABC):
 
     @abstractmethod
     def deliver(self, task: InputTask, channel: Channel) -> None:
-        """Acts on the task that has taken the message from the channel."""
+        """Act on the task that has taken the message from the channel."""
 
 
 class _Last:
@@ -147,14 +147,14 @@ class Channel:
 
     @property
     def is_full(self) -> bool:
-        """Returns whether the writer must wait; an abandoned channel never is."""
+        """Return whether the writer must wait; an abandoned channel never is."""
         counted = self.statistics
         if len(self.items) < self.capacity and counted.put_rows - counted.taken_rows < self.max_rows:
             return False
         return not self.abandoned
 
     def push(self, message: Any) -> None:
-        """Puts a message in, and wakes the reader if it waits for one."""
+        """Put a message in, and wake the reader if it waits for one."""
         now, counted = self.dispatcher.now(), self.statistics
         if isinstance(message, Batch):
             if self.abandoned:
@@ -171,7 +171,7 @@ class Channel:
             self.dispatcher.wake(self.reader, READ_BLOCKED)
 
     def push_row(self, message: OneRow) -> bool:
-        """Puts a single row in, as `push` does; returns whether the channel may be full now."""
+        """Put a single row in, as `push` does; return whether the channel may be full now."""
         counted, items = self.statistics, self.items
         if message[0] is not None:
             if self.abandoned:
@@ -187,7 +187,7 @@ class Channel:
         return len(items) >= self.capacity
 
     def pop(self) -> Any:
-        """Takes the oldest message, and wakes the writer if it waits for room."""
+        """Take the oldest message, and wake the writer if it waits for room."""
         message = self.items.popleft()
         if type(message) is tuple:
             self.record_taken(int(message[0] is not None), int(message[0] is not None))
@@ -200,7 +200,7 @@ class Channel:
         return message
 
     def record_taken(self, n_rows: int, n_batches: int) -> None:
-        """Counts rows that the reader took from `items`, and wakes the writer if it waits for room."""
+        """Count rows that the reader took from `items`, and wake the writer if it waits for room."""
         counted, items = self.statistics, self.items
         counted.taken_rows += n_rows
         counted.taken_batches += n_batches
@@ -213,7 +213,7 @@ class Channel:
             self.dispatcher.wake(self.writer, WRITE_BLOCKED)
 
     def record_direct(self, n_rows: int) -> None:
-        """Counts rows that the writer handed to the reader by a direct call."""
+        """Count rows that the writer handed to the reader by a direct call."""
         counted = self.statistics
         counted.put_rows += n_rows
         counted.put_batches += n_rows
@@ -221,19 +221,19 @@ class Channel:
         counted.taken_batches += n_rows
 
     def abandon(self) -> None:
-        """Ends reading: what was sent and will be sent is only counted (`unread`)."""
+        """End reading: what was sent and will be sent is only counted (`unread`)."""
         self.abandoned = True
         if self.writer.statistics.state is WRITE_BLOCKED:
             self.dispatcher.wake(self.writer, WRITE_BLOCKED)
 
     def take_kept(self) -> list[Batch]:
-        """Takes the rows of a round that were kept until its end."""
+        """Take the rows of a round that were kept until its end."""
         batches, self.kept = self.kept, []
         return batches
 
     @property
     def unread(self) -> int:
-        """Rows that the reader did not take before it completed."""
+        """Return the rows that the reader did not take before it completed."""
         if not self.abandoned:
             return 0
         messages = tuple(self.items)
@@ -257,7 +257,7 @@ class Output:
         self._has_watermark = port not in (LATE, LATE_RIGHT)  # late rows can be of any age
 
     def send(self, batch: Batch) -> None:
-        """Sends rows, in batches of `batch_size`; the rest waits for more rows or the end of the round."""
+        """Send rows, in batches of `batch_size`; the rest waits for more rows or the end of the round."""
         self.statistics.rows += batch.num_rows
         self.statistics.batches += 1
         if self._batch_size is None:
@@ -269,12 +269,12 @@ class Output:
                 self._send_buffer(self._batch_size)
 
     def route(self, batch: Batch) -> None:
-        """Puts the rows of a batch into the channels of the replicas that they are for: here, all."""
+        """Put the rows of a batch into the channels of the replicas that they are for: here, all."""
         for channel in self.channels:
             channel.push(batch)
 
     def begin_rows(self, schema: pa.Schema) -> bool:
-        """Returns whether rows can be sent singly to the only channel.
+        """Return whether rows can be sent singly to the only channel.
 
         They cannot if they are buffered, nor if the frontier is withheld.
         """
@@ -282,7 +282,7 @@ class Output:
         return len(self.channels) == 1 and self._batch_size is None and self._has_watermark
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
-        """Ends a round in all channels."""
+        """End a round in all channels."""
         if self._buffer:
             self._send_buffer()
         if not self._has_watermark:
@@ -292,19 +292,19 @@ class Output:
             channel.push(message)
 
     def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
-        """Forwards a sequence number or a control message behind everything that was sent before it."""
+        """Forward a sequence number or a control message behind everything that was sent before it."""
         if self._buffer:
             self._send_buffer()
         for channel in self.channels:
             channel.push(message)
 
     def close(self, *, broken: bool = False) -> None:
-        """Closes all channels; `broken` if rows of the current round are missing."""
+        """Close all channels; `broken` if rows of the current round are missing."""
         for channel in self.channels:
             channel.push(BROKEN if broken else CLOSED)
 
     def _send_buffer(self, size: int | None = None) -> None:
-        """Sends all rows that are buffered, or as many batches of this size as they fill."""
+        """Send all rows that are buffered, or as many batches of this size as they fill."""
         whole = merge_batches(self._buffer, self._buffer[0].schema)
         n_rows = whole.num_rows
         step = max(n_rows, 1) if size is None else size
@@ -325,7 +325,7 @@ class PartitionedOutput(Output):
         self._partitioner = partitioner
 
     def route(self, batch: Batch) -> None:
-        """Implements `Output.route`."""
+        """Implement `Output.route`."""
         for replica, partition in self._partitioner(batch):
             self.channels[replica].push(partition)
 
@@ -352,16 +352,16 @@ class RoundRobinOutput(Output):
 
     @property
     def is_rescaling(self) -> bool:
-        """Returns whether a number of replicas was requested that no batch has been sent to yet."""
+        """Return whether a number of replicas was requested that no batch has been sent to yet."""
         return self._n_wanted != self.n_active
 
     def rescale(self, n_active: int) -> None:
-        """Requests a number of active replicas, from the next batch on; any thread may call it."""
+        """Request a number of active replicas, from the next batch on; any thread may call it."""
         assert 1 <= n_active <= len(self.channels), f"there are {len(self.channels)} replicas"
         self._n_wanted = n_active
 
     def route(self, batch: Batch) -> None:
-        """Implements `Output.route`."""
+        """Implement `Output.route`."""
         n_wanted = self._n_wanted  # read once: another thread may change it
         if n_wanted != self.n_active:
             self.n_active, self._first = n_wanted, self._next
@@ -389,16 +389,16 @@ class EvenSplitOutput(Output):
         self.n_active = n_active or len(channels)
 
     def rescale(self, n_active: int) -> None:
-        """Requests a number of active replicas, from the end of the round on; any thread may call it."""
+        """Request a number of active replicas, from the end of the round on; any thread may call it."""
         assert 1 <= n_active <= len(self.channels), f"there are {len(self.channels)} replicas"
         self.n_active = n_active
 
     def route(self, batch: Batch) -> None:
-        """Keeps the rows until the round is complete."""
+        """Keep the rows until the round is complete."""
         self._round.append(batch)
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
-        """Sends the shares, then the end of the round."""
+        """Send the shares, then the end of the round."""
         batches, self._round = self._round, []
         if batches:
             whole = merge_batches(batches, self._schema)
@@ -411,12 +411,12 @@ class EvenSplitOutput(Output):
 
 
 def replica_for(sequence: int, first: int, n_active: int) -> int:
-    """Returns the replica that gets a batch; `n_active` replicas are active since sequence number `first`."""
+    """Return the replica that gets a batch; `n_active` replicas are active since sequence number `first`."""
     return (sequence - first) % n_active
 
 
 def slice_batch(batch: Batch, first: int, end: int) -> Batch:
-    """Returns rows first to end of a batch, without copying columns."""
+    """Return rows first to end of a batch, without copying columns."""
     if batch.plain is not None:
         return batch.take(np.arange(first, end))
     rows = batch.rows.slice(first, end - first)

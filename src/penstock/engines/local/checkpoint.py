@@ -61,7 +61,7 @@ class CheckpointCoordinator:
         self._later: list[Manifest] = []  # of tasks that ended after the round of the checkpoint in progress
 
     def restore(self, graph: ExecutionGraph) -> None:
-        """Lets all tasks continue from the latest checkpoint."""
+        """Let all tasks continue from the latest checkpoint."""
         self._graph = graph
         for reader in graph.readers.values():
             name = reader.step.name
@@ -90,11 +90,11 @@ class CheckpointCoordinator:
         self._manifest = replace(self.done, state=state)
 
     def saves_round(self, number: int) -> bool:
-        """Returns whether this round is the one of the checkpoint in progress."""
+        """Return whether this round is the one of the checkpoint in progress."""
         return number == self._round
 
     def begin_round(self, number: int) -> None:
-        """Chooses a round that is about to begin for the next checkpoint, if one is due."""
+        """Choose a round that is about to begin for the next checkpoint, if one is due."""
         now = self._clock.now()
         with self._lock:
             if self._round is None and now - self._last >= self._every:
@@ -103,7 +103,7 @@ class CheckpointCoordinator:
                 self._add_ended_tasks()
 
     def complete_round(self, task: Task, number: int) -> StateSaved | None:
-        """Saves the state of a task that has completed the chosen round; returns the event of a commit."""
+        """Save the state of a task that has completed the chosen round; return the event of a commit."""
         if number != self._round:
             return None
         with self._storing:
@@ -113,7 +113,7 @@ class CheckpointCoordinator:
         return self._commit_if_complete(task)
 
     def end_task(self, task: Task, *, failed: bool) -> StateSaved | None:
-        """Saves the state of a task that has ended; after a failure nothing is saved any more."""
+        """Save the state of a task that has ended; after a failure nothing is saved any more."""
         if failed:
             self._round = NEVER
             return None
@@ -130,16 +130,16 @@ class CheckpointCoordinator:
         return self._commit_if_complete(task)
 
     def commit_end(self, rounds: int, *, drained: bool) -> StateSaved:
-        """Commits the end of the run: all tasks have ended after the same round."""
+        """Commit the end of the run: all tasks have ended after the same round."""
         self._add_ended_tasks()
         return self._commit(rounds, drained=drained)
 
     def n_written(self, sink: str) -> int:
-        """Returns the number of rows that earlier runs have written to a sink."""
+        """Return the number of rows that earlier runs have written to a sink."""
         return int(self.done.accounts.get(sink, {}).get("rows_out", 0))
 
     def _commit_if_complete(self, task: Task) -> StateSaved | None:
-        """Commits the chosen round if this was the last task to save it."""
+        """Commit the chosen round if this was the last task to save it."""
         with self._lock:
             if task.number not in self._waits_for or self._round in (None, NEVER):
                 return None
@@ -157,7 +157,7 @@ class CheckpointCoordinator:
         return event
 
     def _save(self, task: Task, number: int) -> Manifest:
-        """Writes the state of a task; returns its part of the manifest: where that is, and the progress."""
+        """Write the state of a task; return its part of the manifest: where that is, and the progress."""
         positions, watermarks, step_watermarks, fired_at, pieces = {}, {}, {}, {}, {}
         if isinstance(task, SourceTask):
             name = task.reader.step.name
@@ -208,7 +208,7 @@ class CheckpointCoordinator:
 
 
 def merge_manifests(older: Manifest, newer: Manifest) -> Manifest:
-    """Returns a manifest with the progress and state of some tasks in place of older ones."""
+    """Return a manifest with the progress and state of some tasks in place of older ones."""
     state = {step: dict(handles) for step, handles in older.state.items()}
     for step, handles in newer.state.items():
         state.setdefault(step, {}).update(handles)
@@ -230,7 +230,7 @@ def _without_initial(watermarks: Mapping[str, float]) -> dict[str, float]:
 
 
 def _stages_to_restore(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:
-    """Yields the stages of a step that keep state, each with whether it takes a saved bucket."""
+    """Yield the stages of a step that keep state, each with whether it takes a saved bucket."""
     pattern = graph.patterns.get(step)
     if pattern is not None:
         stages, partitioner = pattern.stateful_stages

@@ -57,7 +57,7 @@ class ChannelBuilder:
         self._sequenced: dict[int, int] = {}
 
     def connect(self) -> ExecutionGraph:
-        """Adds all channels and returns the graph, ready to run."""
+        """Add all channels and return the graph, ready to run."""
         feedback: list[tuple[Replicas, Replicas, Ref, Input]] = []
         for replicas in list(self._graph.replicas):
             edges = [(port, ref) for port in replicas.group.head.inputs for ref in port.feeds]
@@ -88,14 +88,14 @@ class ChannelBuilder:
         return self._graph
 
     def _producers(self, ref: Ref) -> list[Replicas]:
-        """Returns the groups whose tasks emit rows on a port; decomposed windows do in the merge."""
+        """Return the groups whose tasks emit rows on a port; decomposed windows do in the merge."""
         running = [replicas for replicas in self._graph.replicas if replicas.group.runs(ref.step)]
         if ref.port == OUT:
             return [replicas for replicas in running if not replicas.group.emits_partials_of(ref.step)]
         return running
 
     def _connect_merge(self, merge: Replicas) -> None:
-        """Connects the two halves of decomposed windows."""
+        """Connect the two halves of decomposed windows."""
         step = merge.group.head
         pattern = self._graph.patterns[step.name]
         assert pattern.between is not None, "decomposed windows have partial results"
@@ -111,7 +111,7 @@ class ChannelBuilder:
     def _link(
         self, producer: Replicas, consumer: Replicas, ref: Ref, port: Input, *, feedback: bool = False
     ) -> None:
-        """Adds the channels from the tasks of one group to those of another.
+        """Add the channels from the tasks of one group to those of another.
 
         If the composition rule asks for it, there are partitioning tasks between them.
         """
@@ -157,7 +157,7 @@ class ChannelBuilder:
     def _output(
         self, ref: Ref, consumer: Replicas, channels: Sequence[Channel], *, sequenced: bool
     ) -> Output:
-        """Returns the output of one producing task: how it distributes rows over these channels."""
+        """Return the output of one producing task: how it distributes rows over these channels."""
         group, step = consumer.group, self._plan[ref.step]
         head, schema = group.head, step.outputs[ref.port].schema
         batch_size = None if self._in_rounds else step.op.batch_size
@@ -202,7 +202,7 @@ class ChannelBuilder:
         return channel
 
     def _assign_round_groups(self, replicas: Replicas) -> None:
-        """Notes which sources' rounds pass through the tasks of a group; its inputs are connected."""
+        """Note which sources' rounds pass through the tasks of a group; its inputs are connected."""
         for task in replicas.tasks:
             if isinstance(task, SourceTask):
                 self._round_groups[task.number] = frozenset({task.round_group})
@@ -212,7 +212,7 @@ class ChannelBuilder:
                 self._round_groups[task.number] = frozenset().union(*data)
 
     def _connect_collection(self, ref: Ref) -> None:
-        """Collects the rows of a port, behind a task of its own if several replicas emit them."""
+        """Collect the rows of a port, behind a task of its own if several replicas emit them."""
         collected = self._graph.collections[ref] = CollectedRows(
             self._plan[ref.step].outputs[ref.port].schema
         )
@@ -230,7 +230,7 @@ class ChannelBuilder:
 
 
 def _attach(task: Task, step: str, port: str, output: Output) -> None:
-    """Lets the rows on a port of a step leave a task through an output."""
+    """Let the rows on a port of a step leave a task through an output."""
     chained = next(chained for chained in task.chain if chained.step.name == step)
     chained.outputs.append(output)
     chained.add_target(port, output.send)

@@ -53,7 +53,7 @@ class DirectCall:
         self._frontier: Frontier
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Implements `RowOutput.begin`: borrows the reader, if it only waits for rows."""
+        """Implement `RowOutput.begin`: borrows the reader, if it only waits for rows."""
         self._context, self._frontier = context, frontier
         self._borrow(number)
 
@@ -70,13 +70,13 @@ class DirectCall:
             self._end_empty_round = pipeline.put_row if pipeline.every_round else None
 
     def advance_frontier(self, frontier: Frontier) -> None:
-        """Implements `RowOutput.advance_frontier`: at once, or with the next row in the channel."""
+        """Implement `RowOutput.advance_frontier`: at once, or with the next row in the channel."""
         self._frontier = frontier
         if self._input is not None:
             self._input.advance_frontier(frontier)
 
     def end(self, number: int) -> int:
-        """Implements `RowOutput.end`: gives the reader back."""
+        """Implement `RowOutput.end`: gives the reader back."""
         row_input, self._input, self._process = self._input, None, None
         if row_input is None:
             return 0
@@ -88,7 +88,7 @@ class DirectCall:
         return spent_ns
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Implements `RowOutput.put_row`."""
+        """Implement `RowOutput.put_row`."""
         process = self._process
         if process is None:
             return self._send(values, number)
@@ -105,7 +105,7 @@ class DirectCall:
             return False
 
     def _send(self, values: PlainRow | None, number: int) -> bool:
-        """Sends the row through the channel, unless the reader waits now."""
+        """Send the row through the channel, unless the reader waits now."""
         if self._channel.reader.statistics.state is READ_BLOCKED:
             self._borrow(number)
             if self._input is not None:
@@ -119,7 +119,7 @@ class DirectCall:
         )
 
     def _call_timed(self, process: Callable[[Any, int], bool], values: PlainRow | None, number: int) -> bool:
-        """Calls the reader and times it; one that is slow for two such rows is given back.
+        """Call the reader and time it; one that is slow for two such rows is given back.
 
         For two of them, because one may be bad luck.
         """
@@ -143,7 +143,7 @@ class DirectCall:
         return full
 
     def _fail(self, number: int, failure: BaseException) -> None:
-        """Ends the reader, which raised; its feeder goes on until it is told to stop."""
+        """End the reader, which raised; its feeder goes on until it is told to stop."""
         row_input, self._input, self._process = self._input, None, None
         assert row_input is not None, "the reader is borrowed"
         row_input.end(number)

@@ -65,7 +65,7 @@ class Dispatcher:
         self.is_over = False  # all tasks have completed, or the run was aborted
 
     def begin(self, tasks: list[Task]) -> None:
-        """Makes all tasks ready."""
+        """Make all tasks ready."""
         self.tasks, self._n_live = tasks, len(tasks)
         for task in tasks:
             task.woken = threading.Condition(self.lock)
@@ -75,16 +75,16 @@ class Dispatcher:
 
     @property
     def failure(self) -> BaseException | None:
-        """Returns the error that stopped the run: of several, that of the earliest round and task."""
+        """Return the error that stopped the run: of several, that of the earliest round and task."""
         return min(self._failures, key=lambda failure: failure[0])[1] if self._failures else None
 
     def abort(self) -> None:
-        """Ends the run at once: workers leave after their current quantum."""
+        """End the run at once: workers leave after their current quantum."""
         with self.lock:
             self._end()
 
     def next_task(self, worker: int, *, only: Task | None = None) -> Task | None:
-        """Returns the next task to run, chosen by the scheduler, or `only` that one; None if none is ready.
+        """Return the next task to run, chosen by the scheduler, or `only` that one; None if none is ready.
 
         The caller holds the lock. A scheduler that fails aborts the run.
         """
@@ -125,7 +125,7 @@ class Dispatcher:
         self._end()
 
     def suspend(self, task: Task, state: str) -> None:
-        """Ends a quantum: the task goes into this state, or is ready if it can go on already."""
+        """End a quantum: the task goes into this state, or is ready if it can go on already."""
         with self.lock:
             self._n_running -= 1
             # Invariant: the state is set before `can_run` looks at the channels (see the module docstring).
@@ -143,7 +143,7 @@ class Dispatcher:
                 self._resolve_deadlock()
 
     def borrow(self, task: Task) -> bool:
-        """Takes a task that waits for rows, to run it in the producer's thread; returns whether it may."""
+        """Take a task that waits for rows, to run it in the producer's thread; return whether it may."""
         statistics = task.statistics
         if not self.allows_borrowing or task.dedicated or statistics.state is not READ_BLOCKED:
             return False
@@ -159,24 +159,24 @@ class Dispatcher:
             return True
 
     def release(self, task: Task, worked_ns: int) -> None:
-        """Returns a borrowed task, which has worked for so long and waits for rows again."""
+        """Return a borrowed task, which has worked for so long and waits for rows again."""
         task.statistics.exclude_idle(self.now(), worked_ns)
         self.suspend(task, READ_BLOCKED)
 
     def fail_task(self, task: Task, failure: BaseException) -> None:
-        """Ends a task that raised."""
+        """End a task that raised."""
         self.record_failure(task, failure)
         task.complete(failed=True)
         self.suspend(task, COMPLETED)
 
     def record_failure(self, task: Task, failure: BaseException) -> None:
-        """Lets the run fail, after the rounds before the failure have been completed."""
+        """Let the run fail, after the rounds before the failure have been completed."""
         with self.lock:
             self._failures.append(((task.round, task.number), failure))
         self.on_failure(task, failure)
 
     def wake(self, task: Task, blocked: str) -> None:
-        """Wakes a task that is blocked on a channel which was just written or read (Algorithms 7 and 8)."""
+        """Wake a task that is blocked on a channel which was just written or read (Algorithms 7 and 8)."""
         with self.lock:
             # Why both: the state was seen without the lock, and others may have emptied or filled the
             # channel.
@@ -192,7 +192,7 @@ class Dispatcher:
             self.changed.notify()
 
     def _resolve_deadlock(self) -> None:
-        """Gives room to the smallest full channels until a task can run; fails the run if there are none."""
+        """Give room to the smallest full channels until a task can run; fail the run if there are none."""
         if any(task.statistics.state is READY for task in self.tasks):  # one with a thread of its own
             return
         blocked = [task for task in self.tasks if task.statistics.state is WRITE_BLOCKED]
@@ -213,7 +213,7 @@ class Dispatcher:
             self._end()
 
     def _end(self) -> None:
-        """Lets all workers leave."""
+        """Let all workers leave."""
         self.is_over = True
         self.changed.notify_all()
         for task in self.tasks:
@@ -242,7 +242,7 @@ class ThreadPool:
         self.n_threads = self._n_workers = 0
 
     def set_threads(self, n: int) -> None:
-        """Changes the number of workers; surplus ones leave after their current quantum."""
+        """Change the number of workers; surplus ones leave after their current quantum."""
         with self._dispatcher.lock:
             self.n_threads = n
             new = range(self._n_workers, n)
@@ -252,16 +252,16 @@ class ThreadPool:
             self._start(f"penstock-{number}", number, None)
 
     def dedicate(self, tasks: list[Task]) -> None:
-        """Starts a thread for each of these tasks."""
+        """Start a thread for each of these tasks."""
         for number, task in enumerate(tasks):
             self._start(f"penstock-{task.statistics.step}-{task.replica}", number, task)
 
     def owns(self, thread: threading.Thread) -> bool:
-        """Returns whether a thread belongs to the pool."""
+        """Return whether a thread belongs to the pool."""
         return thread in self._started
 
     def join(self, timeout: float | None = None) -> bool:
-        """Waits for all threads to leave; returns whether they have."""
+        """Wait for all threads to leave; return whether they have."""
         until = None if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
             thread.join(None if until is None else max(0.0, until - time.monotonic()))
@@ -273,7 +273,7 @@ class ThreadPool:
         self._threads.append(thread)  # after the start: another thread may be joining all of these
 
     def _work(self, worker: int, only: Task | None) -> None:
-        """Runs tasks, or only this one, until the run is over or the worker is not wanted any more."""
+        """Run tasks, or only this one, until the run is over or the worker is not wanted any more."""
         self._started.add(threading.current_thread())
         if self._cores:
             os.sched_setaffinity(0, {self._cores[worker % len(self._cores)]})
@@ -299,7 +299,7 @@ class ThreadPool:
 
 
 def run_task(dispatcher: Dispatcher, task: Task) -> None:
-    """Runs a task until it yields, ends or fails."""
+    """Run a task until it yields, ends or fails."""
     try:
         state = next(task.quanta, COMPLETED)
         if state is COMPLETED:
@@ -311,7 +311,7 @@ def run_task(dispatcher: Dispatcher, task: Task) -> None:
 
 
 def depth_first_order(tasks: Sequence[Task]) -> list[Task]:
-    """Returns the tasks in the order of a depth-first visit from the sources."""
+    """Return the tasks in the order of a depth-first visit from the sources."""
     visited: dict[int, Task] = {}
     stack = [task for task in reversed(tasks) if not task.statistics.inputs]
     while stack:
@@ -323,6 +323,6 @@ def depth_first_order(tasks: Sequence[Task]) -> list[Task]:
 
 
 def assign_preferred_workers(tasks: Sequence[Task], n_workers: int) -> None:
-    """Gives each task a worker that takes it first: neighbours the same one, and each about as many."""
+    """Give each task a worker that takes it first: neighbours the same one, and each about as many."""
     for position, task in enumerate(tasks):
         task.preferred = position * n_workers // len(tasks)

@@ -52,11 +52,11 @@ class LocalEngine:
 
     @property
     def name(self) -> str:
-        """Returns its name in `run(engine=...)`."""
+        """Return its name in `run(engine=...)`."""
         return "local"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """Returns what this engine cannot run: joins of streams, and expressions in Spark's SQL."""
+        """Return what this engine cannot run: joins of streams, and expressions in Spark's SQL."""
         gaps = [
             Gap(step.name, "joins of two streams", 'run it with engine="reference"')
             for step in plan
@@ -66,7 +66,7 @@ class LocalEngine:
         return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK_HINT) for name, sql in sql_steps if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
-        """Starts a run in threads of its own."""
+        """Start a run in threads of its own."""
         from penstock.engines.local.run import LocalRun
 
         settings = resolve_settings(options, plan)
@@ -93,7 +93,7 @@ class LocalEngine:
         return LocalHarness(plan, settings, clock=clock, events=events, options=options)
 
     def explain(self, plan: Plan) -> Sequence[str]:
-        """Returns one line per task group, then what scales on threads and what does not."""
+        """Return one line per task group, then what scales on threads and what does not."""
         ordered = totally_ordered_steps(plan)
         groups = split_into_groups(plan, ordered=ordered)
         n_tasks = sum(group.width for group in groups)
@@ -129,7 +129,7 @@ class LocalEngine:
 
 
 def holds_gil(step: Step) -> bool:
-    """Returns whether a step runs plain Python row by row, of which the GIL lets one thread at a time."""
+    """Return whether a step runs plain Python row by row, of which the GIL lets one thread at a time."""
     op = step.op
     if isinstance(op, Windows):
         return op.function is not None
@@ -173,7 +173,7 @@ def _explain_routing(group: TaskGroup) -> str:
 
 
 def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
-    """Returns whether rows go from replica to replica (AIR, 3.4): forward, from equally many."""
+    """Return whether rows go from replica to replica (AIR, 3.4): forward, from equally many."""
     head = group.head
     if group.role is not Role.WHOLE or head.routing is not Routing.FORWARD or head.degree.most == 1:
         return False

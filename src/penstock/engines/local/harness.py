@@ -44,7 +44,7 @@ class LocalHarness:
         self._drive()
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Runs one round: a batch of each named source, nothing from the others."""
+        """Run one round: a batch of each named source, nothing from the others."""
         for name in batches:
             if name not in self._inputs:
                 raise GraphError(
@@ -57,14 +57,14 @@ class LocalHarness:
         self._drive()
 
     def promise(self, watermark: int) -> None:
-        """Moves the watermark of every source to a time in microseconds, as an empty round."""
+        """Move the watermark of every source to a time in microseconds, as an empty round."""
         self._refuse_after_end()
         for reader in self._runtime.graph.readers.values():
             reader.promise(watermark)
         self.push({})
 
     def take(self, ref: Ref) -> pa.Table:
-        """Returns the rows that left on a collected port since the last call."""
+        """Return the rows that left on a collected port since the last call."""
         collections = self._runtime.graph.collections
         if ref not in collections:
             ports = nearest_first(str(ref), map(str, collections))
@@ -74,7 +74,7 @@ class LocalHarness:
         return collections[ref].take()
 
     def end(self) -> RunResult:
-        """Ends all sources and drains."""
+        """End all sources and drains."""
         self._refuse_after_end()
         for source in self._inputs.values():
             source.ended = True
@@ -88,11 +88,11 @@ class LocalHarness:
         return self._runtime.result(outcome)
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """Returns the accounts so far."""
+        """Return the accounts so far."""
         return self._runtime.graph.accounts()
 
     def _drive(self) -> None:
-        """Runs tasks until there is nothing to do."""
+        """Run tasks until there is nothing to do."""
         dispatcher = self._runtime.dispatcher
         for task in dispatcher.tasks:
             dispatcher.wake(task, READ_BLOCKED)

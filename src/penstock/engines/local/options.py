@@ -63,12 +63,12 @@ class Settings:
 
     @property
     def max_replicas(self) -> int:
-        """Upper bound for elastic steps: 1 if deterministic, because rescaling changes the order of rows."""
+        """Return the most replicas of an elastic step: 1 if deterministic, as rescales change the order."""
         return self.cores if self.elastic is not None and not self.deterministic else 1
 
 
 def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
-    """Returns the settings that a run's options ask for; raises an error where they make no sense."""
+    """Return the settings that a run's options ask for; raise an error where they make no sense."""
     if run.master is not None:
         raise NotSupported(
             f'the local engine runs in this process, and was given master="{run.master}"',
@@ -180,5 +180,5 @@ def _check_one_of(option: str, value: object, known: Sequence[str]) -> None:
 
 
 def available_cores() -> int:
-    """Returns the number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -82,16 +82,16 @@ class Progress:
         self.reasons: dict[str, list[str]] = {}  # step -> why rows failed, noted by its replicas
 
     def add_source(self, round_group: int, step: str) -> None:
-        """Adds a source to a round group."""
+        """Add a source to a round group."""
         self._sources.setdefault(round_group, []).append(step)
 
     def add_terminal(self, round_group: int, task: Task, sinks: Iterable[str]) -> None:
-        """Adds a task at the end of the graph: a round is complete when all of these have completed it."""
+        """Add a task at the end of the graph: a round is complete when all of these have completed it."""
         self._terminals.setdefault(round_group, set()).add(task.number)
         self._sinks.setdefault(round_group, []).extend(sinks)
 
     def begin(self, round_group: int, number: int) -> bool:
-        """Begins a round for a source; returns False if the source must stop instead."""
+        """Begin a round for a source; return False if the source must stop instead."""
         with self._lock:
             if number >= self._limits.get(round_group, self._limit):
                 return False
@@ -113,47 +113,47 @@ class Progress:
             return True
 
     def limit(self, round_group: int) -> float:
-        """Returns the first round that may not begin, unless the run is stopped before."""
+        """Return the first round that may not begin, unless the run is stopped before."""
         return self._limits.get(round_group, self._limit)
 
     def is_only_source(self, round_group: int) -> bool:
-        """Returns whether a single source is in a round group, and no rescale can begin with a round."""
+        """Return whether a single source is in a round group, and no rescale can begin with a round."""
         return len(self._sources.get(round_group, ())) == 1 and self.rescaler is None
 
     def record_rounds(self, round_group: int, number: int) -> None:
-        """Records that the only source of a group has begun and read all rounds before this number."""
+        """Record that the only source of a group has begun and read all rounds before this number."""
         with self._lock:
             self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number)
             self._n_read[round_group] = max(self._n_read.get(round_group, 0), number)
 
     def stop(self) -> None:
-        """Lets no new round begin; rounds that have begun are completed."""
+        """Let no new round begin; rounds that have begun are completed."""
         with self._lock:
             self.stopping = True
             self._limits = {group: self._n_begun.get(group, self.first) for group in self._sources}
 
     def fail(self) -> None:
-        """Stops because a step has failed."""
+        """Stop because a step has failed."""
         self.failed = True
         self.stop()
 
     def shut_down(self) -> None:
-        """Stops because the user has asked for it: process operators can see that, and leave."""
+        """Stop because the user has asked for it: process operators can see that, and leave."""
         self.shutdown_requested = True
         self.stop()
 
     @property
     def rounds(self) -> int:
-        """Returns the number of the first round whose batches were not read; the draining round has none."""
+        """Return the number of the first round whose batches were not read; the draining round has none."""
         return max(self._n_read.values(), default=self.first)
 
     def stamp_arrival(self, round_group: int, number: int) -> None:
-        """Starts measuring the latency of a round: its batch is there, or the source has ended."""
+        """Start measuring the latency of a round: its batch is there, or the source has ended."""
         if self.latencies is not None:
             self.latencies.stamp(round_group, number, self._clock.now())
 
     def record_read(self, round_group: int, number: int, step: str, rows: int | None) -> None:
-        """Records the number of rows that a source has read in a round; None when it had ended."""
+        """Record the number of rows that a source has read in a round; None when it had ended."""
         if rows is None:
             return
         with self._lock:
@@ -164,7 +164,7 @@ class Progress:
     def complete_round(
         self, task: Task, round_group: int, number: int, written: Mapping[str, int] | None = None
     ) -> None:
-        """Records that a task has completed a round, and the rows that its sinks wrote."""
+        """Record that a task has completed a round, and the rows that its sinks wrote."""
         saved = None if self.checkpoint is None else self.checkpoint.complete_round(task, number)
         if saved is not None:
             self.emit(saved)
@@ -184,7 +184,7 @@ class Progress:
         self._emit_queued()
 
     def end_task(self, task: Task, *, failed: bool) -> None:
-        """Records that a task has ended: no round waits for it any more, unless it has failed."""
+        """Record that a task has ended: no round waits for it any more, unless it has failed."""
         saved = None if self.checkpoint is None else self.checkpoint.end_task(task, failed=failed)
         if saved is not None:
             self.emit(saved)
@@ -199,7 +199,7 @@ class Progress:
         self._emit_queued()
 
     def _queue_completed(self) -> None:
-        """Queues an event for every complete round; the caller holds the lock.
+        """Queue an event for every complete round; the caller holds the lock.
 
         Invariant: rounds of one group are reported in order, so a complete one waits for those before it.
         """
@@ -223,13 +223,13 @@ class Progress:
             self.next_report += 1
 
     def report_watermark(self, step: str, before: float, after: float) -> None:
-        """Reports the watermark of a source, to a listener, if a round has moved it."""
+        """Report the watermark of a source, to a listener, if a round has moved it."""
         if after > before:
             watermark = None if after == AFTER_ALL else int(after)
             self.emit(WatermarkMoved(self._clock.now(), step, watermark))
 
     def report_counts(self, step: Step, accounts: Accounts, late: int, errors: int, number: int) -> None:
-        """Reports late and failed rows of a step beyond the numbers that were reported before."""
+        """Report late and failed rows of a step beyond the numbers that were reported before."""
         if accounts.late > late:
             self.emit(RowsLate(self._clock.now(), step.name, accounts.late - late))
         if accounts.errors > errors:
@@ -239,7 +239,7 @@ class Progress:
             self.emit(RowsErrored(now, step.name, accounts.errors - errors, policy, example))
 
     def emit(self, event: Event) -> None:
-        """Emits an event, after those that were queued before it."""
+        """Emit an event, after those that were queued before it."""
         self._queue.append(event)
         self._emit_queued()
 

@@ -48,7 +48,7 @@ class RowContext:
         self.origin, self.shift, self.time = origin, 0, 0
 
     def order(self, number: int) -> tuple[int, ...]:
-        """Returns the place of the row of a round among those of equal time."""
+        """Return the place of the row of a round among those of equal time."""
         return row_order(self.origin, number + self.shift)
 
 
@@ -57,19 +57,19 @@ class RowOutput(Protocol):
 
     @property
     def every_round(self) -> bool:
-        """Returns whether it must hear of rounds that bring it no row."""
+        """Return whether it must hear of rounds that bring it no row."""
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Begins a sequence of rounds, the first of this number, with the task at the frontier."""
+        """Begin a sequence of rounds, the first of this number, with the task at the frontier."""
 
     def advance_frontier(self, frontier: Frontier) -> None:
-        """Moves the frontier, which the round of the next row reaches."""
+        """Move the frontier, which the round of the next row reaches."""
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Takes the row of a round, or None, and ends the round; returns whether there may be no room."""
+        """Take the row of a round, or None, and end the round; return whether there may be no room."""
 
     def end(self, number: int) -> int:
-        """Ends the sequence before this round; returns the nanoseconds spent on behalf of other tasks."""
+        """End the sequence before this round; return the nanoseconds spent on behalf of other tasks."""
 
 
 class RowPipeline:
@@ -102,12 +102,12 @@ class RowPipeline:
             chained.count_row_path = partial(self._count, at)
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Begins a sequence of rounds, the first of this number, with the task at the frontier."""
+        """Begin a sequence of rounds, the first of this number, with the task at the frontier."""
         self._context = context
         self.output.begin(context, number, frontier)
 
     def process(self, row: PlainRow, number: int) -> bool:
-        """Processes one row, which is all of the round of this number; returns what the output returns."""
+        """Process one row, which is all of the round of this number; return what the output returns."""
         for at, process in self._indexed_steps:
             try:
                 result = process(row)
@@ -124,7 +124,7 @@ class RowPipeline:
         return self.put_row(row, number)
 
     def _handle_failure(self, at: int, row: PlainRow, number: int, cause: Exception) -> None:
-        """Applies the step's `on_error` to a row on which it failed."""
+        """Apply the step's `on_error` to a row on which it failed."""
         chained, context = self.chain[at], self._context
         self.failed[at] += 1
         batch = RowBatch.single(row, chained.step.up.schema, context.time, context.order(number))
@@ -134,7 +134,7 @@ class RowPipeline:
                 target(dead_letters)
 
     def _put_and_report(self, values: PlainRow | None, number: int) -> bool:
-        """Does what the output's `put_row` does, and reports the end of the round."""
+        """Do what the output's `put_row` does, and report the end of the round."""
         full = self.output.put_row(values, number)
         for chained in self.chain:
             if chained.listener is not None:
@@ -147,7 +147,7 @@ class RowPipeline:
         return full
 
     def _count(self, at: int, accounts: Accounts) -> None:
-        """Adds what a step has done to its accounts; failed rows are counted there already."""
+        """Add what a step has done to its accounts; failed rows are counted there already."""
         n_in = self.n_in - sum(self.dropped[:at]) - sum(self.failed[:at])
         count_rows(accounts, n_in, n_in - self.dropped[at] - self.failed[at])
         accounts.filtered += self.dropped[at]
@@ -166,15 +166,15 @@ class BatchOutput:
         self._frontier: Frontier
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Implements `RowOutput.begin`."""
+        """Implement `RowOutput.begin`."""
         self._context, self._frontier = context, frontier
 
     def advance_frontier(self, frontier: Frontier) -> None:
-        """Implements `RowOutput.advance_frontier`: the steps learn of it at the end of the round."""
+        """Implement `RowOutput.advance_frontier`: the steps learn of it at the end of the round."""
         self._frontier = frontier
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Implements `RowOutput.put_row`."""
+        """Implement `RowOutput.put_row`."""
         context, frontier = self._context, self._frontier
         if values is not None:
             batch = RowBatch.single(values, self._schema, context.time, context.order(number))
@@ -185,7 +185,7 @@ class BatchOutput:
         return self._leaves_task
 
     def end(self, number: int) -> int:
-        """Implements `RowOutput.end`."""
+        """Implement `RowOutput.end`."""
         return 0
 
 
@@ -201,7 +201,7 @@ class RowInput:
         self._n_before = self._round_group = 0
 
     def run(self) -> None:
-        """Takes rows from the channel, whose first item is one, while the quantum lasts and there is room."""
+        """Take rows from the channel, whose first item is one, while the quantum lasts and there is room."""
         task, channel, pipeline = self._task, self._channel, self.pipeline
         items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, task.now
         full, number, context, deadline = False, items[0][1], RowContext(items[0][4]), task.deadline
@@ -222,7 +222,7 @@ class RowInput:
             channel.record_taken(n_rows, n_rows)
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> RowPipeline:
-        """Begins a sequence of rounds, the first of this number; returns the pipeline that takes the rows.
+        """Begin a sequence of rounds, the first of this number; return the pipeline that takes the rows.
 
         frontier  of the feeder
         """
@@ -235,13 +235,13 @@ class RowInput:
         return self.pipeline
 
     def advance_frontier(self, frontier: Frontier) -> None:
-        """Moves the feeder's frontier, which the round of the next row reaches."""
+        """Move the feeder's frontier, which the round of the next row reaches."""
         self._channel.frontier = frontier
         self._task.frontier = merge_frontiers((frontier,), self._task.frontier)
         self.pipeline.output.advance_frontier(self._task.frontier)
 
     def end(self, number: int) -> tuple[int, int]:
-        """Ends a sequence of direct calls before this round.
+        """End a sequence of direct calls before this round.
 
         Returns the number of rows that came, and the nanoseconds spent on behalf of tasks behind.
         """
@@ -264,7 +264,7 @@ class RowSource:
         self._context = RowContext((task.round_group, self._reader.rank))
 
     def run(self) -> bool:
-        """Runs rounds while the quantum lasts and there is room; returns False after the last.
+        """Run rounds while the quantum lasts and there is room; return False after the last.
 
         An item that is no single plain row is carried as a batch.
         """
@@ -308,7 +308,7 @@ class RowSource:
         return task.carry(batch, is_last=batch is None)
 
     def _report_read(self, number: int, before: Frontier, frontier: Frontier) -> None:
-        """Reports that the row of a round was read, as `SourceTask.carry` does for a batch."""
+        """Report that the row of a round was read, as `SourceTask.carry` does for a batch."""
         progress, name = self._progress, self._reader.step.name
         progress.stamp_arrival(self._group, number)
         if progress.checkpoint is not None:
@@ -318,7 +318,7 @@ class RowSource:
 
 
 def build_source_pipeline(task: Task) -> RowPipeline:
-    """Returns the pipeline behind the source at the head of a task."""
+    """Return the pipeline behind the source at the head of a task."""
     source, *rest = task.chain
     chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
     pipeline = RowPipeline(task, chain, row_steps, _build_output(task, source, chain, rest))
@@ -327,7 +327,7 @@ def build_source_pipeline(task: Task) -> RowPipeline:
 
 
 def build_row_input(task: Task) -> RowInput | None:
-    """Returns the row path of a task, if it reads one channel of data and its first step takes rows."""
+    """Return the row path of a task, if it reads one channel of data and its first step takes rows."""
     if not isinstance(task, InputTask) or len(task.channels) != 1 or not task.data:
         return None
     first = task.chain[0]
@@ -342,7 +342,7 @@ def build_row_input(task: Task) -> RowInput | None:
 def _leading_row_steps(
     targets: object, chain: Sequence[ChainedStep]
 ) -> tuple[list[ChainedStep], list[RowStep]]:
-    """Returns the first steps, as long as all rows go to the next one and it takes single rows."""
+    """Return the first steps, as long as all rows go to the next one and it takes single rows."""
     leading, row_steps = [], []
     for chained in chain:
         row_step = chained.row_step()
@@ -357,7 +357,7 @@ def _leading_row_steps(
 def _build_output(
     task: Task, first: ChainedStep, chain: Sequence[ChainedStep], steps: Sequence[ChainedStep]
 ) -> RowOutput:
-    """Returns where rows go from the last step: directly to the only sink or channel, else as batches.
+    """Return where rows go from the last step: directly to the only sink or channel, else as batches.
 
     chain  those of `steps` that take single rows; without any, the rows come from `first`
     """

@@ -59,7 +59,7 @@ class Runtime:
     breakdown: TimeBreakdown | None = None
 
     def open_sinks(self, checkpoint: Checkpoint | None = None) -> None:
-        """Opens all sinks; if one fails, the caller closes everything."""
+        """Open all sinks; if one fails, the caller closes everything."""
         known = ((checkpoint and checkpoint.saved_graph) or {}).get("steps", {})
         coordinator = self.progress.checkpoint
         for name, writer in self.graph.writers.items():
@@ -69,7 +69,7 @@ class Runtime:
             checkpoint.adopt()
 
     def close(self) -> None:
-        """Closes all readers and sinks, whatever happens to one of them; then raises the first error."""
+        """Close all readers and sinks, whatever happens to one of them; then raise the first error."""
         first: Exception | None = None
         closes = [reader.close for reader in self.graph.readers.values()]
         closes += [writer.close for writer in self.graph.writers.values()]
@@ -82,19 +82,19 @@ class Runtime:
             raise first
 
     def begin_shutdown(self) -> None:
-        """Tells all sinks that the run is to end soon."""
+        """Tell all sinks that the run is to end soon."""
         for writer in self.graph.writers.values():
             writer.begin_shutdown()
 
     def measurements(self) -> Measurements | None:
-        """Returns latencies and where the time went so far, if they are measured."""
+        """Return latencies and where the time went so far, if they are measured."""
         latencies = self.progress.latencies
         if self.breakdown is None or latencies is None:
             return None
         return self.breakdown.measurements(self.graph, latencies)
 
     def result(self, outcome: str) -> RunResult:
-        """Returns the result of a run that has ended."""
+        """Return the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
         measured = None if self.breakdown is None else self.measurements()
         n_rounds = self.progress.rounds - self.progress.first
@@ -112,7 +112,7 @@ def build_runtime(
     checkpoint: CheckpointCoordinator | None = None,
     processes: ProcessPool | None = None,
 ) -> Runtime:
-    """Builds tasks, channels and the dispatcher; tables are read here, and nothing is opened yet.
+    """Build tasks, channels and the dispatcher; tables are read here, and nothing is opened yet.
 
     inputs      source -> its batches, if a harness pushes them
     checkpoint  restores the tasks from its latest checkpoint
@@ -171,39 +171,39 @@ class LocalRun(BackgroundRun):
         self.begin()
 
     def stop(self) -> None:
-        """Asks the run to stop after the current rounds; `wait` then returns."""
+        """Ask the run to stop after the current rounds; `wait` then returns."""
         super().stop()
         if self._runtime is not None:
             self._runtime.progress.shut_down()
             self._runtime.begin_shutdown()
 
     def is_worker(self, thread: threading.Thread) -> bool:
-        """Implements `BackgroundRun.is_worker`."""
+        """Implement `BackgroundRun.is_worker`."""
         return self._pool is not None and self._pool.owns(thread)
 
     def abandon(self) -> None:
-        """Ends the run at once."""
+        """End the run at once."""
         if self._runtime is not None:
             self._runtime.dispatcher.abort()
         if self._processes is not None:
             self._processes.kill()
 
     def metrics(self) -> Mapping[str, Accounts]:
-        """Returns the accounts so far."""
+        """Return the accounts so far."""
         if self._runtime is None:
             return {step.name: Accounts() for step in self._plan}
         return self._runtime.graph.accounts()
 
     def statistics(self) -> list[TaskStatistics]:
-        """Returns what every task has counted so far, one per replica: rows, batches, time, queues."""
+        """Return what every task has counted so far, one per replica: rows, batches, time, queues."""
         return [] if self._runtime is None else [task.statistics for task in self._runtime.graph.tasks]
 
     def measurements(self) -> Measurements | None:
-        """Returns latencies and where the time went so far, if they are measured."""
+        """Return latencies and where the time went so far, if they are measured."""
         return None if self._runtime is None else self._runtime.measurements()
 
     def execute(self) -> RunResult:
-        """Runs from opening to closing; no process of the run is left afterwards."""
+        """Run from opening to closing; no process of the run is left afterwards."""
         plan, options, clock = self._plan, self._options, self._clock
         listens = self._events is not ignore_event
         outcome, checkpoint, coordinator = "failed", None, None
@@ -248,7 +248,7 @@ class LocalRun(BackgroundRun):
         return runtime.result(outcome)
 
     def _run_to_end(self, runtime: Runtime, checkpoint: Checkpoint | None) -> str:
-        """Opens, works, saves, and closes whatever happens; returns the outcome."""
+        """Open, work, save, and close whatever happens; return the outcome."""
         progress = runtime.progress
 
         def fail(task: Task, failure: BaseException) -> None:
@@ -275,7 +275,7 @@ class LocalRun(BackgroundRun):
         return "drained" if drained else "stopped"
 
     def _work(self, runtime: Runtime) -> None:
-        """Runs all tasks to their end, with the watchdog and the elastic controller beside them."""
+        """Run all tasks to their end, with the watchdog and the elastic controller beside them."""
         tasks, settings, simulated = runtime.graph.tasks, self._settings, self._settings.seed is not None
         # Why: threads are pinned in this order, so that neighbours in the graph are near.
         ordered = depth_first_order(tasks) if settings.pinning else tasks
@@ -312,7 +312,7 @@ class LocalRun(BackgroundRun):
 def needs_own_thread(
     task: Task, settings: Settings, graph: ExecutionGraph, processes: ProcessPool | None
 ) -> bool:
-    """Returns whether a task gets its own thread: as asked, or because it waits for a reader or process."""
+    """Return whether a task gets its own thread: as asked, or because it waits for a reader or process."""
     if settings.seed is not None:
         return False
     if settings.threads == 0 or (processes is not None and processes.serves(task)):

@@ -28,7 +28,7 @@ class Ready(Protocol):
 
     @property
     def statistics(self) -> TaskStatistics:
-        """Returns what it has counted so far: to look at, not to change."""
+        """Return what it has counted so far: to look at, not to change."""
 
 
 N = TypeVar("N", bound=Ready)
@@ -45,7 +45,7 @@ class Scheduler(Protocol):
     """
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """Returns one of `ready` (never empty), for worker number `worker`, at `now` nanoseconds."""
+        """Return one of `ready` (never empty), for worker number `worker`, at `now` nanoseconds."""
 
 
 class Random:
@@ -59,7 +59,7 @@ class Random:
         self._random = random
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """Implements `Scheduler.choose`."""
+        """Implement `Scheduler.choose`."""
         return self._random.choice(ready)
 
 
@@ -71,7 +71,7 @@ class LeastRecentlyRun:
     """
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """Implements `Scheduler.choose`."""
+        """Implement `Scheduler.choose`."""
         return min(ready, key=lambda task: _last_ran(task.statistics))
 
 
@@ -86,7 +86,7 @@ class MaxQueueLength:
         self._random = random
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """Implements `Scheduler.choose`."""
+        """Implement `Scheduler.choose`."""
         waiting = [task.statistics for task in ready]
         lengths = [counted.waiting_rows if counted.inputs else inf for counted in waiting]
         longest = max(lengths)
@@ -105,12 +105,12 @@ class MaxRunningTime:
     """
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """Implements `Scheduler.choose`."""
+        """Implement `Scheduler.choose`."""
         return max(ready, key=lambda task: (can_run_for(task.statistics), -_last_ran(task.statistics)))
 
 
 def can_run_for(statistics: TaskStatistics) -> float:
-    """Returns the nanoseconds until the first port is empty or the first subscriber is full."""
+    """Return the nanoseconds until the first port is empty or the first subscriber is full."""
     if not statistics.recent_ns:
         return inf
     # Per port with a rate: how many times the rows of the last quanta it has, or has room for.
@@ -131,7 +131,7 @@ class MinLatency:
     """
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
-        """Implements `Scheduler.choose`."""
+        """Implement `Scheduler.choose`."""
         return min(ready, key=lambda task: _front_stamp(task.statistics))
 
 
@@ -143,7 +143,7 @@ def _front_stamp(statistics: TaskStatistics) -> float:
 
 
 def _last_ran(statistics: TaskStatistics) -> int:
-    """Returns when a task ran last; before all others if it never did."""
+    """Return when a task ran last; before all others if it never did."""
     last = statistics.last_ran
     return -1 if last is None else last
 
@@ -169,7 +169,7 @@ PRESETS = {
 
 
 def preset_of(name: str) -> Preset:
-    """Returns the preset of a name; the name of a scheduler comes with the sizes of `throughput`."""
+    """Return the preset of a name; the name of a scheduler comes with the sizes of `throughput`."""
     sizes = PRESETS["throughput"]
     return PRESETS.get(name) or Preset(name, sizes.quantum_ns, sizes.queue_size)
 
@@ -187,7 +187,7 @@ _registered: dict[str, Factory] = {}
 
 
 def register(name: str, factory: Factory) -> None:
-    """Offers a scheduler to `LocalOptions(scheduler=name)`.
+    """Offer a scheduler to `LocalOptions(scheduler=name)`.
 
     factory  called once per run with the run's random numbers; returns an object with `choose(ready, worker,
              now)`. Whatever it draws must come from them, or a seed does not replay a run.
@@ -214,12 +214,12 @@ def register(name: str, factory: Factory) -> None:
 
 
 def names() -> list[str]:
-    """Returns every name that `LocalOptions(scheduler=...)` accepts."""
+    """Return every name that `LocalOptions(scheduler=...)` accepts."""
     return sorted({*BUILT_IN, *PRESETS, *_registered})
 
 
 def make_scheduler(name: str, random: RandomNumbers) -> Scheduler:
-    """Returns a new scheduler for a run; raises an error that lists the names if there is no such one."""
+    """Return a new scheduler for a run; raise an error that lists the names if there is no such one."""
     wanted = preset_of(name).scheduler
     factory = BUILT_IN.get(wanted) or _registered.get(wanted)
     if factory is None:

@@ -59,22 +59,22 @@ class TaskGroup:
 
     @property
     def head(self) -> Step:
-        """Returns the first step."""
+        """Return the first step."""
         return self.steps[0]
 
     def runs(self, step: str) -> bool:
-        """Returns whether the step runs in this group."""
+        """Return whether the step runs in this group."""
         return self.role is not Role.FORWARD and any(member.name == step for member in self.steps)
 
     def emits_partials_of(self, step: str) -> bool:
-        """Returns whether this group emits partial results of a window step, which another group merges."""
+        """Return whether this group emits partial results of a window step, which another group merges."""
         return step in self.preaggregates or (self.role is Role.PARALLEL and self.runs(step))
 
 
 def split_into_groups(
     plan: Plan, *, saved: bool = False, max_replicas: int = 1, ordered: Collection[str] = ()
 ) -> list[TaskGroup]:
-    """Splits a plan into task groups.
+    """Split a plan into task groups.
 
     saved         whether the run has a checkpoint
     max_replicas  upper bound for elastic steps
@@ -99,7 +99,7 @@ def split_into_groups(
 
 
 def _split_chain(steps: list[Step], max_replicas: int) -> Iterator[list[Step]]:
-    """Splits a fused chain where a step with a single task meets replicated ones."""
+    """Split a fused chain where a step with a single task meets replicated ones."""
     chain: list[Step] = []
     for step in steps:
         replicated = step.degree.least > 1 or (step.degree.elastic and max_replicas > 1)
@@ -111,7 +111,7 @@ def _split_chain(steps: list[Step], max_replicas: int) -> Iterator[list[Step]]:
 
 
 def is_decomposed(step: Step, *, saved: bool, ordered: bool = False) -> bool:
-    """Returns whether a window step runs as a pattern of two groups instead of replicas by key.
+    """Return whether a window step runs as a pattern of two groups instead of replicas by key.
 
     All patterns give the same results, so a pattern that does not fit falls back to replicas by key. A single
     replica needs no pattern, unless its state is saved: any number of replicas may restore it later.
@@ -124,24 +124,24 @@ def is_decomposed(step: Step, *, saved: bool, ordered: bool = False) -> bool:
 
 
 def is_elastic(step: Step) -> bool:
-    """Returns whether the number of replicas of a group that begins with the step can change during a run."""
+    """Return whether the number of replicas of a group that begins with the step can change during a run."""
     if not step.degree.elastic or isinstance(step.op, _SINGLE) or is_broadcast(step):
         return False
     return bool(step.up.key) or not is_keyed(step)
 
 
 def is_keyed(step: Step) -> bool:
-    """Returns whether rows of one key must meet in one replica."""
+    """Return whether rows of one key must meet in one replica."""
     return step.routing is Routing.KEY_BY or isinstance(step.op, Windows) or step.op.stateful
 
 
 def is_broadcast(step: Step) -> bool:
-    """Returns whether every replica receives every row."""
+    """Return whether every replica receives every row."""
     return step.routing is Routing.BROADCAST and not step.op.stateful and not isinstance(step.op, _SINGLE)
 
 
 def can_rescale(group: TaskGroup) -> bool:
-    """Returns whether keyed state moves between the replicas of a group while rows flow (`elastic/`)."""
+    """Return whether keyed state moves between the replicas of a group while rows flow (`elastic/`)."""
     return group.role is Role.WHOLE and group.width > group.head.degree.least and is_keyed(group.head)
 
 
@@ -150,7 +150,7 @@ _AT_MOST_ONE_ROW = (Map, Filter, WithColumns, TableJoin, Split, Relay, Accumulat
 
 
 def totally_ordered_steps(plan: Plan) -> frozenset[str]:
-    """Returns the window steps that depend on the order of rows of equal time and get totally ordered rows.
+    """Return the window steps that depend on the order of rows of equal time and get totally ordered rows.
 
     Behind one source whose reader numbers its rows, and through steps that emit at most one row for a row,
     each row carries another number. So first, last and count windows need not compare whole rows, even if the
@@ -185,7 +185,7 @@ def _has_numbered_rows(plan: Plan, step: Step) -> bool:
 
 
 def preaggregate_groups(groups: Sequence[TaskGroup], ordered: Collection[str] = ()) -> list[TaskGroup]:
-    """Returns the groups with windows by key preaggregated in the groups that feed them, where possible.
+    """Return the groups with windows by key preaggregated in the groups that feed them, where possible.
 
     The first half of paned windows (`stages/patterns`) moves to the end of the chain that produces the rows:
     it keeps one accumulator cell per slice and key, and only cells of ended slices are exchanged by key. Late
@@ -207,7 +207,7 @@ def preaggregate_groups(groups: Sequence[TaskGroup], ordered: Collection[str] = 
 
 
 def _can_preaggregate(step: Step, *, ordered: bool) -> bool:
-    """Returns whether a step is windows by key of fixed parallelism with aggregates that have partials."""
+    """Return whether a step is windows by key of fixed parallelism with aggregates that have partials."""
     op = step.op
     if not isinstance(op, Windows) or op.pattern != KEYED or step.routing is not Routing.KEY_BY:
         return False
@@ -218,7 +218,7 @@ def _can_preaggregate(step: Step, *, ordered: bool) -> bool:
 
 
 def _producer(groups: Sequence[TaskGroup], step: Step) -> TaskGroup | None:
-    """Returns the group whose last step feeds the step; None if the rows leave in the middle of a chain."""
+    """Return the group whose last step feeds the step; None if the rows leave in the middle of a chain."""
     (ref,) = step.data_feeds
     for group in groups:
         own = group.steps[: len(group.steps) - len(group.preaggregates)]

@@ -1,13 +1,10 @@
 """What the rows of a window become: aggregates, folds, or the result of the user's function.
 
-Aggregates are over the values in order, with nulls left out.
-
-Exact where numbers allow: sums, means and variances are computed with fractions and rounded once. The
-sketches of other engines (`approx_distinct`, `quantile`) are exact here.
-
 `lift` takes from each row, as it comes in, what the aggregates need; a row for which that fails is a row
-error and is in no window. Failures after that cannot be charged to a row, so they stop the run. Imports no
-stage and no kernel.
+error and is in no window. Failures after that cannot be charged to a row, so they stop the run. An aggregate
+is computed from the list of its values in order, with nulls left out, and is exact where numbers allow: sums,
+means and variances are computed with fractions and rounded once. The sketches of other engines
+(`approx_distinct`, `quantile`) are exact here. Imports no stage and no kernel.
 """
 
 from __future__ import annotations

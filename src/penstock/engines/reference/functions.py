@@ -95,7 +95,7 @@ Values = Mapping[str, object]
 
 
 def error_context(function: Expr | Expressions | BatchFunction | RowFunction) -> ErrorContext:
-    """Whom to name when it fails. An expression fails a row in one way only; a function in any."""
+    """Return whom to name when it fails. An expression fails a row in one way only; a function in any."""
     if isinstance(function, Expr | Expressions):
         return ErrorContext(f"expression {function}", catches=RowFailure)
     return ErrorContext(f"function {function.name}", function.where)

@@ -27,7 +27,16 @@ from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import Row, own_copy
 from penstock.operators.op import LATE_RIGHT, OUT
-from penstock.operators.stream_join import LATE_LEFT, LEFT, RIGHT, Band, Equal, PairFunction, StreamJoin, Term
+from penstock.operators.stream_join import (
+    LATE_LEFT,
+    LEFT,
+    RIGHT,
+    Band,
+    Equal,
+    JoinTerm,
+    PairFunction,
+    StreamJoin,
+)
 from penstock.timing.windows import is_late_for
 
 Test = Callable[[Values, Values], bool]
@@ -36,7 +45,7 @@ Test = Callable[[Values, Values], bool]
 class PairPredicate:
     """A join's predicate; `error_context` names the function of it that failed last."""
 
-    def __init__(self, terms: Iterable[Term], left: pa.Schema, right: pa.Schema) -> None:
+    def __init__(self, terms: Iterable[JoinTerm], left: pa.Schema, right: pa.Schema) -> None:
         last = sorted(terms, key=lambda term: isinstance(term, PairFunction))
         self._tests = [(_error_context(term), _test(term, left, right)) for term in last]
         self.error_context = ErrorContext("the join")
@@ -50,13 +59,13 @@ class PairPredicate:
         return True
 
 
-def _error_context(term: Term) -> ErrorContext:
+def _error_context(term: JoinTerm) -> ErrorContext:
     if isinstance(term, PairFunction):
         return ErrorContext(f"function {term.name}", term.where)
     return ErrorContext(f"predicate {term}", catches=RowFailure)
 
 
-def _test(term: Term, left: pa.Schema, right: pa.Schema) -> Test:
+def _test(term: JoinTerm, left: pa.Schema, right: pa.Schema) -> Test:
     if isinstance(term, Equal):
         return lambda x, y: _is_equal(x[term.left], y[term.right])
     if isinstance(term, Band):
@@ -66,7 +75,7 @@ def _test(term: Term, left: pa.Schema, right: pa.Schema) -> Test:
 
 
 def _is_equal(left: object, right: object) -> bool:
-    """Null equals nothing; NaN equals NaN, -0.0 equals 0.0."""
+    """Return whether they are equal: null equals nothing, NaN equals NaN, -0.0 equals 0.0."""
     return (
         left is not None
         and right is not None
@@ -75,7 +84,7 @@ def _is_equal(left: object, right: object) -> bool:
 
 
 def _is_close(left: Any, right: Any, band: Band) -> bool:
-    """|left - right| within the width; integers exactly; null and NaN are close to nothing."""
+    """Return whether |left - right| is within the width; integers exactly; null and NaN are never close."""
     apart = nan if left is None or right is None else abs(left - right)
     return bool(apart < band.width if band.strict else apart <= band.width)
 
@@ -145,7 +154,7 @@ class StreamJoinNode(Node):
         return {OUT: sort_rows(pairs + alone), LATE_LEFT: late[LEFT], LATE_RIGHT: late[RIGHT]}
 
     def _is_late(self, row: TimedRow, before: float) -> bool:
-        """Behind the watermark by more than the lateness; in a join by window, after its window has left."""
+        """Return whether the row, or its window in a join by window, is behind the watermark and lateness."""
         if self._bound.window is not None:
             return is_late_for(before, self._window_end(row), self._bound.lateness)
         return row.at() + self._bound.lateness < before

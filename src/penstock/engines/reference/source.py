@@ -140,7 +140,7 @@ class SourceNode(Node):
 
 
 def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
-    """RowFailure unless the time is there, in range, and not too far ahead."""
+    """Raise RowFailure unless the time is there, in range, and not too far ahead."""
     if time is None:
         raise RowFailure(f'time column "{spec.column}" is null')
     if abs(time) > LIMIT:

@@ -1,10 +1,8 @@
 """Steps with a state per key: map, filter and flat_map with `state=`, and accumulate; and process operators.
 
-Imports no stage and no kernel.
-
-Rows reach the state in order (time, order): a row waits until the watermark has passed its time, so
-that no earlier row can still come. A row that comes behind the watermark is late. On a stream without
-time every row is in order as it comes.
+Rows reach the state in order (time, order): a row waits until the watermark has passed its time, so that no
+earlier row can still come. A row that comes behind the watermark is late. On a stream without time every row
+is in order as it comes. Imports no stage and no kernel.
 """
 
 from __future__ import annotations

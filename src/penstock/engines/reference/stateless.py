@@ -43,7 +43,7 @@ class RowNode(Node):
         self._context, self._process = context, process
 
     def round(self, inputs: RoundInput) -> Outputs:
-        """RowProcess all rows of the round, in the order they came."""
+        """Process all rows of the round, in the order they came."""
         outputs: Outputs = {}
         for row in inputs.only:
             try:

@@ -140,7 +140,7 @@ class WindowNode(Node):
         return [row for number, content in closed for row in self._rows(group, number, content, final=True)]
 
     def _early_results(self) -> list[TimedRow]:
-        """Unfinished results, if the clock says that it is time for them again."""
+        """Return unfinished results, if the clock says that it is time for them again."""
         every, now = self._resolved.early, self.site.clock.now()
         if every is None or now - self._early_at < every:
             return []

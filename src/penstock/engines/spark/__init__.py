@@ -1,4 +1,4 @@
-"""Spark through PySpark: the only room that imports pyspark.
+"""Spark through PySpark: the only folder that imports pyspark.
 
 engine.py          what the registry finds; says what Spark cannot do, and explains a plan
 fragments.py       a plan split where rows must change the worker

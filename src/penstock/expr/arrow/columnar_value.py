@@ -33,7 +33,7 @@ class ColumnarValue:
 def from_numbers(
     values: Numbers, type: pa.DataType, inputs: Sequence[pa.Array], failed: Mask | None = None
 ) -> ColumnarValue:
-    """NumPy values as an array of `type`: null where an input is, null and failed where the mask says so."""
+    """Return an array of `type`: null where an input is, null and failed where the mask says so."""
     missing: Mask | None = None
     for array in inputs:
         if array.null_count:

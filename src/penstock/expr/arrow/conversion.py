@@ -63,7 +63,7 @@ def _cast(node: nodes.Cast, out: Instruction) -> Function:
 
 
 def _to_float32(array: pa.Array) -> pa.Array:
-    """Converts through float64, as a row does, to the nearest float32; beyond its range, infinity."""
+    """Convert through float64, as a row does, to the nearest float32; beyond its range, infinity."""
     wide = array.cast(pa.int8()) if kind.is_boolean(array.type) else array
     with np.errstate(all="ignore"):
         return from_numbers(
@@ -82,7 +82,7 @@ def _from_time(source: pa.DataType, wanted: pa.DataType) -> Function:
 
 
 def _time_text(array: pa.Array) -> ColumnarValue:
-    """Prints dates and timestamps; years that have not four digits fail."""
+    """Print dates and timestamps; years that have not four digits fail."""
     counts, is_date = numbers_of(array), kind.is_date32(array.type)
     days = counts if is_date else counts // DAY
     printable = from_numbers(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
@@ -93,7 +93,7 @@ def _time_text(array: pa.Array) -> ColumnarValue:
 
 
 def _parser(wanted: pa.DataType) -> Function:
-    """Returns the function from text to the wanted type."""
+    """Return the function from text to the wanted type."""
     if kind.is_signed_integer(wanted):
         return lambda text: _integer(text, wanted)
     if kind.is_floating(wanted):
@@ -152,7 +152,7 @@ def _moment(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
 
 
 def _days(parts: pa.StructArray) -> tuple[Numbers, Mask]:
-    """Returns days since 1970, and where year, month and day name a day that exists."""
+    """Return days since 1970, and where year, month and day name a day that exists."""
     year, month, day = (_part(parts, name) for name in ("year", "month", "day"))
     months = (year - 1970) * 12 + month - 1
     first = first_day_of(months)
@@ -168,12 +168,12 @@ def _micros(parts: pa.StructArray) -> Numbers:
 
 
 def _part(parts: pa.StructArray, name: str) -> Numbers:
-    """Returns a part as a number; zero where the text has none or is not well formed."""
+    """Return a part as a number; zero where the text has none or is not well formed."""
     return numbers_of(pc.utf8_lpad(_text(parts, name), width=1, padding="0").cast(pa.int64()))
 
 
 def _text(parts: pa.StructArray, name: str) -> pa.StringArray:
-    """Returns a part as text, empty where the text has none or is not well formed."""
+    """Return a part as text, empty where the text has none or is not well formed."""
     return pc.fill_null(pc.struct_field(parts, name), "")
 
 
@@ -208,7 +208,7 @@ def _json(node: nodes.JsonValue, out: Instruction) -> Function:
 def _extract_distinct(
     texts: pa.Array, steps: tuple[str | int, ...], type: pa.DataType
 ) -> tuple[pa.Array, list[bool]]:
-    """Applies the rule for one text to each distinct text: Arrow has no kernel that reads JSON per row."""
+    """Apply the rule for one text to each distinct text: Arrow has no kernel that reads JSON per row."""
     values: list[object] = []
     failed: list[bool] = []
     for text in texts.to_pylist():

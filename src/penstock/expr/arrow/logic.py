@@ -18,13 +18,13 @@ from penstock.expr.values import from_plain
 
 
 def equal(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
-    """Returns whether both are equal; NaN equals NaN."""
+    """Return whether both are equal; NaN equals NaN."""
     same = pc.equal(a, b)
     return pc.or_(same, pc.and_(pc.is_nan(a), pc.is_nan(b))) if kind.is_floating(a.type) else same
 
 
 def less(a: pa.Array, b: pa.Array) -> pa.BooleanArray:
-    """Returns whether a comes before b; everything but NaN comes before NaN."""
+    """Return whether a comes before b; everything but NaN comes before NaN."""
     before = pc.less(a, b)
     if not kind.is_floating(a.type):
         return before
@@ -45,7 +45,7 @@ def _is_in(node: nodes.IsIn, out: Instruction) -> Function:
 
 
 def _normalize_floats(array: pa.Array) -> pa.Array:
-    """Makes equal floats equal in their bits, by which Arrow looks them up: one zero and one NaN."""
+    """Make equal floats equal in their bits, by which Arrow looks them up: one zero and one NaN."""
     if not kind.is_floating(array.type):
         return array
     one_zero = pc.add(array, pa.scalar(0.0, array.type))
@@ -82,13 +82,13 @@ def _if_else_failed(
 
 
 def _fail_undecided(values: pa.BooleanArray, a: ColumnarValue, b: ColumnarValue) -> ColumnarValue:
-    """Fails where a side failed, which is null here, and the other side did not decide."""
+    """Fail where a side failed, which is null here, and the other side did not decide."""
     failed = any_failed(a.failed, b.failed)
     return ColumnarValue(values, None if failed is None else pc.and_(failed, values.is_null()))
 
 
 def _first_not_null(*inputs: ColumnarValue) -> ColumnarValue:
-    """Goes from the last to the first: a value hides what comes after it, and so does a failure."""
+    """Go from the last to the first: a value hides what comes after it, and so does a failure."""
     chosen = inputs[-1]
     for value in reversed(inputs[:-1]):
         valid = value.values.is_valid()

@@ -35,11 +35,11 @@ class Columns(Protocol):
         """Return the number of rows."""
 
     def column(self, name: str) -> pa.Array:
-        """Returns one column."""
+        """Return one column."""
 
 
 def lower_arrow(expr: Expr, schema: pa.Schema) -> Callable[[Columns], ColumnarValue]:
-    """Returns a function from a batch of that schema to the expression's values and failed rows.
+    """Return a function from a batch of that schema to the expression's values and failed rows.
 
     >>> from penstock.expr import col
     >>> double = lower_arrow(col("a") * 2, pa.schema({"a": pa.int64()}))
@@ -82,7 +82,7 @@ def _compile(
 
 
 def _apply(function: Function, handling: InputHandling, inputs: list[ColumnarValue]) -> ColumnarValue:
-    """Hands on failures, unless the node handles them itself; nulls are handed on by the kernels."""
+    """Hand on failures, unless the node handles them itself; nulls are handed on by the kernels."""
     if handling is InputHandling.FAILURES:
         return null_where_failed(function(*inputs))
     own = function(*(value.values for value in inputs))

@@ -53,13 +53,13 @@ def _round(node: nodes.Round, out: Instruction) -> Function:
 
 
 def add_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
-    """Returns the sum, and where it overflows int64: there its sign is that of neither operand."""
+    """Return the sum, and where it overflows int64: there its sign is that of neither operand."""
     total = a + b
     return total, ((a ^ total) & (b ^ total)) < 0
 
 
 def multiply_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
-    """Returns the product, and where it overflows int64; only large products are tested by division."""
+    """Return the product, and where it overflows int64; only large products are tested by division."""
     product = a * b
     large = np.abs(a.astype(np.float64) * b.astype(np.float64)) >= 2.0**62
     overflowed = np.zeros(len(product), dtype=np.bool_)
@@ -70,7 +70,7 @@ def multiply_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
 
 
 def to_integer(array: pa.Array, wanted: pa.DataType) -> ColumnarValue:
-    """Returns numbers as integers, rounded to zero; NaN, infinity and what is out of range fail."""
+    """Return numbers as integers, rounded to zero; NaN, infinity and what is out of range fail."""
     low, high = integer_range(wanted)
     numbers = numbers_of(array)
     if kind.is_floating(array.type):
@@ -94,7 +94,7 @@ def _floor_divide_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
 
 
 def _divide(operation: Function, left: pa.Array, right: pa.Array) -> ColumnarValue:
-    """Divides numbers of one type; the only failure is a zero divisor."""
+    """Divide numbers of one type; the only failure is a zero divisor."""
     divisor = numbers_of(right)
     zero = divisor == 0
     with np.errstate(all="ignore"):
@@ -131,7 +131,7 @@ def _compute_checked(node: nodes.Node, out: Instruction) -> Function:
 def _without_least(
     float_kernel: Function, operation: Callable[[Numbers], Numbers], type: pa.DataType
 ) -> Function:
-    """Returns the kernel for floats, and for integers the operation, which has no value for the least one."""
+    """Return the kernel for floats, and for integers the operation, which has no value for the least one."""
     if kind.is_floating(type):
         return float_kernel
     least, _ = integer_range(type)

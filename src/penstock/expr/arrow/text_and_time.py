@@ -24,12 +24,12 @@ def _slice(node: nodes.Slice, out: Instruction) -> Function:
 
 
 def months_of(days: Numbers) -> Numbers:
-    """Returns months since January 1970, as int64."""
+    """Return months since January 1970, as int64."""
     return days.astype("M8[D]").astype("M8[M]").astype(np.int64)
 
 
 def first_day_of(months: Numbers) -> Numbers:
-    """Returns the first day of a month since January 1970, in days since 1970."""
+    """Return the first day of a month since January 1970, in days since 1970."""
     return months.astype("M8[M]").astype("M8[D]").astype(np.int64)
 
 
@@ -73,7 +73,7 @@ def _shift(node: nodes.Shift, out: Instruction) -> Function:
 
 
 def scale_to_micros(counts: pa.Array, length: int, type: pa.DataType) -> ColumnarValue:
-    """Multiplies counts by a length in microseconds; beyond 64 bits the row fails."""
+    """Multiply counts by a length in microseconds; beyond 64 bits the row fails."""
     numbers = numbers_of(counts).astype(np.int64, copy=False)
     with np.errstate(all="ignore"):
         values, failed = multiply_checked(numbers, np.full(len(numbers), length, dtype=np.int64))

@@ -167,7 +167,7 @@ class Concat(FunctionCall):
 
 
 def concat(*expressions: object) -> Expr:
-    """Texts joined into one; null if one of them is null.
+    """Join texts into one; null if one of them is null.
 
     >>> from penstock.expr import col
     >>> concat(col("first"), " ", col("last"))
@@ -209,7 +209,7 @@ class Strings:
         return EndsWith(self.of, pattern)
 
     def slice(self, start: int, length: int | None = None) -> Expr:
-        """`length` code points from `start`, which counts from the end when negative."""
+        """Return `length` code points from `start`, which counts from the end when negative."""
         return Slice(self.of, start, length)
 
     def strip(self, characters: str = WHITE_SPACE) -> Expr:
@@ -365,11 +365,11 @@ class Times:
         return TimePart(self.of, "second")
 
     def epoch(self, unit: str) -> Expr:
-        """Whole units ("d", "s", "ms", "us") since 1970, rounded down."""
+        """Return whole units ("d", "s", "ms", "us") since 1970, rounded down."""
         return Epoch(self.of, unit)
 
     def truncate(self, duration: str | timedelta) -> Expr:
-        """Rounded down to a multiple of the duration since 1970."""
+        """Round down to a multiple of the duration since 1970."""
         length = micros(duration, subject="truncate to")
         if length <= 0:
             raise TimeError(

@@ -15,7 +15,7 @@ from penstock.frozen import dataclass
 
 
 def sort_key(value: object) -> tuple[bool, object]:
-    """Returns the value's place in the total order of its type."""
+    """Return the value's place in the total order of its type."""
     is_nan = isinstance(value, float) and math.isnan(value)
     return (is_nan, 0.0 if is_nan else value)
 
@@ -38,7 +38,7 @@ class FailedValue:
 
 
 def _decide(left: object, right: object, *, by: bool) -> object:
-    """Returns `by` if either side is it; else a failure, else null, else the opposite of `by`."""
+    """Return `by` if either side is it; else a failure, else null, else the opposite of `by`."""
     if left is by or right is by:
         return by
     for side in (left, right):
@@ -48,7 +48,7 @@ def _decide(left: object, right: object, *, by: bool) -> object:
 
 
 def _first_not_null(*inputs: object) -> object:
-    """Returns the first input that is not null; a failure is not null."""
+    """Return the first input that is not null; a failure is not null."""
     return next((value for value in inputs if value is not None), None)
 
 

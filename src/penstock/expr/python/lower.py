@@ -49,7 +49,7 @@ _DIVISIONS: dict[type, str] = {nodes.FloorDivide: "//", nodes.Modulo: "%"}
 
 
 def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:
-    """Returns a function from a row's plain values to the expression's plain value; it raises RowFailure.
+    """Return a function from a row's plain values to the expression's plain value; it raises RowFailure.
 
     >>> from penstock.expr import col
     >>> lower_python(col("a") + 1, pa.schema({"a": pa.int64()}))({"a": 41})
@@ -66,7 +66,7 @@ def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object
 
 
 def compile_function(name: str, text: str, namespace: Mapping[str, object] | None = None) -> Function:
-    """Returns the function of that name which a text defines.
+    """Return the function of that name which a text defines.
 
     text       our own: what users wrote is in it as `repr` only
     namespace  the names that it uses
@@ -97,7 +97,7 @@ class _ProgramWriter:
         self.may_fail: set[int] = set()
 
     def write(self, place: int) -> str:
-        """Returns the statement that assigns the value of the instruction at `place`."""
+        """Return the statement that assigns the value of the instruction at `place`."""
         instruction = self._program[place]
         node = instruction.node
         if isinstance(node, nodes.Column):
@@ -130,7 +130,7 @@ class _ProgramWriter:
         return f"v{place} = c{place}"
 
     def _write_call(self, place: int, call: str) -> str:
-        """Completes a call of the instruction's rule: its result is rounded, and its failure caught."""
+        """Complete a call of the instruction's rule: its result is rounded, and its failure caught."""
         if kind.is_float32(self._program[place].type):
             call += f"\nif type(v{place}) is float:\n    v{place} = float32(v{place})"
         if not self._catches:
@@ -140,7 +140,7 @@ class _ProgramWriter:
         return f"try:\n{indent(call, '    ')}\n{handler}"
 
     def _write_guards(self, place: int, statement: str) -> str:
-        """Puts checks before a statement that hand on failures and nulls, unless the node handles them."""
+        """Put checks before a statement that hand on failures and nulls, unless the node handles them."""
         instruction = self._program[place]
         handling = instruction.node.input_handling
         guards = []
@@ -159,7 +159,7 @@ class _ProgramWriter:
 
 
 def _inline_text(instruction: Instruction, inputs: Sequence[Instruction]) -> str | None:
-    """Returns the text of an operator that cannot fail on its inputs; None where its rule must be called."""
+    """Return the text of an operator that cannot fail on its inputs; None where its rule must be called."""
     node = instruction.node
     if isinstance(node, nodes.Comparison) and all(map(_has_no_nan, instruction.operands)):
         return f"{{0}} {node.operator} {{1}}"

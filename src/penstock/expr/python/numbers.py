@@ -20,7 +20,7 @@ from penstock.expr.values import integer_range, type_name
 
 
 def check_range(value: int | float, type: pa.DataType) -> int | float:
-    """Returns the value itself; raises RowFailure when it is an integer beyond its type."""
+    """Return the value itself; raise RowFailure when it is an integer beyond its type."""
     if isinstance(value, int):
         low, high = integer_range(type)
         if not low <= value <= high:
@@ -35,14 +35,14 @@ def _divisor(value: int | float) -> int | float:
 
 
 def _whole(value: float, function: Function) -> float:
-    """Applies a rounding function; the sign stays, zero's included, and so do NaN and infinity."""
+    """Apply a rounding function; the sign stays, zero's included, and so do NaN and infinity."""
     if isinstance(value, int) or not math.isfinite(value):
         return value
     return math.copysign(float(function(value)), value)
 
 
 def _power(base: float, exponent: float) -> float:
-    """Computes IEEE 754's pow, where Python would raise."""
+    """Compute IEEE 754's pow, where Python would raise."""
     odd = exponent % 2 == 1
     try:
         return math.pow(base, exponent)
@@ -68,7 +68,7 @@ def _round(node: nodes.Round, out: Instruction) -> Function:
 
 
 def bytes_of(value: object, type: pa.DataType) -> bytes:
-    """Returns the bytes that stand for a plain value."""
+    """Return the bytes that stand for a plain value."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes):

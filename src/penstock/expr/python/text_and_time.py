@@ -24,7 +24,7 @@ _ANCHOR_DAYS = (_ANCHOR - date(1970, 1, 1)).days
 
 
 def calendar(days: int) -> tuple[int, int, int, int]:
-    """Returns year, month, day and weekday (Monday is 0) of a number of days since 1970."""
+    """Return year, month, day and weekday (Monday is 0) of a number of days since 1970."""
     cycles, rest = divmod(days - _ANCHOR_DAYS, _CYCLE_DAYS)
     day = _ANCHOR + timedelta(days=rest)
     return day.year + cycles * _CYCLE_YEARS, day.month, day.day, day.weekday()

@@ -77,7 +77,7 @@ class Rows:
 
 
 def concat_rows(parts: Sequence[Rows]) -> Rows:
-    """Several runs of rows as one."""
+    """Return several runs of rows as one."""
     if len(parts) == 1:
         return parts[0]
     orders = [part.order for part in parts if part.order is not None]
@@ -200,7 +200,7 @@ class CopySlot:
 
     @property
     def nbytes(self) -> int:
-        """Device memory in use."""
+        """Return the device memory in use."""
         cells = [array for pair in self._cells.values() for array in pair]
         return sum(int(array.nbytes) for array in (*self.device.values(), self.packed, *cells))
 
@@ -270,7 +270,7 @@ class CudaPaneStage:
 
     @property
     def nbytes(self) -> int:
-        """Device memory in use."""
+        """Return the device memory in use."""
         return sum(copy_slot.nbytes for copy_slot in self._copy_slots)
 
     def send(self, rows: Rows) -> None:

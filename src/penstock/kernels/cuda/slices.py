@@ -126,7 +126,7 @@ class Ring:
 
     @property
     def nbytes(self) -> int:
-        """Memory in use, on the device and for what is parked."""
+        """Return the memory in use, on the device and for what is parked."""
         return sum(int(cells.nbytes) for cells in self.cells) + self.parked.nbytes
 
     def reach(self, low: int) -> int:
@@ -256,7 +256,7 @@ class Forest:
 
     @property
     def nbytes(self) -> int:
-        """Device memory in use."""
+        """Return the device memory in use."""
         return sum(int(trees.nbytes) for trees in self._trees)
 
     def load(self, which: Array, start: int, changed: int, stream: Any) -> None:
@@ -324,7 +324,7 @@ class Forest:
                 load_leaves[grid](*held, trees, self._n_nodes, which, self._m, start, n)
 
     def _grow(self, n_slots: int) -> None:
-        """Trees for more slots, all to be built anew, every leaf neutral."""
+        """Make trees for more slots, all to be built anew, every leaf neutral."""
         n = max(1, n_slots) * self._n_nodes
         self._trees = [cuda.device_array((n, rule.width), dtype=rule.dtype) for rule in self._ring.rules]
         for trees, neutral in zip(self._trees, self._ring.neutral, strict=True):

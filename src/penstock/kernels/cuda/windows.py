@@ -94,7 +94,7 @@ class ReadyWindows:
 
 
 def count_leaves(slicing: Slicing, n_windows: int) -> int:
-    """Slices under `n_windows` consecutive windows of any kind: m in the paper (IV-B2), in slices.
+    """Return the slices under `n_windows` consecutive windows of any kind: m in the paper (IV-B2), in slices.
 
     Of several kinds, one may wait for the watermark while another goes on, a window's length ahead of it.
     """

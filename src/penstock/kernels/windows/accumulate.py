@@ -2,7 +2,7 @@
 
 *Rules.* A cell is one row of an array (int64 or float64, `width` wide). `merge(into, i, other, j)` puts
 into[i] (earlier) and other[j] (later) together in into[i]. Every rule is associative and `neutral` changes
-nothing, which is all that stacks, trees and prefixes need; the laws are tested for each. Least values are
+nothing, which is all that stacks and trees need; the laws are tested for each. Least values are
 kept as the greatest complement (~v), floats as integers of the same order (`encode_floats`), so one rule
 serves min and max of both types, and one serves first and last.
 
@@ -135,7 +135,7 @@ class Rule:
         return len(self.neutral)
 
     def neutral_cells(self, n: int) -> Cells:
-        """`n` neutral cells."""
+        """Return `n` neutral cells."""
         return np.full((n, len(self.neutral)), self.neutral, np.float64 if self.floats else np.int64)
 
 
@@ -354,6 +354,6 @@ def encode_floats(bits: Ints, ordered: Ints) -> None:
 
 
 def decode_floats(ordered: Ints) -> Floats:
-    """Return the floats back from integers in their order; the inverse of `order_floats`."""
+    """Return the floats back from integers in their order; the inverse of `encode_floats`."""
     bits = np.where(ordered < 0, (-ordered) | np.int64(-(2**63)), ordered)
     return bits.view(np.float64)

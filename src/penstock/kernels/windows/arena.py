@@ -1,5 +1,4 @@
-"""The memory of cells: one array per accumulator, divided into blocks of 2^j cells, with a free list per
-size.
+"""The memory of cells: one array per accumulator, in blocks of 2^j cells, with a free list per size.
 
 Invariant: cells of free blocks, and cells of a ring outside the slices it holds, are neutral. So taking a
 block costs nothing and a missing slice reads as one without rows.
@@ -72,12 +71,12 @@ class Arena:
 
     @property
     def n_cells(self) -> int:
-        """Cells there is memory for."""
+        """Return the number of cells there is memory for."""
         return len(self.cells[0])
 
     @property
     def nbytes(self) -> int:
-        """Memory of cells, tree nodes and free lists."""
+        """Return the memory of cells, tree nodes and free lists."""
         held = sum(cells.nbytes for cells in self.cells) + sum(
             blocks.stack.nbytes for blocks in self._free.values()
         )

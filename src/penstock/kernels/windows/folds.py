@@ -226,7 +226,7 @@ def row_functions(of: FoldFunctions) -> dict[str, Loop]:
 
 
 def _each(pattern: str, n: int) -> str:
-    """`p0, p1,` with a comma at the end, so that one number unpacks as well."""
+    """Return `p0, p1,` with a comma at the end, so that one number unpacks as well."""
     return " ".join(f"{pattern.format(place)}," for place in range(n))
 
 

@@ -32,7 +32,7 @@ from penstock.kernels.windows.slice_loop import (
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Run = Callable[..., Any]
+RunLoop = Callable[..., Any]
 
 NO_RING = np.array([0, -1, 0, 0, 0, MAX_ID, -MAX_ID, 0], np.int64)
 
@@ -129,7 +129,7 @@ class Rings:
             np.concatenate([rows, self._extra[extra]]),
         )
 
-    def forget(self, slots: Ints, rows: Ints, needed_from: int, run: Run) -> Ints:
+    def forget(self, slots: Ints, rows: Ints, needed_from: int, run: RunLoop) -> Ints:
         """Drop slices below `needed_from` from all rings of some slots; return the slots left without any.
 
         slots, rows  as `active` or `of_slots` gave them

@@ -1,4 +1,4 @@
-"""Run of rows into open sessions: the walk that opens, lengthens and joins sessions.
+"""Runs of rows into open sessions: the walk that opens, lengthens and joins sessions.
 
 A session is [opens, closes) and its neighbours of the same slot are linked from the newest to the oldest,
 because rows come near the newest: a batch costs as many steps as its rows reach back. Invariant: no two

@@ -64,7 +64,7 @@ class FunctionSource:
 
 
 def read_source(call: Callable[..., Any]) -> FunctionSource:
-    """Return the source of a plain function; raises NotCompilable if it has state, or cannot be read."""
+    """Return the source of a plain function; raise NotCompilable if it has state, or cannot be read."""
     if not isinstance(call, FunctionType):
         raise NotCompilable("it is not a plain function")
     code = call.__code__

@@ -180,7 +180,7 @@ _MATH = {
 def rewrite_function(
     source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
 ) -> RowProgram:
-    """Return the program of a function of rows of `up`; raises NotCompilable if there is none.
+    """Return the program of a function of rows of `up`; raise NotCompilable if there is none.
 
     down   the columns it returns; None for a predicate
     wraps  the user accepts that whole numbers wrap at 64 bits
@@ -395,7 +395,7 @@ class _Rewriter:
         return name
 
     def _returned_columns(self, value: ast.expr, down: pa.Schema) -> dict[str, ast.expr]:
-        """Return the expression of every column; raises NotCompilable unless they are the declared ones."""
+        """Return the expression of every column; raise NotCompilable unless they are the declared ones."""
         match value:
             case ast.Dict(keys, values):
                 columns = self._of_dict(keys, values)

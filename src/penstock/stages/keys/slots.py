@@ -70,7 +70,7 @@ class SlotAllocator:
         return slot
 
     def _set_free_count(self, n_free: int) -> None:
-        """Someone took slots off the stack and left `n_free`."""
+        """Note that slots were taken off the stack, and `n_free` are left."""
         assert n_free >= 0, "a slot was taken that was not there"
         self._live[self._stack[n_free : self._n_free]] = True
         self._n_free = n_free
@@ -86,7 +86,7 @@ class SlotAllocator:
         self._n_released += len(slots)
 
     def _double(self) -> None:
-        """Twice as many slots; the new ones are handed out after the free ones of before."""
+        """Make twice as many slots; the new ones are handed out after the free ones of before."""
         old = self.capacity
         self.capacity = 2 * old
         fresh = np.arange(2 * old - 1, old - 1, -1, dtype=np.int64)

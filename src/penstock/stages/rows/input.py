@@ -117,10 +117,10 @@ class Form(StrEnum):
     PRESENT  none: only which values are not null matters
     WHOLE    the integers below integers, bools, dates and timestamps
     FLOAT    float64, of any numbers
-    ORDERED  float64, of floats, to be compared: NaN greatest, both zeros the same. Registers keep them as
-             integers of that order, which `filling.py` makes of them chunk by chunk
+    ORDERED  float64, of floats, to be compared: NaN greatest, both zeros the same. Cells keep them as
+             integers of that order: `encode_floats` in `kernels/windows/accumulate.py` makes them
     BITS     the bits of floats, to be given back as they came
-    COUPON   a hash, as sketches of different values take it in: `hash_coupons` in `sketches/hll.py` makes it
+    COUPON   a hash, as sketches of different values take it: `hash_coupons` in `stages/sketches.py`
     """
 
     PRESENT = "present"
@@ -150,7 +150,7 @@ def decode_numbers(encoded: Ints, form: Form) -> npt.NDArray[Any]:
 
 
 def build_column(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | None = None) -> pa.Array:
-    """Numbers as an array of `type_`, null where `missing` says so; they fit the type."""
+    """Return numbers as an array of `type_`, null where `missing` says so; they fit the type."""
     stored = type_
     if kind.is_timestamp(type_):
         stored = pa.int64()
@@ -168,7 +168,7 @@ def build_column(values: npt.NDArray[Any], type_: pa.DataType, missing: Mask | N
 
 
 def build_time_column(micros: Ints, time: TimeType) -> pa.Array:
-    """Microseconds as values of the time column, floored to its unit; a TimeError if one does not fit."""
+    """Return microseconds as values of the time column, floored to its unit; raise TimeError beyond it."""
     if time.unit == "ns":
         for end in (micros.min(initial=0), micros.max(initial=0)):
             time.value(int(end))  # raises where the product would wrap

@@ -92,7 +92,7 @@ def _order_ties(places: Ints, tied: Mask, finer_of: Callable[[Ints], Keys]) -> N
 
 
 def rank_values(column: pa.Array) -> Ints:
-    """Integers in the order of a column's values: null is 0, equal values have equal ranks."""
+    """Return integers in the order of a column's values: null is 0, equal values have equal ranks."""
     if kind.is_nested(column.type):
         return _rank_nested(column)
     if kind.is_floating(column.type):
@@ -116,7 +116,7 @@ def _rank_floats(column: pa.Array) -> Ints:
 
 
 def _rank_nested(column: pa.Array) -> Ints:
-    """Lists and structs value by value: only rows that tie on everything before come here."""
+    """Rank lists and structs value by value: only rows that tie on everything before come here."""
     keys = [_sort_key(value) for value in to_plain(column)]
     ranks = np.zeros(len(keys), np.int64)
     rank = 0

@@ -153,7 +153,7 @@ class RowBlocks:
 
 
 def concat_rows(parts: list[InputRows]) -> InputRows:
-    """Several lots of rows as one; a missing part of the order comes before any there is."""
+    """Return several lots of rows as one; a missing part of the order comes before any there is."""
     if len(parts) == 1:
         return parts[0]
     depth = max(len(part.order) for part in parts)
@@ -218,7 +218,7 @@ def places_of(slots: Ints, wanted: Ints) -> Ints:
 
 
 def rows_to_snapshot(rows: InputRows | None, wanted: Ints) -> pa.RecordBatch:
-    """Rows to be saved; "place" says where in `wanted` the slot of each stands."""
+    """Return the rows to be saved; "place" says where in `wanted` the slot of each stands."""
     if rows is None:
         return pa.RecordBatch.from_pydict({PLACE: pa.array([], pa.int64())})
     saved = {PLACE: pa.array(places_of(rows.slots, wanted)), "time": pa.array(rows.times)}
@@ -259,7 +259,7 @@ def ints_of(saved: pa.RecordBatch, name: str) -> Ints:
 
 
 def _array(data: npt.NDArray[Any], mask: Mask | None) -> pa.Array:
-    """Numbers, or the parts of a fold: a few numbers for each row."""
+    """Return numbers, or the parts of a fold: a few numbers for each row."""
     if data.ndim == 1:
         return pa.array(data, mask=mask, from_pandas=False)
     numbers = pa.array(data.reshape(-1), from_pandas=False)
@@ -289,7 +289,7 @@ def no_members(schema: pa.Schema) -> WindowRows:
 
 
 def members_of(rows: InputRows, windows: Ints, n_windows: int) -> WindowRows:
-    """Rows by window from the number of each row's window."""
+    """Return rows by window from the number of each row's window."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
     offsets = np.append(0, np.cumsum(np.bincount(windows, minlength=n_windows)))
     places = sort_indices([windows, rows.times, *rows.order], rows.rows)
@@ -315,7 +315,7 @@ def find_windows(rows: InputRows, slots: Ints, starts: Ints, ends: Ints) -> Ints
 
 
 def list_windows(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-    """(number, first row, one past last row) of every window, from the windows [first, last] of each row.
+    """Return (number, first row, one past last row) of every window, given the windows of each row.
 
     Rows come by slot, and within a slot neither `first` nor `last` falls. So the windows that begin at a row
     are those after the last of the row before, those that end at it are before the first of the row behind,
@@ -331,7 +331,7 @@ def list_windows(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints
 
 
 def members_of_ranges(rows: InputRows, order: Ints, lo: Ints, hi: Ints) -> WindowRows:
-    """Windows whose rows stand together once in order: window i has the rows order[lo[i] : hi[i]]."""
+    """Return windows whose rows stand together once in order: window i has the rows order[lo[i] : hi[i]]."""
     assert rows.rows is not None, "a store that keeps rows is given rows"
     places, _ = expand_ranges(lo, hi)
     return WindowRows(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places], rows.lifted)

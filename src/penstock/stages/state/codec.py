@@ -57,7 +57,7 @@ class StateEncoder:
         self._containers: list[object] = []  # keeps ids from being used again while we walk
 
     def encode(self, state: object) -> bytes:
-        """Return the state as bytes; raises NotSerializable, naming what it holds, if it cannot be saved."""
+        """Return the state as bytes; raise NotSerializable, naming what it holds, if it cannot be saved."""
         self._seen, self._open, self._containers = {}, set(), []
         try:
             return json.dumps(self._encode(state), separators=(",", ":")).encode()
@@ -140,7 +140,7 @@ class StateDecoder:
         self._containers: list[Any] = []
 
     def decode(self, data: bytes) -> object:
-        """Return the state; raises NotSerializable if a class of it is gone or has other fields."""
+        """Return the state; raise NotSerializable if a class of it is gone or has other fields."""
         self._containers = []
         return self._decode(json.loads(data))
 

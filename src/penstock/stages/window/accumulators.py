@@ -80,7 +80,7 @@ class WindowAccumulator:
 
     @property
     def flip(self) -> int:
-        """-1 where values or times are kept as complements, so that the greatest is the least; else 0."""
+        """Return -1 where values or times are kept as complements, whose greatest is the least; else 0."""
         flipped = (AccumulatorKind.MIN, AccumulatorKind.MIN_COUNT, AccumulatorKind.FIRST)
         return -1 if self.kind in flipped else 0
 

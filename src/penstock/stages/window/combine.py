@@ -1,9 +1,9 @@
 """From slices to windows: which windows are ready to close, and how each is combined from its slices.
 
 Three methods with one answer: *direct* when a window is one slice, *sweep* with two stacks, or *tree*, the
-B-PAT (SPRINGALD, IV-B). A sweep is linear in the slices it passes and
-pays when many windows close at once; the tree costs a logarithm per window and pays when few do
-(`python -m bench windows`).
+B-PAT (SPRINGALD, IV-B). A sweep is linear in the slices it passes and pays when many windows close at once;
+the tree costs a logarithm per window and pays when few do (`python -m bench windows`). The loops of all three
+are in `kernels/windows/combine.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock.kernels.windows.arena import Arena
 from penstock.kernels.windows.slice_loop import BASE, CLEAN, FIRST, LATE_FROM, LATE_TO, MASK, MAX_ID
 from penstock.stages.rows.batch import Ints
 from penstock.stages.window.folds import CombineFailure, catch_combine
-from penstock.stages.window.inputs import Run
+from penstock.stages.window.inputs import RunLoop
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, TimeWindow
 
@@ -57,7 +57,7 @@ class ReadyWindows:
 
 
 def list_ready(
-    run: Run, slicing: Slicing, window: TimeWindow, rings: Ints, after: int, upto: int, most: int
+    run: RunLoop, slicing: Slicing, window: TimeWindow, rings: Ints, after: int, upto: int, most: int
 ) -> list[ReadyWindows]:
     """List the windows over each ring with after < end <= upto, at most `most` per ring and list."""
     firsts, counts = np.empty(len(rings), np.int64), np.empty(len(rings), np.int64)
@@ -67,7 +67,7 @@ def list_ready(
 
 
 def list_next_windows(
-    run: Run,
+    run: RunLoop,
     slicing: Slicing,
     window: TimeWindow | CountWindow,
     rings: Ints,
@@ -108,7 +108,7 @@ def choose_method(longest: int, ready: ReadyWindows, is_light: bool = False) -> 
 class Combiner:
     """Combines the slices of one arena into windows, accumulator by accumulator; the first counts rows."""
 
-    def __init__(self, slicing: Slicing, arena: Arena, run: Run, n_accumulators: int) -> None:
+    def __init__(self, slicing: Slicing, arena: Arena, run: RunLoop, n_accumulators: int) -> None:
         self._arena, self._run, self._n_accumulators = arena, run, n_accumulators
         self.longest = slicing.longest
         self._is_light = all(rule.merge_numbers is not None for rule in arena.rules)

@@ -126,7 +126,7 @@ class AccumulatorFold:
         return parts, failed if failed.any() else None
 
     def lift(self, values: PlainRow) -> object:
-        """Return the part of one row; raises where lift does, and where it returns no part."""
+        """Return the part of one row; raise where lift does, and where it returns no part."""
         part: Any = self._caller.lift(values)
         if part is SKIPPED:
             return part

@@ -186,7 +186,7 @@ def _free_name(name: str, schema: pa.Schema) -> str:
     return _free_name(f"#{name}", schema) if name in schema.names else name
 
 
-Run = Callable[..., Any]
+RunLoop = Callable[..., Any]
 """run(loop, *arguments): run a loop at the speed that fits the amount of data (`JitPolicy`)."""
 Runs = tuple[Ints, Ints]
 """(runs, cells) of rows, as `kernels/windows/accumulate.py` reads them."""
@@ -199,7 +199,7 @@ class AccumulatorUpdate:
     runs   int64[k, 3]  over all rows; None: each row goes by its cell
     """
 
-    def __init__(self, run: Run, cells: Ints, rows: InputRows, runs: Ints | None = None) -> None:
+    def __init__(self, run: RunLoop, cells: Ints, rows: InputRows, runs: Ints | None = None) -> None:
         self._run, self._rows = run, rows
         self._runs = accumulate.row_by_row(cells) if runs is None else (runs, cells)
         self._has_cells = runs is None

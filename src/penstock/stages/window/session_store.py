@@ -43,7 +43,7 @@ from penstock.stages.window.accumulators import (
     load_cells,
 )
 from penstock.stages.window.folds import CombineFailure, WindowRef, catch_combine
-from penstock.stages.window.inputs import AccumulatorUpdate, Run
+from penstock.stages.window.inputs import AccumulatorUpdate, RunLoop
 from penstock.stages.window.sketches import SessionSketches, Sketch
 from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
 from penstock.timing.windows import SessionWindow
@@ -253,7 +253,7 @@ class OpenSessions:
     Invariant: no two sessions of one slot touch; those of a slot are linked from newest to oldest.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunLoop) -> None:
         self._run = run
         self._newest = no_ints()  # by slot
         self.slots, self.opens, self.closes, self._older = no_ints(), no_ints(), no_ints(), no_ints()
@@ -269,7 +269,7 @@ class OpenSessions:
 
     @property
     def capacity(self) -> int:
-        """Session numbers are below it."""
+        """Return the number below which all session numbers are."""
         return len(self.slots)
 
     @property
@@ -358,7 +358,7 @@ def _round_capacity(needed: int) -> int:
 class SessionAccumulators:
     """The cells of some accumulators, by the number of the session. Invariant: unused cells are neutral."""
 
-    def __init__(self, accumulators: Sequence[WindowAccumulator], run: Run) -> None:
+    def __init__(self, accumulators: Sequence[WindowAccumulator], run: RunLoop) -> None:
         self._run, self._accumulators = run, StoredAccumulators(accumulators)
         self._cells: list[Cells] = [rule.neutral_cells(0) for rule in self._accumulators.rules]
 

@@ -38,13 +38,13 @@ class Barrier:
         self._last: Rescale | None = None
 
     def arrive(self, channel: Channel, rescale: Rescale) -> None:
-        """Halts a channel in which the barrier has arrived, until it has arrived in all."""
+        """Halt a channel in which the barrier has arrived, until it has arrived in all."""
         channel.halted, self._arriving = True, rescale
         self.task.reopen()
         self.release_if_complete()
 
     def release_if_complete(self) -> None:
-        """Goes on if the barrier has arrived in all channels that have not ended."""
+        """Go on if the barrier has arrived in all channels that have not ended."""
         rescale = self._arriving
         if rescale is None or not all(channel.halted or channel.ended for channel in self.channels):
             return
@@ -55,11 +55,11 @@ class Barrier:
         self.complete(rescale)
 
     def complete(self, rescale: Rescale) -> None:
-        """Does what the task must do between the rows before a rescale and those after it."""
+        """Do what the task must do between the rows before a rescale and those after it."""
         self.assignment.rescaler.pass_barrier(rescale)
 
     def leave(self, *, failed: bool) -> None:
-        """Ends the barrier with its task."""
+        """End the barrier with its task."""
         self.assignment.rescaler.leave(self.assignment, self._last)
 
 
@@ -79,7 +79,7 @@ class HandoverBarrier(Barrier):
         self._finish: Callable[[], None] = lambda: None
 
     def complete(self, rescale: Rescale) -> None:
-        """Sends the state of lost buckets to their new owners, and waits for that of gained ones."""
+        """Send the state of lost buckets to their new owners, and wait for that of gained ones."""
         replica = self.task.replica
         lost = np.flatnonzero((rescale.before == replica) & (rescale.owners != replica)).tolist()
         gained = np.flatnonzero((rescale.before != replica) & (rescale.owners == replica)).tolist()
@@ -99,7 +99,7 @@ class HandoverBarrier(Barrier):
             self._finish()
 
     def receive(self, channel: Channel, state: State) -> None:
-        """Takes state from another replica, and finishes when it was the last."""
+        """Take state from another replica, and finish when it was the last."""
         for own, more in zip(self._state, state, strict=True):
             own.update(more)
         self.task.open.remove(channel)
@@ -115,7 +115,7 @@ class HandoverBarrier(Barrier):
         self.assignment.rescaler.pass_barrier(rescale)
 
     def leave(self, *, failed: bool) -> None:
-        """Ends the barrier with its task; a failure breaks the channels on which others wait for state."""
+        """End the barrier with its task; a failure breaks the channels on which others wait for state."""
         if failed:
             for channel in self.to_peer.values():
                 channel.push(BROKEN)
@@ -131,19 +131,19 @@ class StateHandover(ControlMessage):
         self.state = state
 
     def deliver(self, task: InputTask, channel: Channel) -> None:
-        """Gives the state to the barrier that waits for it."""
+        """Give the state to the barrier that waits for it."""
         for barrier in task.barriers:
             if isinstance(barrier, HandoverBarrier) and channel in barrier.from_peer.values():
                 barrier.receive(channel, self.state)
 
 
 def _remove_buckets(state: dict[int, Any], buckets: Sequence[int]) -> dict[int, Any]:
-    """Removes the state of some buckets and returns it."""
+    """Remove the state of some buckets and return it."""
     return {bucket: state.pop(bucket) for bucket in buckets if bucket in state}
 
 
 def install_barriers(graph: ExecutionGraph, dispatcher: Dispatcher, *, in_rounds: bool) -> None:
-    """Adds barriers to all tasks that a rescale concerns; all channels of rows exist.
+    """Add barriers to all tasks that a rescale concerns; all channels of rows exist.
 
     These are the replicas that get rows by owner, the groups that take rows from them replica by replica,
     whose state moves with theirs, and the tasks that read all of them; not the last if rows go in rounds,
@@ -179,7 +179,7 @@ def _install_handover(
     replicas: Replicas,
     channels: Sequence[Sequence[Channel]],
 ) -> None:
-    """Adds barriers to replicas that exchange state, and a channel from each to every other."""
+    """Add barriers to replicas that exchange state, and a channel from each to every other."""
     barriers = [
         HandoverBarrier(_input(task), assignment, read)
         for task, read in zip(replicas.tasks, channels, strict=True)
@@ -195,7 +195,7 @@ def _install_handover(
 
 
 def _pin_if_sources_differ(graph: ExecutionGraph, assignment: BucketAssignment, replicas: Replicas) -> None:
-    """Keeps the number of replicas where sources of several round groups meet and one of them may be silent.
+    """Keep the number of replicas where sources of several round groups meet and one of them may be silent.
 
     A barrier waits for the end of a round of each group: a silent source would hold up the rescale and all
     rows.
@@ -208,7 +208,7 @@ def _pin_if_sources_differ(graph: ExecutionGraph, assignment: BucketAssignment, 
 
 
 def _readers(graph: ExecutionGraph, producer: Replicas) -> list[Replicas]:
-    """Returns the groups that read a group's channels."""
+    """Return the groups that read a group's channels."""
     numbers = {channel.reader.number for task in producer.tasks for channel in task.outs}
     return [replicas for replicas in graph.replicas if any(task.number in numbers for task in replicas.tasks)]
 

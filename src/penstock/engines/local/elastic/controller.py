@@ -57,7 +57,7 @@ class Limits:
 
 
 def find_bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[StepSample]:
-    """Returns the bottlenecks among the steps, in the order of the graph (C-Stream, Algorithm 9).
+    """Return the bottlenecks among the steps, in the order of the graph (C-Stream, Algorithm 9).
 
     A step is a bottleneck if its input is congested and what it writes to is not: it is slow by itself, and
     not because something after it blocks it. The input of a replicated step is the mean over its replicas.
@@ -68,7 +68,7 @@ def find_bottlenecks(steps: Iterable[StepSample], congestion: float) -> list[Ste
 
 
 def add_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
-    """Returns the replicas to add; none if nothing is congested, or if all threads are busy anyway.
+    """Return the replicas to add; none if nothing is congested, or if all threads are busy anyway.
 
     Algorithm 9 of C-Stream says whether. The demand says how far and for whom: the bottleneck gets the
     replicas it can keep busy on all the threads that there may be, and so do the steps that would be the next
@@ -109,7 +109,7 @@ def _grow(step: StepSample, wanted: float, slow: StepSample) -> ScalingDecision 
 
 
 def remove_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
-    """Returns the replicas to remove: those that neither the sources nor all threads can keep busy.
+    """Return the replicas to remove: those that neither the sources nor all threads can keep busy.
 
     The paper never removes replicas; here a step with more than one whole replica too many gives them up.
     """
@@ -127,7 +127,7 @@ def remove_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
 
 
 def resize_pool(sample: Sample, replicas: Mapping[str, int], limits: Limits) -> ScalingDecision | None:
-    """Returns a change of the number of threads, or None; `replicas` are the next period's (C-Stream, 4.1).
+    """Return a change of the number of threads, or None; `replicas` are the next period's (C-Stream, 4.1).
 
     Above `high` there is more work than threads, below `low` more threads than work. C-Stream then moves by
     one thread; here the demand says how far, so that sixty-four cores do not take sixty-four periods, and a
@@ -165,7 +165,7 @@ ANOTHER_LOAD = 0.3  # a throughput this far from the one at the time of the hold
 
 
 def is_other_load(now: int, then: int) -> bool:
-    """Returns whether a throughput is so far from an earlier one that old conclusions do not hold."""
+    """Return whether a throughput is so far from an earlier one that old conclusions do not hold."""
     return abs(now - then) > ANOTHER_LOAD * then
 
 
@@ -179,11 +179,11 @@ class Trial:
 
     @property
     def is_growth(self) -> bool:
-        """Returns whether it added something."""
+        """Return whether it added something."""
         return any(decision.after > decision.before for decision in self.decisions)
 
     def failure(self, after: Sample, congestion: float) -> str | None:
-        """Returns why it is to be reverted; None if it may stay."""
+        """Return why it is to be reverted; None if it may stay."""
         old, new = self.before.throughput, after.throughput
         if self.is_growth:
             kept_up = not (self.before.has_backlog(congestion) and after.has_backlog(congestion))
@@ -195,11 +195,11 @@ class Trial:
         return f"throughput fell ({new / old - 1:+.0%})"
 
     def is_disappointing(self, after: Sample) -> bool:
-        """Returns whether it brought less than half of what it promised: not only threads are scarce."""
+        """Return whether it brought less than half of what it promised: not only threads are scarce."""
         return self.is_growth and self.gain(after) - 1 < (self.promised - 1) * HALF
 
     def gain(self, after: Sample) -> float:
-        """Returns the ratio of the throughput after and before."""
+        """Return the ratio of the throughput after and before."""
         return after.throughput / max(1, self.before.throughput)
 
 
@@ -218,7 +218,7 @@ class Holds:
         self._holds: dict[str, _Hold] = {}
 
     def hold(self, decisions: Sequence[ScalingDecision], period: int, throughput: int) -> None:
-        """Holds what these decisions changed for a while."""
+        """Hold what these decisions changed for a while."""
         for decision in decisions:
             last = self._holds.get(decision.step)
             failures = last.failures + 1 if last else 1
@@ -226,13 +226,13 @@ class Holds:
             self._holds[decision.step] = _Hold(until, failures, throughput)
 
     def lift(self, throughput: int) -> None:
-        """Ends the holds that come from another load."""
+        """End the holds that come from another load."""
         self._holds = {
             step: hold for step, hold in self._holds.items() if not is_other_load(throughput, hold.throughput)
         }
 
     def filter(self, decisions: Sequence[ScalingDecision], period: int) -> list[ScalingDecision]:
-        """Returns the decisions that no hold forbids."""
+        """Return the decisions that no hold forbids."""
         return [d for d in decisions if d.step not in self._holds or period >= self._holds[d.step].until]
 
 
@@ -249,7 +249,7 @@ class ScalingPolicy:
         self._period = 0
 
     def decide(self, sample: Sample) -> list[ScalingDecision]:
-        """Returns what to change before the next period; empty to leave everything as it is."""
+        """Return what to change before the next period; empty to leave everything as it is."""
         self._period += 1
         trial, self._trial = self._trial, None
         if trial is not None and (failure := trial.failure(sample, self._limits.congestion)):
@@ -263,7 +263,7 @@ class ScalingPolicy:
         return decisions
 
     def _undo_most(self, trial: Trial, sample: Sample) -> list[ScalingDecision]:
-        """Removes most of a disappointing growth: goes back to the threads that can have done the work.
+        """Remove most of a disappointing growth: goes back to the threads that can have done the work.
 
         To do g times as much takes g times as many busy threads, if the others were of any use. From there
         on the pool doubles, and every doubling is a trial of its own.
@@ -298,7 +298,7 @@ class ScalingPolicy:
         return [*threads, *self._holds.filter(remove_replicas(sample, limits), self._period)]
 
     def _is_careful(self, sample: Sample) -> bool:
-        """Returns whether the load is still one on which a large jump disappointed.
+        """Return whether the load is still one on which a large jump disappointed.
 
         Then it goes one thing at a time, replicas before threads, and no further than twice the threads.
         """
@@ -308,7 +308,7 @@ class ScalingPolicy:
 
 
 def _expected_speed_up(sample: Sample, decisions: Sequence[ScalingDecision]) -> float:
-    """Returns the speed-up to expect of the decisions, if nothing but threads is scarce."""
+    """Return the speed-up to expect of the decisions, if nothing but threads is scarce."""
     after = {decision.step: decision.after for decision in decisions}
     replicas = {step.step: after.get(step.step, step.replicas) for step in sample.steps}
     threads = min(after.get(THREADS, sample.threads), useful_threads(sample, replicas))

@@ -3,7 +3,7 @@
 A thread waits for the end of each period; everything it does is `ElasticController.adapt`, which can be
 called without it. Threads come and go in the pool. The replicas of an elastic step all exist from the start,
 and as many as are needed get rows: a step without state through its outputs (`RoundRobinOutput`), so that the
-order behind it is kept; a keyed step by a rescale, which moves its state (`rescale/`). A change that cannot
+order behind it is kept; a keyed step by a rescale, which moves its state (`rescale.py`). A change that cannot
 be made now, because a step has ended for example, is left out, and the next sample shows that it was.
 """
 
@@ -74,17 +74,17 @@ class ElasticController:
         self._thread = threading.Thread(target=self._adapt_every_period, name="penstock-elastic", daemon=True)
 
     def start(self) -> None:
-        """Adapts the run every period from now on."""
+        """Adapt the run every period from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stops adapting; returns when the thread has ended."""
+        """Stop adapting; return when the thread has ended."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def adapt(self) -> list[ScalingDecision]:
-        """Decides at the end of a period, carries decisions out and reports them."""
+        """Decide at the end of a period, carry decisions out and report them."""
         run = self._run
         n_before, self._n_rescaling = self._n_rescaling, self._n_rescaling + 1 if run.is_rescaling() else 0
         sample = self._sampler.look(run.tasks(), run.threads(), run.now())
@@ -120,12 +120,12 @@ class ReplicaScaling:
 
     @property
     def most(self) -> dict[str, int]:
-        """Returns step -> replicas that it may have."""
+        """Return step -> replicas that it may have."""
         stateless = {step: len(outputs[0].channels) for step, outputs in self._graph.elastic_outputs.items()}
         return stateless | {step: keyed.max_replicas for step, keyed in self._assignments.items()}
 
     def set_replicas(self, step: str, n: int) -> bool:
-        """Changes the replicas of a step, from its next batches or the end of a round on.
+        """Change the replicas of a step, from its next batches or the end of a round on.
 
         Returns False if that is impossible, or if an earlier change of the step is still in progress: the
         decision would be reported again and again.
@@ -141,14 +141,14 @@ class ReplicaScaling:
         return True
 
     def is_rescaling(self) -> bool:
-        """Returns whether a requested change is still in progress."""
+        """Return whether a requested change is still in progress."""
         outputs = (output for outputs in self._graph.elastic_outputs.values() for output in outputs)
         if any(assignment.rescaler.is_active for assignment in self._assignments.values()):
             return True
         return any(output.is_rescaling for output in outputs)
 
     def active_tasks(self) -> list[TaskStatistics]:
-        """Returns the statistics of the replicas that get rows."""
+        """Return the statistics of the replicas that get rows."""
         return [
             task.statistics
             for replicas in self._graph.replicas
@@ -165,7 +165,7 @@ class ReplicaScaling:
 
 @contextmanager
 def run_controller(runtime: Runtime, pool: ThreadPool, settings: Settings, clock: Clock) -> Iterator[None]:
-    """Runs the elastic controller beside the block."""
+    """Run the elastic controller beside the block."""
 
     def emit(event: Event) -> None:
         try:
@@ -196,7 +196,7 @@ def run_controller(runtime: Runtime, pool: ThreadPool, settings: Settings, clock
 
 
 def resolve_limits(options: Elastic, cores: int) -> tuple[Limits, int]:
-    """Returns the limits that `ps.Elastic` asks for on so many cores, and the period in microseconds."""
+    """Return the limits that `ps.Elastic` asks for on so many cores, and the period in microseconds."""
     if not 0 < options.low < options.high <= 1:
         raise EngineError(
             f"low={options.low!r} and high={options.high!r} leave no utilisation to aim for",

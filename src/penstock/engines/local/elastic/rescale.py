@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 
 def initial_owners(n: int) -> Ints:
-    """Returns the owner of each bucket when a run begins with `n` replicas."""
+    """Return the owner of each bucket when a run begins with `n` replicas."""
     return np.arange(BUCKETS) % n
 
 
 def reassign_buckets(owners: Ints, n: int) -> Ints:
-    """Returns the owner of each bucket with `n` replicas: equal shares, moving as few buckets as possible.
+    """Return the owner of each bucket with `n` replicas: equal shares, moving as few buckets as possible.
 
     >>> four = initial_owners(4)
     >>> (reassign_buckets(initial_owners(1), 4) == 3).sum(), (reassign_buckets(four, 3) != four).sum()
@@ -68,7 +68,7 @@ class Rescale(ControlMessage):
         self.rounds: dict[int, int] = {}
 
     def deliver(self, task: InputTask, channel: Channel) -> None:
-        """Tells the barriers of the task that everything from before the rescale was read from a channel."""
+        """Tell the barriers of the task that everything from before the rescale was read from a channel."""
         for barrier in task.barriers:
             if barrier.assignment is self.assignment and channel in barrier.channels:
                 barrier.arrive(channel, self)
@@ -89,7 +89,7 @@ class BucketAssignment:
         self.n_barriers = 0
 
     def rescale(self, n: int) -> bool:
-        """Requests `n` replicas, from the end of a round on; returns whether that is possible."""
+        """Request `n` replicas, from the end of a round on; return whether that is possible."""
         return self.rescaler.request(self, n)
 
 
@@ -103,7 +103,7 @@ class Rescaler:
         self.current: Rescale | None = None
 
     def request(self, assignment: BucketAssignment, n: int) -> bool:
-        """Rescales to `n` replicas as soon as possible; a later request for the step replaces this one."""
+        """Rescale to `n` replicas as soon as possible; a later request for the step replaces this one."""
         if not 1 <= n <= assignment.max_replicas:
             return False
         with self._lock:
@@ -114,18 +114,18 @@ class Rescaler:
 
     @property
     def is_active(self) -> bool:
-        """Returns whether a rescale is running or requested."""
+        """Return whether a rescale is running or requested."""
         return self.current is not None or bool(self._requests)
 
     def is_requested(self, assignment: BucketAssignment) -> bool:
-        """Returns whether a rescale of this step is running or requested."""
+        """Return whether a rescale of this step is running or requested."""
         rescale = self.current
         if rescale is not None and rescale.assignment is assignment:
             return True
         return any(requested is assignment for requested, _ in [*self._requests])
 
     def begin_round(self, round_group: int, number: int) -> None:
-        """Lets the current rescale happen at the end of this round, if it has no round of this group yet.
+        """Let the current rescale happen at the end of this round, if it has no round of this group yet.
 
         The first source of a round group calls this, under the lock of `Progress`, before any row of the
         round is read: so all sources of the group agree on the round.
@@ -135,12 +135,12 @@ class Rescaler:
             rescale.rounds.setdefault(round_group, number)
 
     def pass_barrier(self, rescale: Rescale) -> None:
-        """Counts one of the tasks that the rescale waits for."""
+        """Count one of the tasks that the rescale waits for."""
         with self._lock:
             self._count_down(rescale)
 
     def leave(self, assignment: BucketAssignment, last: Rescale | None) -> None:
-        """Removes an ended task from those that rescales wait for; `last` is the last one it has passed."""
+        """Remove an ended task from those that rescales wait for; `last` is the last one it has passed."""
         with self._lock:
             assignment.n_barriers -= 1
             rescale = self.current
@@ -181,13 +181,13 @@ class BucketOutput(Output):
         self._last: Rescale | None = None
 
     def route(self, batch: Batch) -> None:
-        """Implements `Output.route`."""
+        """Implement `Output.route`."""
         replicas = self._owners[self._partitioner.buckets(batch)]
         for replica in np.unique(replicas).tolist():
             self.channels[replica].push(batch.where(replicas == replica))
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
-        """Ends a round, and sends the barrier behind it if a rescale happens at the end of this round."""
+        """End a round, and send the barrier behind it if a rescale happens at the end of this round."""
         super().end_round(round_group, number, frontier)
         rescale = self._assignment.rescaler.current
         if rescale is None or rescale is self._last or rescale.assignment is not self._assignment:

@@ -64,24 +64,24 @@ class Sample:
 
     @property
     def utilisation(self) -> float:
-        """Returns the share of the threads' time that went into running tasks (C-Stream, 4.1)."""
+        """Return the share of the threads' time that went into running tasks (C-Stream, 4.1)."""
         return self.pooled_busy / max(1, self.threads)
 
     @property
     def pooled_busy(self) -> float:
-        """Returns the running time of the tasks that the pool runs, in periods."""
+        """Return the running time of the tasks that the pool runs, in periods."""
         return sum(step.busy for step in self.steps if step.pooled)
 
     @property
     def throughput(self) -> int:
-        """Returns the number of rows that steps read and sources emitted: the work done, wherever rows wait.
+        """Return the number of rows that steps read and sources emitted: the work done, wherever rows wait.
 
         Rows that only fill queues count little; counting the rows of the sources alone would overrate them.
         """
         return sum(step.rows_out if step.source else step.rows_in for step in self.steps)
 
     def has_backlog(self, congestion: float) -> bool:
-        """Returns whether more could be done: a source has no room to write to, or hardly waits for rows."""
+        """Return whether more could be done: a source has no room to write to, or hardly waits for rows."""
         return any(step.full_out >= congestion or step.waiting < SELDOM for step in self.steps if step.source)
 
 
@@ -112,7 +112,7 @@ class Sampler:
         self._ports: dict[InputStatistics, int] = {}
 
     def look(self, tasks: Iterable[TaskStatistics], threads: int, now: int) -> Sample:
-        """Returns the sample of the period since the last look."""
+        """Return the sample of the period since the last look."""
         took = max(1, now - self._looked)
         self._looked = now
         steps: dict[str, list[TaskStatistics]] = {}
@@ -176,12 +176,12 @@ SPARE = 0.8  # how busy replicas should be that only have to keep up with the so
 
 
 def speed_up(sample: Sample, replicas: Mapping[str, int]) -> float:
-    """Returns how many times as fast the graph could go with these replicas, given enough threads."""
+    """Return how many times as fast the graph could go with these replicas, given enough threads."""
     return min((replicas[s.step] / s.busy for s in sample.steps if s.busy), default=inf)
 
 
 def useful_threads(sample: Sample, replicas: Mapping[str, int]) -> int:
-    """Returns how many threads these replicas can keep busy, with some spare ones for the slowest."""
+    """Return how many threads these replicas can keep busy, with some spare ones for the slowest."""
     busy = sample.pooled_busy
     if not busy:
         return 1
@@ -190,7 +190,7 @@ def useful_threads(sample: Sample, replicas: Mapping[str, int]) -> int:
 
 
 def replicas_for(sample: Sample, threads: int) -> dict[str, float]:
-    """Returns step -> the replicas it should have if the graph used so many threads, as a fraction.
+    """Return step -> the replicas it should have if the graph used so many threads, as a fraction.
 
     A step that has all the replicas it may have limits the others too.
     """
@@ -203,14 +203,14 @@ def replicas_for(sample: Sample, threads: int) -> dict[str, float]:
 
 
 def replicas_to_keep_up(sample: Sample) -> dict[str, float]:
-    """Returns step -> the replicas that keep up with what the sources emit now, as a fraction."""
+    """Return step -> the replicas that keep up with what the sources emit now, as a fraction."""
     return {step.step: step.busy / SPARE for step in sample.steps}
 
 
 def suggest_parallelism(
     statistics: Iterable[TaskStatistics], *, cores: int, most: Mapping[str, int] | None = None
 ) -> dict[str, int]:
-    """Returns step -> the replicas it should have so that all cores are used; at least one each.
+    """Return step -> the replicas it should have so that all cores are used; at least one each.
 
     Of steps that share a task the first is named: they have equally many.
 
@@ -241,6 +241,6 @@ def suggest_parallelism(
 
 
 def _threads(work: Mapping[str, int], replicas: Mapping[str, int]) -> float:
-    """Returns how many threads the replicas keep busy if the busiest of them is never idle."""
+    """Return how many threads the replicas keep busy if the busiest of them is never idle."""
     slowest = max((ns / replicas[step] for step, ns in work.items()), default=0)
     return sum(work.values()) / slowest if slowest else 0.0

@@ -39,17 +39,17 @@ class Histogram:
         self._n = self._most = 0
 
     def add(self, us: int, n: int) -> None:
-        """Adds `n` rows that took `us` microseconds."""
+        """Add `n` rows that took `us` microseconds."""
         self._counts[bucket_of(us)] += n
         self._n += n
         self._most = max(self._most, us)
 
     def latency(self) -> Latency:
-        """Returns its quantiles."""
+        """Return its quantiles."""
         return Latency(self._n, self._quantile(0.50), self._quantile(0.95), self._quantile(0.99), self._most)
 
     def _quantile(self, share: float) -> int:
-        """Returns the duration that a share of all rows did not exceed."""
+        """Return the duration that a share of all rows did not exceed."""
         left = share * self._n
         for bucket, count in enumerate(self._counts):
             left -= count
@@ -59,7 +59,7 @@ class Histogram:
 
 
 def bucket_of(us: int) -> int:
-    """Returns the bucket of a duration.
+    """Return the bucket of a duration.
 
     >>> [bucket_of(us) for us in (0, 1, 7, 8, 15, 16, 17, 18, 31, 32)]
     [0, 1, 7, 8, 15, 16, 16, 17, 23, 24]
@@ -70,7 +70,7 @@ def bucket_of(us: int) -> int:
 
 
 def upper_bound_of(bucket: int) -> int:
-    """Returns the greatest duration in a bucket.
+    """Return the greatest duration in a bucket.
 
     >>> [upper_bound_of(bucket_of(us)) for us in (0, 7, 15, 16, 100, 1000)]
     [0, 7, 15, 17, 103, 1023]
@@ -88,7 +88,7 @@ class LatencyTracker:
         self._sinks: dict[str, Histogram] = {}
 
     def stamp(self, round_group: int, number: int, now: int) -> None:
-        """Stamps a round that was read; of the sources of a group the first counts."""
+        """Stamp a round that was read; of the sources of a group the first counts."""
         if round_group not in self._stamps:
             with self._lock:
                 self._stamps.setdefault(round_group, (array("q", [-1] * RING), array("q", [0] * RING)))
@@ -101,7 +101,7 @@ class LatencyTracker:
     def record_commit(
         self, round_group: int, number: int, rows: Mapping[str, int], now: int
     ) -> dict[str, int]:
-        """Records the rows of a round that sinks have committed; returns the latency of each sink."""
+        """Record the rows of a round that sinks have committed; return the latency of each sink."""
         numbers, stamps = self._stamps.get(round_group, ((), ()))
         place = number % RING
         if not numbers or numbers[place] != number:
@@ -114,7 +114,7 @@ class LatencyTracker:
         return {sink: took for sink, n in rows.items() if n}
 
     def by_sink(self) -> dict[str, Latency]:
-        """Returns the latency of each sink that has got rows."""
+        """Return the latency of each sink that has got rows."""
         with self._lock:
             return {sink: histogram.latency() for sink, histogram in self._sinks.items()}
 
@@ -143,12 +143,12 @@ class Stopwatch:
             worker.open = partial(self._wrap_items, worker.open)  # type: ignore[method-assign]
 
     def _wrap_row_step(self, row_step: Callable[[], RowStep | None]) -> RowStep | None:
-        """Returns a stage's work on single rows (`row_path.py`), measured."""
+        """Return a stage's work on single rows (`row_path.py`), measured."""
         step = row_step()
         return None if step is None else replace(step, process=self._wrap(step.process))
 
     def _wrap_items(self, open_reader: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Returns what a reader gives, which the row path takes without `next`, measured."""
+        """Return what a reader gives, which the row path takes without `next`, measured."""
         advance, items = self._wrap(next), open_reader()
         return iter(lambda: advance(items, None), None)
 
@@ -188,11 +188,11 @@ class TimeBreakdown:
         ] = {}  # by id; the worker is kept so that the id stays its own
 
     def observe(self, worker: Any) -> None:
-        """Measures a worker from now on; called before anybody else calls it."""
+        """Measure a worker from now on; called before anybody else calls it."""
         self._watches[id(worker)] = worker, Stopwatch(self._now, worker)
 
     def measurements(self, graph: ExecutionGraph, latencies: LatencyTracker) -> Measurements:
-        """Returns what has been measured so far."""
+        """Return what has been measured so far."""
         user = {step.name: 0 for step in graph.plan}
         system, held = dict(user), dict(user)
         for task in graph.tasks:

@@ -47,17 +47,17 @@ class InputStatistics:
 
     @property
     def waiting_rows(self) -> int:
-        """Returns the number of rows put in and not yet read."""
+        """Return the number of rows put in and not yet read."""
         return self.put_rows - self.taken_rows
 
     @property
     def waiting_batches(self) -> int:
-        """Returns the number of batches put in and not yet read."""
+        """Return the number of batches put in and not yet read."""
         return self.put_batches - self.taken_batches
 
     @property
     def space(self) -> float:
-        """Returns the number of rows that still fit; a limit of batches assumes their mean size so far."""
+        """Return the number of rows that still fit; a limit of batches assumes their mean size so far."""
         space = self.capacity - self.waiting_rows
         if self.capacity_batches != inf:
             mean = self.put_rows / self.put_batches if self.put_batches else 1.0
@@ -65,18 +65,18 @@ class InputStatistics:
         return max(0.0, space)
 
     def mark_full(self, now: int) -> None:
-        """Marks the port as full from now on: a writer found no room."""
+        """Mark the port as full from now on: a writer found no room."""
         if self.full_since is None:
             self.full_since = now
 
     def mark_free(self, now: int) -> None:
-        """Marks the port as having room again."""
+        """Mark the port as having room again."""
         since, self.full_since = self.full_since, None
         if since is not None:
             self.full_ns += now - since
 
     def full_until(self, now: int) -> int:
-        """Returns the nanoseconds spent full so far, including the current spell."""
+        """Return the nanoseconds spent full so far, including the current spell."""
         since = self.full_since
         return self.full_ns + (now - since if since is not None else 0)
 
@@ -125,57 +125,57 @@ class TaskStatistics:
 
     @property
     def source(self) -> bool:
-        """Returns whether it reads no port."""
+        """Return whether it reads no port."""
         return not self.inputs
 
     @property
     def rows_in(self) -> int:
-        """Returns the number of rows read so far on all ports."""
+        """Return the number of rows read so far on all ports."""
         return sum(port.taken_rows for port in self.inputs)
 
     @property
     def rows_out(self) -> int:
-        """Returns the number of rows emitted so far on all ports."""
+        """Return the number of rows emitted so far on all ports."""
         return sum(port.rows for port in self.outputs)
 
     @property
     def waiting_rows(self) -> int:
-        """Returns the number of rows that wait on all input ports."""
+        """Return the number of rows that wait on all input ports."""
         return sum(port.put_rows - port.taken_rows for port in self.inputs)
 
     @property
     def oldest(self) -> int | None:
-        """Returns when the batch that waits longest was put in; None when nothing waits."""
+        """Return when the batch that waits longest was put in; None when nothing waits."""
         stamps = [port.oldest for port in self.inputs if port.oldest is not None]
         return min(stamps, default=None)
 
     @property
     def service_ns(self) -> float:
-        """Returns the running time per row in the last quanta; 0 before the first row."""
+        """Return the running time per row in the last quanta; 0 before the first row."""
         return self.recent_ns / self.recent_rows if self.recent_rows else 0.0
 
     @property
     def selectivity(self) -> float:
-        """Returns rows out per row in so far; 1 for sources and before the first row."""
+        """Return rows out per row in so far; 1 for sources and before the first row."""
         rows = self.rows_in
         return self.rows_out / rows if rows else 1.0
 
     def running_until(self, now: int) -> int:
-        """Returns the nanoseconds spent running so far, including the current quantum."""
+        """Return the nanoseconds spent running so far, including the current quantum."""
         return self.running_ns + (now - self.since if self.state == RUNNING else 0)
 
     def waiting_until(self, now: int) -> int:
-        """Returns the nanoseconds spent read-blocked so far, including the current wait."""
+        """Return the nanoseconds spent read-blocked so far, including the current wait."""
         return self.read_blocked_ns + (now - self.since if self.state == READ_BLOCKED else 0)
 
     def start(self, now: int) -> None:
-        """Starts a quantum: a worker takes the task."""
+        """Start a quantum: a worker takes the task."""
         self.ready_ns += now - self.since
         self.state, self.since, self.last_ran = RUNNING, now, now
         self.n_quanta += 1
 
     def stop(self, now: int, state: str) -> None:
-        """Ends a quantum: the task is in `state` now; the rows of the quantum go into the decayed sums."""
+        """End a quantum: the task is in `state` now; the rows of the quantum go into the decayed sums."""
         took = now - self.since
         self.running_ns += took
         self.state, self.since = state, now
@@ -196,17 +196,17 @@ class TaskStatistics:
         self.recent_rows = self.recent_rows * DECAY + (read if self.inputs else wrote)
 
     def exclude_idle(self, now: int, worked: int) -> None:
-        """Counts all but `worked` of the time since the start as waiting: the task was borrowed."""
+        """Count all but `worked` of the time since the start as waiting: the task was borrowed."""
         waited = max(now - self.since - worked, 0)
         self.read_blocked_ns += waited
         self.since += waited
 
     def exclude_borrowed(self, now: int, worked: int) -> None:
-        """Leaves `worked` out of the time since the start: the worker spent it on a borrowed task."""
+        """Leave `worked` out of the time since the start: the worker spent it on a borrowed task."""
         self.since += min(worked, now - self.since)
 
     def wake(self, now: int) -> None:
-        """Makes a blocked task ready, and adds its wait to reading or writing."""
+        """Make a blocked task ready, and add its wait to reading or writing."""
         if self.state == READ_BLOCKED:
             self.read_blocked_ns += now - self.since
         elif self.state == WRITE_BLOCKED:

@@ -52,7 +52,7 @@ class Watchdog:
         self._reported: dict[int, int] = {}
 
     def look(self) -> None:
-        """Reports every task that has been running for too long, once per quantum."""
+        """Report every task that has been running for too long, once per quantum."""
         now = self._dispatcher.now()
         for task in self._dispatcher.tasks:
             statistics = task.statistics
@@ -89,7 +89,7 @@ class Watchdog:
 def run_watchdog(
     dispatcher: Dispatcher, limit_us: int | None, *, clock: Clock, emit: Callable[[Event], None]
 ) -> Iterator[None]:
-    """Runs a watchdog beside the block; without a limit there is none."""
+    """Run a watchdog beside the block; without a limit there is none."""
     if limit_us is None:
         yield
         return
@@ -109,7 +109,7 @@ def run_watchdog(
 
 
 def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> BusyStep | None:
-    """Returns where a task's code is; None if it does not run any more, or waits for input."""
+    """Return where a task's code is; None if it does not run any more, or waits for input."""
     for innermost in frames.values():
         inside = list(_frames_of_quantum(innermost))
         quantum = inside[-1].f_back if inside else innermost
@@ -123,7 +123,7 @@ def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> BusyStep | N
 
 
 def _is_reading(inside: list[FrameType]) -> bool:
-    """Returns whether a source waits for its reader."""
+    """Return whether a source waits for its reader."""
     codes = {frame.f_code for frame in inside}
     on_row_path = RowSource.run.__code__ in codes  # which reads rows, and processes them too
     processes = codes & {RowPipeline.process.__code__, SourceTask.carry.__code__}
@@ -131,7 +131,7 @@ def _is_reading(inside: list[FrameType]) -> bool:
 
 
 def _chained_step(frame: FrameType) -> ChainedStep | None:
-    """Returns the chained step that runs in a frame, if one does."""
+    """Return the chained step that runs in a frame, if one does."""
     owner = frame.f_locals.get("self")
     if isinstance(owner, RowPipeline) and "at" in frame.f_locals:
         at: int = frame.f_locals["at"]
@@ -140,7 +140,7 @@ def _chained_step(frame: FrameType) -> ChainedStep | None:
 
 
 def _frames_of_quantum(innermost: FrameType) -> Iterator[FrameType]:
-    """Yields the frames inside `run_task`, innermost first; of a thread that runs no task, all of them."""
+    """Yield the frames inside `run_task`, innermost first; of a thread that runs no task, all of them."""
     frame: FrameType | None = innermost
     while frame is not None and frame.f_code is not run_task.__code__:
         yield frame
@@ -148,7 +148,7 @@ def _frames_of_quantum(innermost: FrameType) -> Iterator[FrameType]:
 
 
 def _format_stack(inside: list[FrameType]) -> list[str]:
-    """Formats frames as they were found: a running thread has others by the next look."""
+    """Format frames as they were found: a running thread has others by the next look."""
     from penstock.engines.local.processes.serve import trim_stack
     from penstock.engines.local.processes.worker import Worker
 

@@ -46,7 +46,7 @@ _SETS_CAPTURED = ("STORE_DEREF", "DELETE_DEREF")
 
 
 def uses_processes(step: Step, workers: str) -> bool:
-    """Returns whether a worker process is forked for every replica of a step."""
+    """Return whether a worker process is forked for every replica of a step."""
     if not CAN_FORK or workers == THREAD:
         return False
     if step.degree.elastic and step.op.stateful:  # its state moves from replica to replica
@@ -57,7 +57,7 @@ def uses_processes(step: Step, workers: str) -> bool:
 
 
 def can_run_in_process(step: Step) -> bool:
-    """Returns whether a step is a user's function in plain Python that a worker process can host."""
+    """Return whether a step is a user's function in plain Python that a worker process can host."""
     op = step.op
     if not isinstance(op, Map | Filter | FlatMap | Accumulate):
         return False
@@ -67,7 +67,7 @@ def can_run_in_process(step: Step) -> bool:
 
 
 def reason_for_threads(step: Step) -> str | None:
-    """Returns why only the user can decide that a step should run in processes; None if measuring can."""
+    """Return why only the user can decide that a step should run in processes; None if measuring can."""
     function = getattr(step.op, "how", None)
     assert isinstance(function, BatchFunction | RowFunction), (
         "only steps that can run in a process are asked about"
@@ -82,12 +82,12 @@ def reason_for_threads(step: Step) -> str | None:
 
 
 def is_single_threaded() -> bool:
-    """Returns whether the program has no other thread, beside which forking would not be quite safe."""
+    """Return whether the program has no other thread, beside which forking would not be quite safe."""
     return threading.active_count() == 1
 
 
 def explain_workers(plan: Iterable[Step]) -> list[str]:
-    """Returns the lines of explain() about replicas of plain-Python functions."""
+    """Return the lines of explain() about replicas of plain-Python functions."""
     return [_explain_step(step) for step in plan if step.degree.most > 1 and can_run_in_process(step)]
 
 
@@ -103,7 +103,7 @@ def _explain_step(step: Step) -> str:
 
 
 def _may_be_compiled(step: Step) -> bool:
-    """Returns whether a function may be compiled; then threads do what processes could."""
+    """Return whether a function may be compiled; then threads do what processes could."""
     op = step.op
     if not isinstance(op, Map | Filter) or op.state is not None or not isinstance(op.how, RowFunction):
         return False
@@ -114,7 +114,7 @@ def _may_be_compiled(step: Step) -> bool:
 
 
 def find_shared_state(call: Callable[..., Any]) -> str | None:
-    """Returns why the function would behave differently in a copy of the program; None if it would not."""
+    """Return why the function would behave differently in a copy of the program; None if it would not."""
     if not isinstance(call, FunctionType):
         return "it is an object, which may have a state of its own"
     return _find_shared_state(call, set())
@@ -140,7 +140,7 @@ def _find_shared_state(call: FunctionType, seen: set[CodeType]) -> str | None:
 
 
 def _assigned_names(code: CodeType, inner: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yields names outside a function that it assigns; `inner` are variables of functions that enclose it."""
+    """Yield names outside a function that it assigns; `inner` are variables of functions that enclose it."""
     for instruction in get_instructions(code):
         outside = instruction.argval in code.co_freevars and instruction.argval not in inner
         opname = instruction.opname
@@ -153,7 +153,7 @@ def _assigned_names(code: CodeType, inner: tuple[str, ...] = ()) -> Iterator[str
 
 
 def _outside_values(call: FunctionType) -> Iterator[tuple[str, object]]:
-    """Yields what a function gets from outside, by name; a name without a value fails when it is called."""
+    """Yield what a function gets from outside, by name; a name without a value fails when it is called."""
     for name, cell in zip(call.__code__.co_freevars, call.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -213,11 +213,11 @@ class ProcessPool:
 
     @property
     def pids(self) -> list[int]:
-        """Returns the ids of the processes."""
+        """Return the ids of the processes."""
         return [worker.pid for worker in self.workers]
 
     def stage_of(self, step: Step, replica: int, site: StageContext, *, ordered: bool = False) -> Stage:
-        """Returns the stage of a step: its own, or one that calls a worker process.
+        """Return the stage of a step: its own, or one that calls a worker process.
 
         ordered  whether its rows are totally ordered
         """
@@ -241,16 +241,16 @@ class ProcessPool:
         return AdaptiveStage(local, RemoteStateless(remote), self._choice(step))
 
     def serves(self, task: Task) -> bool:
-        """Returns whether a task waits for a worker process, so that it needs a thread of its own."""
+        """Return whether a task waits for a worker process, so that it needs a thread of its own."""
         return any((step.name, task.replica) in self._hosts for step in task.steps)
 
     def kill(self) -> None:
-        """Kills all processes."""
+        """Kill all processes."""
         for worker in self.workers:
             worker.kill()
 
     def close(self) -> None:
-        """Ends all processes; none is left when this returns."""
+        """End all processes; none is left when this returns."""
         for worker in self.workers:
             worker.hang_up()
         for worker in self.workers:
@@ -290,7 +290,7 @@ class ProcessPool:
 
 
 def build_process_pool(plan: Plan, settings: Settings, clock: Clock) -> ProcessPool | None:
-    """Starts the worker processes of a run; returns None if no step is to run in one.
+    """Start the worker processes of a run; return None if no step is to run in one.
 
     Processes are not started unasked where they could not pay or would not be safe: on a single core, beside
     other threads, or in a simulated run, which measures nothing.

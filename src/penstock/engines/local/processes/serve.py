@@ -39,7 +39,7 @@ N_FRAMES = 3
 
 
 def user_stack(frame: FrameType | None, below: Container[CodeType]) -> list[str]:
-    """Returns the lines of the frames inside the innermost call of `below`, outermost first, without ours."""
+    """Return the lines of the frames inside the innermost call of `below`, outermost first, without ours."""
     frames: list[FrameType] = []
     while frame is not None and frame.f_code not in below:
         frames.append(frame)
@@ -48,7 +48,7 @@ def user_stack(frame: FrameType | None, below: Container[CodeType]) -> list[str]
 
 
 def trim_stack(frames: Sequence[FrameType]) -> list[str]:
-    """Returns frames (innermost first) as lines (outermost first): the user's, or our last if none is."""
+    """Return frames (innermost first) as lines (outermost first): the user's, or our last if none is."""
     users = [frame for frame in frames if not is_ours(frame.f_code.co_filename)]
     return [_format_frame(frame) for frame in reversed(users or frames[:N_FRAMES])]
 
@@ -75,19 +75,19 @@ class HostedStep:
     stage: Any = None
 
     def reset(self) -> None:
-        """Builds a new stage, with no state and empty accounts."""
+        """Build a new stage, with no state and empty accounts."""
         self.accounts = Accounts()
         site = StageContext(self.step.name, self.step.where, self.accounts, self.clock, self.read)
         self.stage = build_stage(self.step.op, self.step.up, site)
 
     def take_counts(self) -> dict[str, Any]:
-        """Returns what was counted since the last call."""
+        """Return what was counted since the last call."""
         return {name: value for name, value in asdict(self.accounts.take()).items() if value}
 
 
 @contextmanager
 def exit_when_done() -> Iterator[None]:
-    """Ends the process with the block, whatever happens there."""
+    """End the process with the block, whatever happens there."""
     code = FAILED
     try:
         yield
@@ -98,7 +98,7 @@ def exit_when_done() -> Iterator[None]:
 
 
 def serve(connection: Connection, side: socket.socket, hosted: Sequence[HostedStep]) -> None:
-    """Answers calls until the program hangs up."""
+    """Answer calls until the program hangs up."""
     # Leave alone what belongs to the program: objects waiting for collection, its event loop, its random
     # numbers.
     gc.freeze()
@@ -119,14 +119,14 @@ def serve(connection: Connection, side: socket.socket, hosted: Sequence[HostedSt
 
 
 def flush() -> None:
-    """Writes out what was printed."""
+    """Write out what was printed."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
 
 
 def _answer(host: HostedStep, message: Message, bodies: Sequence[bytes]) -> tuple[Message, list[Any]]:
-    """Calls a stage and returns the reply and its results; those from before a failure count too."""
+    """Call a stage and return the reply and its results; those from before a failure count too."""
     ports: list[str] = []
     results: list[Any] = []
     reply: Message = {"ports": ports}
@@ -163,7 +163,7 @@ def _call_stage(host: HostedStep, stage: Stage, message: Mapping[str, Any], bodi
 
 
 def _answer_stack(side: socket.socket, working: int) -> None:
-    """Answers with the stack of the working thread when asked; ends the process when the program is gone."""
+    """Answer with the stack of the working thread when asked; end the process when the program is gone."""
     with suppress(OSError):
         while side.recv(1):
             stack = user_stack(sys._current_frames().get(working), {_call_stage.__code__, _answer.__code__})

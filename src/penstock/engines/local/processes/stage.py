@@ -44,7 +44,7 @@ class RemoteStep:
         self._fresh = True
 
     def call(self, method: str, batch: Batch | None = None, watermark: float | None = None) -> Outputs:
-        """Calls a method of the stage and yields its results; then raises its error, if it failed."""
+        """Call a method of the stage and yield its results; then raise its error, if it failed."""
         bodies = [] if batch is None else [pack_batch(batch)]
         reply, results = self._send({"call": method, "watermark": watermark}, bodies)
         if reply.get("counted"):
@@ -57,13 +57,13 @@ class RemoteStep:
         self._raise_failure(reply)
 
     def snapshot(self) -> dict[int, bytes]:
-        """Returns the state that the worker keeps, by bucket."""
+        """Return the state that the worker keeps, by bucket."""
         reply, pieces = self._send({"call": "snapshot"})
         self._raise_failure(reply)
         return dict(zip(reply["buckets"], pieces, strict=True))
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Restores a snapshot."""
+        """Restore a snapshot."""
         reply, _ = self._send({"call": "restore", "buckets": list(saved)}, list(saved.values()))
         self._raise_failure(reply)
 
@@ -85,16 +85,16 @@ class RemoteStateless(StatelessStage):
         self._remote = remote
 
     def process(self, batch: Batch) -> Outputs:
-        """Implements `StatelessStage.made`."""
+        """Implement `StatelessStage.process`."""
         return self._remote.call("process", batch)
 
     def echo(self, batch: Batch) -> None:
-        """Sends a batch to the worker and back, to measure the round trip."""
+        """Send a batch to the worker and back, to measure the round trip."""
         for _ in self._remote.call("echo", batch):
             pass
 
     def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`."""
+        """Implement `StatelessStage.explain`."""
         return ["runs in a worker process"]
 
 
@@ -106,27 +106,27 @@ class RemoteStage:
         self._watermark = BEFORE_ALL
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
-        """Implements `Stage.on_batch`."""
+        """Implement `Stage.on_batch`."""
         self._watermark = max(self._watermark, watermark)
         return self._remote.call("on_batch", batch, watermark)
 
     def on_watermark(self, watermark: float) -> Outputs:
-        """Implements `Stage.on_watermark`; a watermark that has not moved is not worth the round trip."""
+        """Implement `Stage.on_watermark`; a watermark that has not moved is not worth the round trip."""
         if watermark <= self._watermark:
             return iter(())
         self._watermark = watermark
         return self._remote.call("on_watermark", watermark=watermark)
 
     def drain(self) -> Outputs:
-        """Implements `Stage.drain`."""
+        """Implement `Stage.drain`."""
         return self._remote.call("drain")
 
     def snapshot(self) -> Mapping[int, bytes]:
-        """Implements `Stage.snapshot`."""
+        """Implement `Stage.snapshot`."""
         return self._remote.snapshot()
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Implements `Stage.restore`."""
+        """Implement `Stage.restore`."""
         self._watermark = BEFORE_ALL
         self._remote.restore(saved)
 
@@ -152,7 +152,7 @@ class WorkerChoice:
         self._round_trip_ns = MIN_ROUND_TRIP_NS
 
     def add(self, cpu_ns: int, echo: Callable[[], None]) -> None:
-        """Adds the processor time of a batch in a thread; `echo` makes a round trip with the batch."""
+        """Add the processor time of a batch in a thread; `echo` makes a round trip with the batch."""
         self._recent.append(cpu_ns)
         if len(self._recent) < N_SLOW or min(self._recent) < MIN_RATIO * self._round_trip_ns:
             return
@@ -181,7 +181,7 @@ class AdaptiveStage(StatelessStage):
         self._local, self._remote, self._choice = local, remote, choice
 
     def process(self, batch: Batch) -> Outputs:
-        """Implements `StatelessStage.made`."""
+        """Implement `StatelessStage.process`."""
         if self._choice.processes:
             return self._remote.process(batch)
         before = self._choice.cpu_ns()
@@ -190,5 +190,5 @@ class AdaptiveStage(StatelessStage):
         return iter(outputs)
 
     def explain(self) -> list[str]:
-        """Implements `StatelessStage.explain`: as in the thread, at first."""
+        """Implement `StatelessStage.explain`: as in the thread, at first."""
         return self._local.explain()

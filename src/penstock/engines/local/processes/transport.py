@@ -34,11 +34,11 @@ class SharedBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Returns the size of the buffer, as far as this side knows."""
+        """Return the size of the buffer, as far as this side knows."""
         return len(self._map)
 
     def put(self, bodies: Sequence[Any]) -> list[int]:
-        """Copies bodies in, one after the other; returns their sizes."""
+        """Copy bodies in, one after the other; return their sizes."""
         sizes = [memoryview(body).nbytes for body in bodies]
         if sum(sizes) > len(self._map):
             self._grow(sum(sizes))
@@ -49,7 +49,7 @@ class SharedBuffer:
         return sizes
 
     def take(self, sizes: Sequence[int]) -> list[bytes]:
-        """Returns copies of the bodies that the other side put in."""
+        """Return copies of the bodies that the other side put in."""
         if sum(sizes) > len(self._map):
             self._remap(os.fstat(self._file).st_size)
         bodies, at = [], 0
@@ -59,7 +59,7 @@ class SharedBuffer:
         return bodies
 
     def close(self) -> None:
-        """Frees the buffer on this side."""
+        """Free the buffer on this side."""
         if not self._map.closed:
             self._map.close()
             os.close(self._file)
@@ -92,7 +92,7 @@ class SharedBuffer:
 
 
 def _open_anonymous() -> int:
-    """Returns a file without a name."""
+    """Return a file without a name."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("penstock")
     with tempfile.TemporaryFile() as file:
@@ -111,33 +111,33 @@ class Connection:
         self._control, self._write, self._read = control, write, read
 
     def fileno(self) -> int:
-        """Returns the file descriptor to wait on."""
+        """Return the file descriptor to wait on."""
         return self._control.fileno()
 
     def send(self, message: Mapping[str, Any], bodies: Sequence[Any] = ()) -> None:
-        """Sends a message and its bodies."""
+        """Send a message and its bodies."""
         sizes = self._write.put(bodies)
         send_framed(self._control, json.dumps({**message, "sizes": sizes}).encode())
 
     def receive(self) -> tuple[Message, list[bytes]]:
-        """Returns what the other side sent; raises EOFError when it is gone."""
+        """Return what the other side sent; raise EOFError when it is gone."""
         message: Message = json.loads(receive_framed(self._control))
         return message, self._read.take(message.pop("sizes"))
 
     def close(self) -> None:
-        """Hangs up."""
+        """Hang up."""
         self._control.close()
         self._write.close()
         self._read.close()
 
 
 def send_framed(control: socket.socket, text: bytes) -> None:
-    """Sends a text with its length."""
+    """Send a text with its length."""
     control.sendall(_LENGTH.pack(len(text)) + text)
 
 
 def receive_framed(control: socket.socket) -> bytes:
-    """Returns one text; raises EOFError when the other side is gone."""
+    """Return one text; raise EOFError when the other side is gone."""
     (length,) = _LENGTH.unpack(_receive_exactly(control, _LENGTH.size))
     return _receive_exactly(control, length)
 

@@ -69,7 +69,7 @@ class Worker:
     def call(
         self, step: Step, message: Mapping[str, Any], bodies: Sequence[Any] = ()
     ) -> tuple[Message, list[bytes]]:
-        """Sends a message and waits for the reply; raises EngineError if the process is gone."""
+        """Send a message and wait for the reply; raise EngineError if the process is gone."""
         try:
             self._connection.send(message, bodies)
             self._wait()
@@ -78,7 +78,7 @@ class Worker:
             raise self._death_error(step) from None
 
     def stack(self) -> list[str]:
-        """Returns where its Python code is; empty if it does not answer."""
+        """Return where its Python code is; empty if it does not answer."""
         try:
             self._side.setblocking(False)
             with suppress(BlockingIOError):
@@ -91,7 +91,7 @@ class Worker:
             return []
 
     def kill(self) -> None:
-        """Kills the process; whoever waits for a reply sees that it died."""
+        """Kill the process; whoever waits for a reply sees that it died."""
         with self._lock:
             if self._status is None:
                 with suppress(ProcessLookupError):
@@ -102,12 +102,12 @@ class Worker:
                 self._reap()
 
     def hang_up(self) -> None:
-        """Lets the process end by itself; nobody may be waiting for a reply."""
+        """Let the process end by itself; nobody may be waiting for a reply."""
         self._side.close()
         self._connection.close()
 
     def end(self) -> None:
-        """Hangs up, and waits until the process is gone."""
+        """Hang up, and wait until the process is gone."""
         self.hang_up()
         with self._lock:
             self._wait_for_end(END_TIMEOUT)
@@ -116,7 +116,7 @@ class Worker:
             os.close(self._gone)
 
     def _wait(self) -> None:
-        """Waits for a reply; raises EOFError if the process ends before."""
+        """Wait for a reply; raise EOFError if the process ends before."""
         if self._gone is None:
             return
         poll = select.poll()
@@ -158,7 +158,7 @@ class Worker:
                 _wait_readable(self._gone, seconds)
 
     def _reap(self, options: int = 0) -> bool:
-        """Notes how the process ended, so that no zombie stays; returns False if it has not."""
+        """Note how the process ended, so that no zombie stays; return False if it has not."""
         try:
             pid, status = os.waitpid(self.pid, options)
         except ChildProcessError:  # somebody else in the program waits for all children
@@ -186,7 +186,7 @@ def _fork() -> int:
 
 
 def _wait_readable(file: int, seconds: float) -> None:
-    """Waits until a file is readable; `select` would refuse high file numbers."""
+    """Wait until a file is readable; `select` would refuse high file numbers."""
     poll = select.poll()
     poll.register(file, select.POLLIN)
     poll.poll(seconds * 1_000)

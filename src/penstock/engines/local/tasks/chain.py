@@ -54,23 +54,23 @@ class ChainedStep:
         self._n_late = self._n_errors = 0
 
     def add_target(self, port: str, target: Target) -> None:
-        """Lets the rows on a port go to a target too."""
+        """Let the rows on a port go to a target too."""
         self.targets[port] = (*self.targets.get(port, ()), target)
 
     def row_step(self) -> RowStep | None:
-        """Returns the work on a single row, if the step takes rows singly (`row_path.py`)."""
+        """Return the work on a single row, if the step takes rows singly (`row_path.py`)."""
         return self.stage.row_step() if isinstance(self.stage, RowStage) else None
 
     def feed(self, batch: Batch) -> None:
-        """Takes rows in."""
+        """Take rows in."""
         self.emit((port, batch) for port in self.targets)
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Handles the end of a round, at which the input reaches the frontier; returns its own frontier."""
+        """Handle the end of a round, at which the input reaches the frontier; return its own frontier."""
         return frontier
 
     def end_round(self, round_group: int, number: int, task_round: int, frontier: Frontier) -> Frontier:
-        """Does what `advance` does, and tells those that read the outputs.
+        """Do what `advance` does, and tell those that read the outputs.
 
         number      the round of its group
         task_round  the round as this task counts, under which sinks commit
@@ -83,12 +83,12 @@ class ChainedStep:
         return frontier
 
     def report_counts(self, listener: Progress, number: int) -> None:
-        """Reports rows that were late or failed since the last report."""
+        """Report rows that were late or failed since the last report."""
         listener.report_counts(self.step, self.accounts, self._n_late, self._n_errors, number)
         self._n_late, self._n_errors = self.accounts.late, self.accounts.errors
 
     def emit(self, outputs: Outputs) -> None:
-        """Passes rows to whoever reads their port."""
+        """Pass rows to whoever reads their port."""
         for port, rows in outputs:
             for target in self.targets.get(port, ()):
                 target(rows)
@@ -100,7 +100,7 @@ class StatelessStep(ChainedStep):
     stage: StatelessStage
 
     def feed(self, batch: Batch) -> None:
-        """Processes the rows as `StatelessStage.on_batch` does, in one loop less."""
+        """Process the rows as `StatelessStage.on_batch` does, in one loop less."""
         accounts, n_rows = self.accounts, batch.num_rows
         if not n_rows:
             return
@@ -135,14 +135,14 @@ class StageStep(ChainedStep):
         self.flush: Callable[[], Outputs] | None = None
 
     def feed(self, batch: Batch) -> None:
-        """Processes the rows, judged by the watermark before the round, or keeps them until its end."""
+        """Process the rows, judged by the watermark before the round, or keep them until its end."""
         if self._round_schema is None:
             self.emit(self.stage.on_batch(batch, self.frontier.watermark))
         else:
             self._waiting.append(batch)
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Processes the rows that wait as one batch, and emits what the watermark has passed.
+        """Process the rows that wait as one batch, and emit what the watermark has passed.
 
         Frontiers never go back.
         """
@@ -176,32 +176,32 @@ class SinkStep(ChainedStep):
         self._write_row: Callable[[int, PlainRow], object] = writer.write_row
 
     def feed(self, batch: Batch) -> None:
-        """Keeps the rows until the end of the round."""
+        """Keep the rows until the end of the round."""
         self._waiting.append(batch)
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
-        """Writes and commits."""
+        """Write and commit."""
         batches, self._waiting = self._waiting, []
         self.n_written = self.writer.write(number, batches)
         return frontier
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Implements `RowOutput.begin`: the output is open by now."""
+        """Implement `RowOutput.begin`: the output is open by now."""
         self._write_row = self.writer.write_row
         self.count_row_path = lambda accounts: count_rows(accounts, self._n_single, self._n_single)
 
     def advance_frontier(self, frontier: Frontier) -> None:
-        """Implements `RowOutput.advance_frontier`: frontiers do not concern a sink."""
+        """Implement `RowOutput.advance_frontier`: frontiers do not concern a sink."""
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Implements `RowOutput.put_row`: writes and commits."""
+        """Implement `RowOutput.put_row`: writes and commit."""
         if values is not None:
             self._write_row(number, values)
             self._n_single += 1
         return False
 
     def end(self, number: int) -> int:
-        """Implements `RowOutput.end`: nothing is behind it."""
+        """Implement `RowOutput.end`: nothing is behind it."""
         return 0
 
 
@@ -214,26 +214,26 @@ class CollectedRows:
         self._n_taken = 0
 
     def feed(self, batch: Batch) -> None:
-        """Keeps the rows."""
+        """Keep the rows."""
         self._batches.append(batch)
 
     def table(self, first: int = 0) -> pa.Table:
-        """Returns all rows so far, from this batch on."""
+        """Return all rows so far, from this batch on."""
         return pa.Table.from_batches(batches_to_columns(self._batches[first:]), schema=self._schema)
 
     def take(self) -> pa.Table:
-        """Returns the rows since the last take."""
+        """Return the rows since the last take."""
         first, self._n_taken = self._n_taken, len(self._batches)
         return self.table(first)
 
 
 def count_rows(accounts: Accounts, n_in: int, n_out: int) -> None:
-    """Counts rows that came in, and those of them that passed and left."""
+    """Count rows that came in, and those of them that passed and left."""
     accounts.rows_in += n_in
     accounts.passed += n_out
     accounts.rows_out += n_out
 
 
 def count_written(chain: Iterable[ChainedStep]) -> dict[str, int]:
-    """Returns the number of rows that each sink among chained steps wrote in the last round."""
+    """Return the number of rows that each sink among chained steps wrote in the last round."""
     return {chained.step.name: chained.n_written for chained in chain if isinstance(chained, SinkStep)}

@@ -52,11 +52,11 @@ class ProcessTask(InputTask):
         self._timed = {port.port for port in steps[0].inputs if port.stream.time is not None}
 
     def room(self) -> bool:
-        """Returns whether the operator may push."""
+        """Return whether the operator may push."""
         return True
 
     def _is_stopping(self) -> bool:
-        """Returns whether the operator is to leave: somebody has asked for it, or another step has failed.
+        """Return whether the operator is to leave: somebody has asked for it, or another step has failed.
 
         What came before a failure is still processed, so only a loop that does nothing but ask is told to
         leave then: it would never end.
@@ -66,7 +66,7 @@ class ProcessTask(InputTask):
         return self.progress.shutdown_requested or self._n_asked > MAX_IDLE_WAITS
 
     def rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
-        """Returns rows for the operator, and counts them."""
+        """Return rows for the operator, and count them."""
         timed = channel.port in self._timed
         rows = [row for batch in batches for row in _rows(batch, timed=timed)]
         self._accounts.rows_in += len(rows)
@@ -74,13 +74,13 @@ class ProcessTask(InputTask):
         return rows
 
     def emit_pushed(self) -> None:
-        """Emits what the operator has pushed, in order."""
+        """Emit what the operator has pushed, in order."""
         for port, rows in self.loop.take_output().items():
             self._accounts.rows_out += len(rows)
             self.chain[0].emit(((port, _batch(rows, self.steps[0], port)),))
 
     def process_round(self, round_group: int, number: int) -> None:
-        """Ends a round that has ended on all data channels, or with the operator."""
+        """End a round that has ended on all data channels, or with the operator."""
         self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
         frontier = (
             OVER if self.loop.is_over else Frontier(self.loop.output_watermark(after.watermark), after.idle)
@@ -88,7 +88,7 @@ class ProcessTask(InputTask):
         self.end_round(round_group, number, frontier)
 
     def complete(self, *, failed: bool) -> None:
-        """Ends the operator, if that has not happened."""
+        """End the operator, if that has not happened."""
         self.loop.close()
         super().complete(failed=failed)
 
@@ -97,24 +97,24 @@ class RoundProcessTask(ProcessTask):
     """Round by round: a channel whose round has ended waits for all others, control too."""
 
     def on_connected(self, now: Callable[[], int]) -> None:
-        """Implements `Task.on_connected`: feedback is not waited for in the first round."""
+        """Implement `Task.on_connected`: feedback is not waited for in the first round."""
         super().on_connected(now)
         self._merged_group = None
         self.open = [channel for channel in self.channels if not channel.feedback]
 
     def on_end_of_round(self, channel: Channel, round_group: int) -> None:
-        """Lets this channel wait for the others."""
+        """Let this channel wait for the others."""
         self.open.remove(channel)
         if not self.open:
             self._run_round()
 
     def on_closed(self, channel: Channel) -> None:
-        """Processes a round that waited for this channel only."""
+        """Process a round that waited for this channel only."""
         if self._n_open and not self.open:
             self._run_round()
 
     def _run_round(self) -> None:
-        """Delivers the rows to their ports, in order, and runs the operator until it waits."""
+        """Deliver the rows to their ports, in order, and run the operator until it waits."""
         self.open = [channel for channel in self.channels if not channel.ended]
         for step_input in self.steps[0].inputs:
             port = step_input.port
@@ -142,12 +142,12 @@ class PipelinedProcessTask(ProcessTask):
     _n_pushed = 0
 
     def room(self) -> bool:
-        """Returns whether outputs have room, and not too much is on its way to them."""
+        """Return whether outputs have room, and not too much is on its way to them."""
         self._n_pushed += 1
         return self._n_pushed <= PUSHED_AT_ONCE and self.has_room()
 
     def routine(self) -> TaskRoutine:
-        """Resumes the operator, and brings it what it waits for."""
+        """Resume the operator, and bring it what it waits for."""
         self._advance()
         while not self.loop.is_over and not self.broken:
             yield from self.wait_for_room()
@@ -168,7 +168,7 @@ class PipelinedProcessTask(ProcessTask):
                 self.process_round(round_group, self._done.get(round_group, -1) + 1)
 
     def next_channel(self) -> Channel | None:
-        """Returns a control channel, or one of a port that the operator waits for and that is short.
+        """Return a control channel, or one of a port that the operator waits for and that is short.
 
         Feedback is for the next round, so that round waits until all feedback of the last has arrived.
         """
@@ -180,7 +180,7 @@ class PipelinedProcessTask(ProcessTask):
         return None
 
     def _has_all_feedback(self, channel: Channel) -> bool:
-        """Returns whether all feedback of the rounds which a channel has brought has arrived."""
+        """Return whether all feedback of the rounds which a channel has brought has arrived."""
         feedback = [other for other in self.channels if other.feedback and not other.ended]
         return all(
             other.reached.get(round_group, -1) >= min(number, self._done.get(round_group, -1))
@@ -190,7 +190,7 @@ class PipelinedProcessTask(ProcessTask):
         )
 
     def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """Delivers rows to the operator's port, or to its control."""
+        """Deliver rows to the operator's port, or to its control."""
         rows = sort_rows(self.rows_of(channel, [batch]))
         if channel.control:
             self.loop.control(channel.port, rows)
@@ -199,12 +199,12 @@ class PipelinedProcessTask(ProcessTask):
             self._advance()
 
     def on_end_of_round(self, channel: Channel, round_group: int) -> None:
-        """Ends a round that has ended on all channels."""
+        """End a round that has ended on all channels."""
         if not channel.control:
             super().on_end_of_round(channel, round_group)
 
     def on_closed(self, channel: Channel) -> None:
-        """Closes a port when all its channels are closed."""
+        """Close a port when all its channels are closed."""
         if channel.control:
             return
         if all(other.ended for other in self.data if other.port == channel.port):

@@ -25,7 +25,7 @@ class PushedInput:
         self.ended = False
 
     def ready(self) -> bool:
-        """Returns whether something was pushed, or all was."""
+        """Return whether something was pushed, or all was."""
         return bool(self.batches) or self.ended
 
 
@@ -53,7 +53,7 @@ class SourceTask(Task):
         self.reader, self._pushed, self.round_group, self._drain = reader, pushed, round_group, drain
 
     def routine(self) -> TaskRoutine:
-        """Runs round after round, while the run lets it and there is input."""
+        """Run round after round, while the run lets it and there is input."""
         reader, pushed, row_source = self.reader, self._pushed, None
         if pushed is None and reader.gives_rows and self.progress.is_only_source(self.round_group):
             from penstock.engines.local.row_path import RowSource
@@ -81,13 +81,13 @@ class SourceTask(Task):
                 yield READY
 
     def can_run(self) -> bool:
-        """Implements `Task.can_run`: there is room to write, or something to read."""
+        """Implement `Task.can_run`: there is room to write, or something to read."""
         if self.statistics.state is WRITE_BLOCKED:
             return self.has_room()
         return self._pushed is None or self._pushed.ready()
 
     def carry(self, batch: SourceBatch | None, *, is_last: bool) -> bool:
-        """Runs one round of a batch, or of none; returns whether there may be another."""
+        """Run one round of a batch, or of none; return whether there may be another."""
         progress, reader, n_rows = self.progress, self.reader, 0
         if progress.is_observed:
             progress.stamp_arrival(self.round_group, self.round)

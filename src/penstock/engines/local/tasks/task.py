@@ -81,14 +81,14 @@ class Task(ABC):
 
     @abstractmethod
     def routine(self) -> TaskRoutine:
-        """Runs the task; yields the state it goes into whenever it gives way."""
+        """Run the task; yield the state it goes into whenever it gives way."""
 
     @abstractmethod
     def can_run(self) -> bool:
-        """Returns whether what the task waits for is there; asked while it is blocked."""
+        """Return whether what the task waits for is there; asked while it is blocked."""
 
     def on_connected(self, now: Callable[[], int]) -> None:
-        """Prepares the task, once all channels are known."""
+        """Prepare the task, once all channels are known."""
         self.now = now
         self.statistics.inputs = tuple(channel.statistics for channel in self.channels)
         self.statistics.outputs = tuple(
@@ -101,7 +101,7 @@ class Task(ABC):
         ]
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
-        """Ends a round step by step, with the task at the frontier, and reports it."""
+        """End a round step by step, with the task at the frontier, and report it."""
         for chained in self.round_end_steps:
             frontier = chained.end_round(round_group, number, self.round, frontier)
         self.round += 1
@@ -109,7 +109,7 @@ class Task(ABC):
             self.progress.complete_round(self, round_group, number, count_written(self.chain))
 
     def complete(self, *, failed: bool) -> None:
-        """Closes what is written and abandons what is read, after the routine has ended, well or not."""
+        """Close what is written and abandon what is read, after the routine has ended, well or not."""
         failed = failed or self.broken
         for channel in self.channels:
             channel.abandon()
@@ -122,11 +122,11 @@ class Task(ABC):
                 output.close(broken=failed)
 
     def full(self) -> list[Channel]:
-        """Returns the outputs that have no room."""
+        """Return the outputs that have no room."""
         return [channel for channel in self.outs if channel.is_full]
 
     def has_room(self) -> bool:
-        """Returns whether all outputs have room."""
+        """Return whether all outputs have room."""
         # Why: asked before every message, hence no generator.
         for channel in self.outs:  # noqa: SIM110
             if channel.is_full:
@@ -134,7 +134,7 @@ class Task(ABC):
         return True
 
     def wait_for_room(self) -> TaskRoutine:
-        """Gives way until all outputs have room."""
+        """Give way until all outputs have room."""
         while full := self.full():
             for channel in full:
                 channel.statistics.mark_full(self.now())
@@ -179,12 +179,12 @@ class InputTask(Task):
         self._merged_group: int | None = None  # the one round group of all channels, if there are several
 
     def keep_order(self, channels: list[Channel], n_active: int) -> None:
-        """Reads these channels in the order of the numbered batches; the first `n_active` take part."""
+        """Read these channels in the order of the numbered batches; the first `n_active` take part."""
         merge = OrderedMerge(channels, n_active)
         self._merges |= {id(channel): merge for channel in channels}
 
     def on_connected(self, now: Callable[[], int]) -> None:
-        """Implements `Task.on_connected`."""
+        """Implement `Task.on_connected`."""
         super().on_connected(now)
         self.data = [channel for channel in self.channels if not channel.control]
         self._n_open = len(self.data)
@@ -194,7 +194,7 @@ class InputTask(Task):
         self.reopen()
 
     def routine(self) -> TaskRoutine:
-        """Takes message after message, single rows many at a time, as long as the quantum lasts."""
+        """Take message after message, single rows many at a time, as long as the quantum lasts."""
         now = self.now
         while self._n_open and not self.broken:
             if self.outs and not self.has_room():
@@ -211,7 +211,7 @@ class InputTask(Task):
                 yield READY
 
     def next_channel(self) -> Channel | None:
-        """Returns a channel with something to take, of those that are not a round ahead of others."""
+        """Return a channel with something to take, of those that are not a round ahead of others."""
         round_group = self._merged_group
         if round_group is None:
             for channel in self.open:
@@ -225,13 +225,13 @@ class InputTask(Task):
         return None
 
     def can_run(self) -> bool:
-        """Implements `Task.can_run`."""
+        """Implement `Task.can_run`."""
         if self.statistics.state is WRITE_BLOCKED:
             return self.has_room()
         return self.next_channel() is not None
 
     def take(self, channel: Channel, message: Any) -> None:
-        """Handles one message."""
+        """Handle one message."""
         kind = type(message)
         if kind is Batch or kind is RowBatch:
             self.on_rows(channel, message)
@@ -270,14 +270,14 @@ class InputTask(Task):
                 barrier.release_if_complete()
 
     def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """Processes the rows, or keeps them for the end of their round."""
+        """Process the rows, or keep them for the end of their round."""
         if self.in_rounds:
             channel.kept.append(batch)
         else:
             self._feed(batch)
 
     def on_end_of_round(self, channel: Channel, round_group: int) -> None:
-        """Processes a round of a group that has just ended on all channels it comes through."""
+        """Process a round of a group that has just ended on all channels it comes through."""
         if len(self.data) == 1:
             number = self.data[0].reached.get(round_group, -1)
         else:
@@ -289,12 +289,12 @@ class InputTask(Task):
             self.process_round(round_group, number)
 
     def on_closed(self, channel: Channel) -> None:
-        """Ends rounds that waited for this channel only."""
+        """End rounds that waited for this channel only."""
         for round_group in sorted(channel.round_groups):
             self.on_end_of_round(channel, round_group)
 
     def process_round(self, round_group: int, number: int) -> None:
-        """Processes the rows that were kept, and ends the round."""
+        """Process the rows that were kept, and end the round."""
         if self.in_rounds:
             for channel in self.channels:
                 for batch in channel.take_kept():
@@ -303,19 +303,19 @@ class InputTask(Task):
         self.end_round(round_group, number, self.frontier)
 
     def skip_to_round(self, round_group: int, number: int) -> None:
-        """Goes on with this round: those before it came row by row, and have ended on the only channel."""
+        """Go on with this round: those before it came row by row, and have ended on the only channel."""
         (channel,) = self.channels
         channel.reached[round_group] = self._done[round_group] = number - 1
         self.round = number
 
     def forward(self, message: int | ActiveReplicas | ControlMessage) -> None:
-        """Forwards a message behind everything that was sent before it."""
+        """Forward a message behind everything that was sent before it."""
         for chained in self.chain:
             for output in chained.outputs:
                 output.forward(message)
 
     def reopen(self) -> None:
-        """Finds the channels that may be read now."""
+        """Find the channels that may be read now."""
         merges = self._merges
         self.open = [
             channel
@@ -339,7 +339,7 @@ class OrderedMerge:
         self.readable: list[Channel] = channels[:1]
 
     def take(self, channel: Channel, message: Any) -> None:
-        """Goes on after a message that is no batch.
+        """Go on after a message that is no batch.
 
         A sequence number says that all its results have been read. At any other message the other channels
         are waited for: a new number of active replicas counts from the next sequence number on.

@@ -106,7 +106,7 @@ class DriverQuery:
                 self._changed.notify_all()
 
     def _wait_for_run(self) -> MicroBatch | None:
-        """Wait for a run to serve; returns None when there will be none any more."""
+        """Wait for a run to serve; return None when there will be none any more."""
         with self._changed:
             while self._micro_batch is None and not self._closing and self._context._jsc is not None:
                 self._changed.wait(_POLL_S)

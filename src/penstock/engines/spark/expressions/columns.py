@@ -46,12 +46,12 @@ class SparkValue:
 
     @property
     def size(self) -> int:
-        """About how many nodes both trees have."""
+        """Return about how many nodes both trees have."""
         return self.weight + self.flag_weight
 
     @property
     def is_constant(self) -> bool:
-        """True if it is a literal that is not null."""
+        """Return whether it is a literal that is not null."""
         return self.constant is not VARIES and self.constant is not None
 
 
@@ -66,7 +66,7 @@ class SharedColumns:
         self._count = 0
 
     def add(self, part: SparkValue) -> SparkValue:
-        """Makes the part a column of the rows, and its failure another; returns the two."""
+        """Make the part a column of the rows, and its failure another; return the two."""
         name = f"{PREFIX}{self._count}"
         self._count += 1
         columns = {name: part.value}
@@ -78,12 +78,12 @@ class SharedColumns:
 
 
 def column(name: str) -> Column:
-    """Returns the column of exactly that name, whatever dots and backticks it has."""
+    """Return the column of exactly that name, whatever dots and backticks it has."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def literal(value: Any, type: pa.DataType) -> Column:
-    """Returns a plain value as a typed literal; Spark folds the conversions away before it runs."""
+    """Return a plain value as a typed literal; Spark folds the conversions away before it runs."""
     if value is None:
         return F.lit(None) if kind.is_null(type) else F.lit(None).cast(spark_type(type))
     if kind.is_date32(type):
@@ -94,7 +94,7 @@ def literal(value: Any, type: pa.DataType) -> Column:
 
 
 def any_failed(*flags: Column | None) -> Column | None:
-    """Returns where any of the flags is true; None when none can be."""
+    """Return where any of the flags is true; None when none can be."""
     failed: Column | None = None
     for flag in flags:
         if flag is not None:
@@ -103,7 +103,7 @@ def any_failed(*flags: Column | None) -> Column | None:
 
 
 def all_present(*inputs: SparkValue) -> Column | None:
-    """Returns where all inputs have values; None when they always do, being literals."""
+    """Return where all inputs have values; None when they always do, being literals."""
     present: Column | None = None
     for value in inputs:
         if not value.is_constant:
@@ -113,13 +113,13 @@ def all_present(*inputs: SparkValue) -> Column | None:
 
 
 def fail_where_null(value: Column, *inputs: SparkValue) -> SparkValue:
-    """Returns a value that failed where it is null although no input is."""
+    """Return a value that failed where it is null although no input is."""
     there = all_present(*inputs)
     return SparkValue(value, value.isNull() if there is None else there & value.isNull())
 
 
 def fail_where(bad: Column, value: Column, *inputs: SparkValue) -> SparkValue:
-    """Returns the value where `bad` is false; failed where it is true, null where an input is null.
+    """Return the value where `bad` is false; failed where it is true, null where an input is null.
 
     The value is not computed where `bad` is true or null.
     """
@@ -128,5 +128,5 @@ def fail_where(bad: Column, value: Column, *inputs: SparkValue) -> SparkValue:
 
 
 def null_where_failed(own: SparkValue) -> SparkValue:
-    """Returns the same with null in the failed rows, for values that do not follow from a null."""
+    """Return the same with null in the failed rows, for values that do not follow from a null."""
     return own if own.failed is None else SparkValue(F.when(~own.failed, own.value), own.failed)

@@ -58,7 +58,7 @@ def _to_integer(number: SparkValue, source: pa.DataType, wanted: pa.DataType) ->
 
 
 def _cut_off(number: SparkValue, wanted: pa.DataType) -> SparkValue:
-    """Rounds towards zero. Spark's own check takes 2.0**63 for the greatest int64, which it is not."""
+    """Round towards zero. Spark's own check takes 2.0**63 for the greatest int64, which it is not."""
     low, high = integer_range(wanted)
     double = number.value.cast("double")
     above = double >= float(low) if wanted.bit_width == 64 else double > low - 1.0
@@ -81,7 +81,7 @@ def _from_time(time: SparkValue, source: pa.DataType, wanted: pa.DataType) -> Sp
 
 
 def parse_text(text: SparkValue, wanted: pa.DataType) -> SparkValue | Column:
-    """Returns the text as a value of the wanted type."""
+    """Return the text as a value of the wanted type."""
     raw = text.value
     if kind.is_binary(wanted):
         return raw.cast("binary")
@@ -103,7 +103,7 @@ def _where(text: Column, pattern: str, value: Column) -> Column:
 
 
 def _moment(text: Column) -> Column:
-    """Returns Spark's local time less the offset: Spark's zones end at 18 hours, ours at 23:59."""
+    """Return Spark's local time less the offset: Spark's zones end at 18 hours, ours at 23:59."""
     local = F.regexp_replace(text, r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z", "")
     minutes = _number(text, 2) * 60 + _number(text, 3)
     offset = F.when(F.regexp_extract(text, _ZONE, 1) == "-", -minutes).otherwise(minutes)
@@ -111,7 +111,7 @@ def _moment(text: Column) -> Column:
 
 
 def _number(text: Column, group: int) -> Column:
-    """Returns a part of the zone; zero where there is none."""
+    """Return a part of the zone; zero where there is none."""
     return F.concat(F.lit("0"), F.regexp_extract(text, _ZONE, group)).cast("long")
 
 
@@ -127,7 +127,7 @@ def _json(node: nodes.JsonValue, out: Instruction, inputs: Inputs) -> SparkValue
 
 
 def _json_reader(path: str, type: pa.DataType) -> Column:
-    """Returns a function of a text column that gives (value, failed), by the rule in `expr/nodes`."""
+    """Return a function of a text column that gives (value, failed), by the rule in `expr/nodes`."""
     returned = StructType(
         [StructField("value", spark_type(type)), StructField("failed", BooleanType(), nullable=False)]
     )

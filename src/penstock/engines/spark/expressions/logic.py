@@ -71,13 +71,13 @@ def _if_else(holds: Column, then: Column | None, other: Column | None) -> Column
 
 
 def _fail_undecided(value: Column, inputs: Inputs) -> SparkValue:
-    """Fails where a side failed, which is null here, and the other side did not decide."""
+    """Fail where a side failed, which is null here, and the other side did not decide."""
     failed = any_failed(*(value.failed for value in inputs))
     return SparkValue(value, None if failed is None else failed & value.isNull())
 
 
 def _first_not_null(inputs: Inputs) -> SparkValue:
-    """Goes from the last to the first: a value hides what comes after it, and so does a failure."""
+    """Go from the last to the first: a value hides what comes after it, and so does a failure."""
     failed = inputs[-1].failed
     for value in reversed(inputs[:-1]):
         inherited = None if failed is None else value.value.isNull() & failed

@@ -54,7 +54,7 @@ MAX_NODES = 20_000
 
 
 def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns | None = None) -> SparkValue:
-    """Returns the Columns of an expression over rows of that schema; needs a running Spark.
+    """Return the Columns of an expression over rows of that schema; needs a running Spark.
 
     With `shared`, what is large becomes a column of its own in `shared.rows`, from which the result must then
     be selected; without, an expression that would grow too large is refused.
@@ -84,7 +84,7 @@ def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
 
 
 def _with_failures(own: SparkValue, node: Node, inputs: Inputs) -> SparkValue:
-    """Hands on the failures of inputs; nulls are handed on by Spark's own functions."""
+    """Hand on the failures of inputs; nulls are handed on by Spark's own functions."""
     failed = any_failed(*(value.failed for value in inputs), own.failed)
     if failed is None or node.input_handling is InputHandling.STRICT:
         return SparkValue(own.value, failed, own.constant)
@@ -92,7 +92,7 @@ def _with_failures(own: SparkValue, node: Node, inputs: Inputs) -> SparkValue:
 
 
 def _weights(own: SparkValue, instruction: Instruction, inputs: Inputs) -> tuple[int, int]:
-    """Estimates the sizes of the trees: inputs count as often as a rule of this class may write them out."""
+    """Estimate the sizes of the trees: inputs count as often as a rule of this class may write them out."""
     inside = sum(value.weight for value in inputs)
     weight = 1 + inside * COPIES.get(type(instruction.node), 1)
     if own.failed is None:

@@ -110,7 +110,7 @@ def _round(node: nodes.Round, out: Instruction, inputs: Inputs) -> Column:
 
 
 def floor(x: Column) -> Column:
-    """Returns the whole double below; Spark's own floor gives a bigint, which is too small."""
+    """Return the whole double below; Spark's own floor gives a bigint, which is too small."""
     nearest = F.rint(x)
     return F.when(nearest > x, nearest - 1.0).otherwise(nearest)
 
@@ -122,12 +122,12 @@ def _in_double(whole: Column, out: Instruction, inputs: Inputs) -> Column:
 
 
 def _is_safe(divisor: SparkValue) -> bool:
-    """Returns whether the divisor is a literal other than zero."""
+    """Return whether the divisor is a literal other than zero."""
     return divisor.is_constant and divisor.constant != 0
 
 
 def _quotient(a: SparkValue, b: SparkValue) -> Column:
-    """Returns the quotient rounded down; `div` rounds towards zero, one more where signs differ."""
+    """Return the quotient rounded down; `div` rounds towards zero, one more where signs differ."""
     cut, rest = F.call_function("div", a.value, b.value), a.value % b.value
     if b.is_constant and b.constant > 0:
         return F.when(rest < 0, cut - 1).otherwise(cut)
@@ -135,20 +135,20 @@ def _quotient(a: SparkValue, b: SparkValue) -> Column:
 
 
 def _rest(a: Column, b: Column) -> Column:
-    """Returns the remainder with the sign of the divisor."""
+    """Return the remainder with the sign of the divisor."""
     rest = a % b
     return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
 
 
 def _float_rest(a: Column, b: Column) -> Column:
-    """Returns Python's float %: C's fmod with the sign of the divisor, also of a zero."""
+    """Return Python's float %: C's fmod with the sign of the divisor, also of a zero."""
     rest = a % b
     zero = F.signum(b) * F.lit(0.0)
     return F.when(rest == 0, zero).when((rest < 0) != (b < 0), rest + b).otherwise(rest)
 
 
 def _float_quotient(a: Column, b: Column) -> Column:
-    """Returns Python's float //: made whole from what % leaves over; a zero has the sign of a / b."""
+    """Return Python's float //: made whole from what % leaves over; a zero has the sign of a / b."""
     rest = a % b
     one_less = F.when((rest != 0) & ((rest < 0) != (b < 0)), F.lit(1.0)).otherwise(F.lit(0.0))
     down = (a - rest) / b - one_less

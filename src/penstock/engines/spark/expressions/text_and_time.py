@@ -43,7 +43,7 @@ def _slice(node: nodes.Slice, out: Instruction, inputs: Inputs) -> Column:
 
 
 def ascii_lower(text: Column) -> Column:
-    """Returns A to Z as a to z; Spark's own lower knows other letters than Python's and Arrow's."""
+    """Return A to Z as a to z; Spark's own lower knows other letters than Python's and Arrow's."""
     return F.translate(text, ascii_tables.ascii_uppercase, ascii_tables.ascii_lowercase)
 
 
@@ -72,7 +72,7 @@ def _shift(node: nodes.Shift, out: Instruction, inputs: Inputs) -> SparkValue:
 
 
 def timestamp_after(count: SparkValue, length: int) -> SparkValue:
-    """Returns the timestamp `count` lengths after 1970; beyond 64 bits the row fails."""
+    """Return the timestamp `count` lengths after 1970; beyond 64 bits the row fails."""
     micros = F.try_multiply(count.value.cast("long"), F.lit(length).cast("long"))
     return fail_where_null(F.timestamp_micros(micros), count)
 
