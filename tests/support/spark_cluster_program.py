@@ -1,7 +1,7 @@
 """What test_cluster.py runs on its cluster after the cases of the conformance suite, in the same program.
 
-The graph of dying.py loses an executor when its third round is about to be carried. A program has two
-executors, of one core each.
+The graph of `crashing_graph.py` loses an executor when its third round is about to be carried. A program has
+two executors, of one core each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recipes over the rows of `given.py`, without Spark."""
+"""Window tasks over the rows of `dataframes.py`, without Spark."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Step:
     outputs  port -> stream, `late` and `errors` among them where the operator has them
     degree   replicas
     routing  how rows reach the replicas; None for a source
-    fuse     whether it asks to run in one node with the step before it
+    fuse     whether it asks to run in one task with the step before it
     where    the user's line that wrote it
     """
 
