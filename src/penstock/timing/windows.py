@@ -85,7 +85,7 @@ Window = TimeWindow | SessionWindow | CountWindow
 
 
 def is_late_for(watermark: float, end: int, lateness: int) -> bool:
-    """Return whether a window has left: W >= end + lateness."""
+    """Return whether a window has closed: W >= end + lateness."""
     return watermark >= end + lateness
 
 

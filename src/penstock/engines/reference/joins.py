@@ -127,7 +127,7 @@ class StreamJoinNode(Node):
     def forward(self, frontier: Frontier) -> Frontier:
         """Return an inner pair is at most the lateness behind; a row without a partner leaves a bound later.
 
-        In a join by window a row is on time until its whole window has left, so pairs too may be a
+        In a join by window a row is on time until its whole window has closed, so pairs too may be a
         window behind.
         """
         longest = max(self._bound.older_left, self._bound.older_right)

@@ -281,7 +281,7 @@ class CudaWindows:
         )
 
     def load(self, states: SliceStates, left_to: int) -> None:
-        """Take up cells of slots that have none; windows that end at or before `left_to` have left."""
+        """Take up cells of slots that have none; windows that end at or before `left_to` have closed."""
         self._ready.leave_until(left_to)
         if len(states):
             self._ring.park(states)
