@@ -42,9 +42,11 @@ class InProcessJobs(SparkJobs):
         self._random = random.Random(seed)
         self._alone, self._n_jobs = alone, 0
 
-    def run(self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches) -> JobResult:
+    def run(
+        self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches, frame: object = None
+    ) -> JobResult:
         """Runs what the driver sends through all fragments."""
-        wire = [*rows, *self.wake_ups(task), *self.splits(remote)]
+        wire = [*rows, *self.wake_ups(task.rounds[-1].number)]
         self._n_jobs += 1
         if self._alone(self._n_jobs - 1):
             self._random.shuffle(wire)
@@ -76,8 +78,7 @@ class InProcessRun:
         self._loop = loop
         try:
             loop.open()
-            while loop.run_micro_batch():
-                pass
+            loop.run_micro_batches()
         except BaseException:
             loop.end(failed=True)
             raise

@@ -5,7 +5,7 @@
     state/               the pieces of state that manifests refer to
     files/               per source, which files made which batch
     planned_rounds.json  the contents of the rounds after the newest manifest, where the clock influences them
-    spark/               Spark's own checkpoint, recreated by every run: the query is only a clock
+    spark/               Spark's own checkpoint, recreated by every run: manifests say what is done
     lock                 held while a run writes
 
 A manifest says which rounds are done. It is written after the sinks have committed them, so rounds may be

@@ -60,15 +60,15 @@ def test_files_with_few_rows_are_little_and_with_many_are_not() -> None:
 
 def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
     calls = [WireRow(1, Kind.WAKE, NO_EDGE, 0, part) for part in range(3)]
-    rows = balance_slots([pointer(10), pointer(30), pointer(20), *calls], 2, 0)
-    half = len(rows) // 2
-    slices = rows[:half], rows[half:]
+    slots = balance_slots([pointer(10), pointer(30), pointer(20), *calls], 2, 0)
+    rows = [row for slot in slots for row in slot]
     n_rows = [
-        [FileSplit.from_bytes(r.body).n_rows for r in slice_ if r.kind is Kind.READ and r.body]
-        for slice_ in slices
+        [FileSplit.from_bytes(r.body).n_rows for r in slot if r.kind is Kind.READ and r.body]
+        for slot in slots
     ]
     assert n_rows == [[30], [20, 10]]
-    assert [{r.partition for r in slice_ if r.kind is Kind.READ} for slice_ in slices] == [{0}, {1}]
+    assert len({len(slot) for slot in slots}) == 1
+    assert [{r.partition for r in slot if r.kind is Kind.READ} for slot in slots] == [{0}, {1}]
     assert [r for r in rows if r.fragment == 1] == calls
     assert all(r.kind is Kind.WAKE for r in rows if r.fragment == 0 and r.body is None)
 

@@ -1,24 +1,67 @@
-"""Queries that serve one run after the other, and when a run has one of its own."""
+"""Which runs are a query of Structured Streaming, and what its progress tells."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+)
 
 import penstock as ps
 from penstock import EngineError, col
-from penstock.engines.spark.driver import run as ticking
-from penstock.engines.spark.driver.run import DriverQuery
+from penstock.engines.spark.driver.query import RunQuery
 from penstock.engines.spark.session.session import RunSession
+from penstock.engines.spark.wire import NO_EDGE, Kind, WireRow
 from tests.support import crashing_graph as dying
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[4]
+
+
+@dataclass
+class Queries(StreamingQueryListener):  # type: ignore[misc]
+    """What a listener of the user's hears of the queries of a session."""
+
+    started: list[str] = field(default_factory=list)
+    input_rows: list[int] = field(default_factory=list)
+    failures: list[str | None] = field(default_factory=list)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self.started.append(str(event.name))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self.input_rows.append(event.progress.numInputRows)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        pass
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self.failures.append(event.exception)
+
+
+@contextmanager
+def queries_of(spark_session: RunSession) -> Iterator[Queries]:
+    listener, session = Queries(), SparkSession.builder.getOrCreate()
+    session.streams.addListener(listener)
+    yield listener
+    spark_session.spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    session.streams.removeListener(listener)
 
 
 def double_value(v: int) -> list[int]:
@@ -27,22 +70,35 @@ def double_value(v: int) -> list[int]:
     return output
 
 
-def test_runs_one_after_the_other_share_a_query(spark_session: RunSession) -> None:
-    assert double_value(1) == [2]
-    waiting = list(ticking._WAITING)
-    assert (double_value(2), ticking._WAITING) == ([4], waiting)
+def test_a_bounded_run_is_plain_jobs_and_no_query(spark_session: RunSession) -> None:
+    with queries_of(spark_session) as queries:
+        assert double_value(1) == [2]
+    assert not queries.started
 
 
-def test_a_run_that_fails_leaves_the_query_to_the_next(spark_session: RunSession) -> None:
-    double_value(1)
-    waiting = list(ticking._WAITING)
+def test_a_run_that_fails_does_not_disturb_the_next(spark_session: RunSession) -> None:
     graph = ps.PipeGraph("fails")
     with pytest.raises(ps.FunctionError):
         graph.source(ps.read.rows([{"v": 0}])).with_columns(v=ps.lit(1) % col("v")).collect("spark")
-    assert (double_value(3), ticking._WAITING) == ([6], waiting)
+    assert double_value(3) == [6]
 
 
-def test_runs_at_the_same_time_have_a_query_each(spark_session: RunSession) -> None:
+def test_the_progress_of_a_run_with_a_checkpoint_tells_its_rows(
+    spark_session: RunSession, tmp_path: Path
+) -> None:
+    for number in range(3):
+        pq.write_table(pa.table({"v": list(range(100))}), tmp_path / f"{number}.parquet")
+    graph = ps.PipeGraph("progress")
+    rows = graph.source(ps.read.parquet(tmp_path / "*.parquet"), name="rows")
+    rows.filter(col("v") < 10, name="few").sink(ps.write.jsonl(tmp_path / "out"), name="out")
+    with queries_of(spark_session) as queries:
+        graph.run("spark", checkpoint=str(tmp_path / "checkpoint"))
+    assert [name.rpartition("-")[0] for name in queries.started] == ["progress"]
+    assert sum(queries.input_rows) == 300
+    assert queries.failures == [None]
+
+
+def test_runs_at_the_same_time_do_not_wait_for_each_other(spark_session: RunSession) -> None:
     meet = threading.Barrier(2, timeout=60)
 
     def graph(name: str) -> ps.PipeGraph:
@@ -55,26 +111,33 @@ def test_runs_at_the_same_time_have_a_query_each(spark_session: RunSession) -> N
     assert [run.wait(60).outcome for run in runs] == ["drained", "drained"]
 
 
-def test_a_run_with_a_trigger_ticks_by_itself(spark_session: RunSession) -> None:
-    before = list(ticking._WAITING)
+def test_a_run_with_a_trigger_is_a_query(spark_session: RunSession) -> None:
     rows = ps.PipeGraph("slow").source(ps.read.rows([{"v": 1}]))
-    pipe = rows.with_columns(v=col("v") + 1)
-    pipe.sink(memory := ps.write.memory())
-    rows.graph.run("spark", options=ps.SparkOptions(trigger="10 milliseconds"))
-    assert (memory.table()["v"].to_pylist(), ticking._WAITING) == ([2], before)
+    rows.with_columns(v=col("v") + 1).sink(memory := ps.write.memory())
+    with queries_of(spark_session) as queries:
+        rows.graph.run("spark", options=ps.SparkOptions(trigger="10 milliseconds"))
+    assert memory.table()["v"].to_pylist() == [2]
+    assert len(queries.started) == 1
+    assert sum(queries.input_rows) == 1
 
 
 def test_a_query_that_spark_stops_ends_the_run_with_an_error(
     spark_session: RunSession, tmp_path: Path
 ) -> None:
-    query = DriverQuery(spark_session.spark, "stopped", folder=str(tmp_path))
+    plans = tmp_path / "plans"
+    plans.mkdir()
+    query = RunQuery(
+        spark_session.spark, "stopped", checkpoint=str(tmp_path / "c"), folder=plans, trigger=None
+    )
+    query.wait_until_asked(threading.Event())
 
-    def turn() -> bool:
-        threading.Thread(target=query._query.stop, daemon=True).start()
-        return True
+    def work(frame: DataFrame) -> int:
+        threading.Thread(target=query.close, daemon=True).start()
+        threading.Event().wait()  # Spark interrupts it
+        return 0
 
     with pytest.raises(EngineError, match="Spark stopped the query"):
-        query.serve(turn)
+        query.run([[WireRow(0, Kind.WAKE, NO_EDGE, 0, 0)]], work)
 
 
 STOPPED = """
@@ -95,7 +158,7 @@ print(run())
 """
 
 
-def test_runs_print_nothing_and_a_waiting_query_keeps_neither_spark_nor_the_process_alive(
+def test_runs_print_nothing_and_keep_neither_spark_nor_the_process_alive(
     tmp_path: Path,
 ) -> None:
     done: Any = subprocess.run(

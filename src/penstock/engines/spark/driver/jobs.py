@@ -139,21 +139,28 @@ class SparkJobs:
             reads = {name: source.read_plan for name, source in self.remote.items() if source.by_workers}
             self._plans[0] = replace(self._plans[0], reads=reads)
 
-    def run(self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches) -> JobResult:
-        """Run what the driver sends, and what is read elsewhere, through all fragments."""
+    def run(
+        self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches, frame: DataFrame | None = None
+    ) -> JobResult:
+        """Run what the driver sends, and what is read elsewhere, through all fragments.
+
+        rows   with the splits that workers are to read
+        frame  the same rows, and those that wake partitions up, if Spark has them already
+        """
         if not rows and not remote and not any(fragment.keyed for fragment in self.fragments.fragments):
             return JobResult()
-        rows = [*rows, *self.splits(remote)]
         in_jvm = [
             (round_, source, batch)
             for round_ in task.rounds
             for source, batch in remote.get(round_.number, {}).items()
             if not batch.by_workers
         ]
+        if frame is None:
+            frame = self._frame(rows, task.rounds[-1].number)
         if not in_jvm and self._is_small(rows, task):
-            frame = self._frame(rows, task).coalesce(1).mapInArrow(self._function(task, None), SPARK_SCHEMA)
+            frame = frame.coalesce(1).mapInArrow(self._function(task, None), SPARK_SCHEMA)
         else:
-            frame = self._spread(rows, task, in_jvm)
+            frame = self._spread(frame, rows, task, in_jvm)
         result = read_job_result(frame.toArrow())
         self._work_us = result.work_us
         return result
@@ -174,11 +181,10 @@ class SparkJobs:
             for split in split_files(source, batch, self._n_tasks)
         ]
 
-    def wake_ups(self, task: JobTask) -> list[WireRow]:
+    def wake_ups(self, round_: int) -> list[WireRow]:
         """Return a call to every partition of every keyed fragment: watermarks concern all."""
-        last = task.rounds[-1].number
         return [
-            WireRow(fragment.number, Kind.WAKE, NO_EDGE, last, partition)
+            WireRow(fragment.number, Kind.WAKE, NO_EDGE, round_, partition)
             for fragment in self.fragments.fragments
             if fragment.keyed
             for partition in range(self.n_partitions)
@@ -189,14 +195,22 @@ class SparkJobs:
         nbytes, (state_nbytes, _) = sum(map(_weight, rows)), state_size(task.state)
         return nbytes <= SMALL_INPUT and state_nbytes <= SMALL_STATE and self._work_us <= SMALL_WORK
 
+    def tasks(self, rows: Sequence[WireRow], round_: int) -> list[list[WireRow]]:
+        """Return the rows, and those that wake partitions up, for tasks that have equal work."""
+        return balance_slots([*rows, *self.wake_ups(round_)], self._n_tasks, round_)
+
     def _spread(
-        self, rows: Sequence[WireRow], task: JobTask, in_jvm: Sequence[tuple[RoundPlan, str, RemoteBatch]]
+        self,
+        frame: DataFrame,
+        rows: Sequence[WireRow],
+        task: JobTask,
+        in_jvm: Sequence[tuple[RoundPlan, str, RemoteBatch]],
     ) -> DataFrame:
         """Return one task for every partition, fragments one after the other, with exchanges between them.
 
         What a fragment is not asked to do it passes on, so that what is for the driver is there at the end.
         """
-        frame, plans = self._frame(rows, task), self._broadcast_plans()
+        plans = self._broadcast_plans()
         for fragment in self.fragments.fragments:
             if fragment.keyed:
                 frame = frame.repartitionById(self.n_partitions, "partition")
@@ -230,10 +244,9 @@ class SparkJobs:
                 raise _no_room(cause) from cause
         return self._broadcast
 
-    def _frame(self, rows: Sequence[WireRow], task: JobTask) -> DataFrame:
+    def _frame(self, rows: Sequence[WireRow], round_: int) -> DataFrame:
         """Return what the driver sends, balanced over all tasks, as a DataFrame."""
-        balanced = balance_slots([*rows, *self.wake_ups(task)], self._n_tasks, task.rounds[-1].number)
-        table = pa.Table.from_batches([to_wire(balanced)], schema=SCHEMA)
+        table = pa.Table.from_batches(map(to_wire, self.tasks(rows, round_)), schema=SCHEMA)
         try:
             return self._spark.createDataFrame(table)
         except OSError as cause:
@@ -254,8 +267,8 @@ def _weight(row: WireRow) -> int:
     return len(row.body or b"")
 
 
-def balance_slots(rows: Sequence[WireRow], n_slots: int, round_: int) -> list[WireRow]:
-    """Order wire rows so that Spark's slices of them, all of one length, are equal work."""
+def balance_slots(rows: Sequence[WireRow], n_slots: int, round_: int) -> list[list[WireRow]]:
+    """Return wire rows in slots of one length, which are equal work: Spark slices a table evenly."""
     slots: list[list[WireRow]] = [[] for _ in range(n_slots)]
     weights = [0] * n_slots
     for row in sorted(rows, key=_weight, reverse=True):
@@ -265,7 +278,7 @@ def balance_slots(rows: Sequence[WireRow], n_slots: int, round_: int) -> list[Wi
     longest = max(len(slot) for slot in slots)
     for number, slot in enumerate(slots):
         slot.extend([WireRow(0, Kind.WAKE, NO_EDGE, round_, number)] * (longest - len(slot)))
-    return [row for slot in slots for row in slot]
+    return slots
 
 
 def translate_failure(failure: BaseException, plan: Plan) -> BaseException:

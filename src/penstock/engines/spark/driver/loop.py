@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -43,6 +44,11 @@ from penstock.events import (
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.snapshot import BY_KEY
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from penstock.engines.spark.driver.query import RunQuery
 
 
 class SinkDelivery:
@@ -146,16 +152,44 @@ class DriverLoop:
         tables = {ref: self.sinks.table(ref) for ref in self.sinks.collected}
         return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables)
 
-    def run_micro_batch(self) -> bool:
-        """Run the rounds that are ready; return False when there are no more."""
-        rounds = self._planner.next_rounds()
-        if rounds and self.checkpoint.durable and self._planner.polling.follows_clock:
-            self.checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
-        pass_crash_point(READ)
-        if rounds:
-            self._run_rounds(rounds)
-        self._raise(self._failure or self._planner.failure)
-        return not self._planner.over
+    @property
+    def streams(self) -> bool:
+        """Return whether the run keeps a checkpoint, or has a source that does not end by itself."""
+        return self.checkpoint.durable or not all(reader.bounded for reader in self._planner.readers)
+
+    def run_micro_batches(self, query: RunQuery | None = None) -> None:
+        """Run round after round, several at a time where they are ready, until there are no more.
+
+        query  gives the jobs their input; without one the driver does, and they are plain jobs of Spark
+        """
+        while not (self._planner.over or self.stopping.is_set()):
+            if query is not None:
+                query.wait_until_asked(self.stopping)
+            rounds = self._planner.next_rounds()
+            if rounds and self.checkpoint.durable and self._planner.polling.follows_clock:
+                self.checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
+            pass_crash_point(READ)
+            if rounds and query is None:
+                self._run_rounds(rounds)
+            elif rounds and query is not None:
+                self._run_in_query(query, rounds)
+            self._raise(self._failure or self._planner.failure)
+
+    def _run_in_query(self, query: RunQuery, rounds: Sequence[PlannedRound]) -> None:
+        """Run rounds as a micro-batch of a query; keep what fails, since Spark would only keep its text."""
+        failures: list[BaseException] = []
+        rows, last = self._input_rows(rounds), rounds[-1].plan.number
+
+        def work(frame: DataFrame) -> int:
+            try:
+                self._run_rounds(rounds, rows, frame)
+            except BaseException as failure:
+                failures.append(failure)
+            return sum(counts.rows_in for round_ in rounds for counts in round_.accounts.values())
+
+        query.run(self._jobs.tasks(rows, last), work)
+        if failures:
+            raise failures[0]
 
     def run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
         """Run a round of batches that no reader gave; `last` closes everything."""
@@ -172,10 +206,18 @@ class DriverLoop:
         for reader in self._planner.readers:
             reader.promise(watermark)
 
-    def _run_rounds(self, rounds: Sequence[PlannedRound]) -> None:
-        """Run one job for all rounds; one by one if a step fails, so that the rounds before it count."""
+    def _run_rounds(
+        self,
+        rounds: Sequence[PlannedRound],
+        rows: Sequence[WireRow] | None = None,
+        frame: DataFrame | None = None,
+    ) -> None:
+        """Run one job for all rounds; one by one if a step fails, so that the rounds before it count.
+
+        rows, frame  the input of the job, if it has been made already, and as Spark has it
+        """
         began = self._clock.now()
-        result = self._run_job(rounds)
+        result = self._run_job(rounds, self._input_rows(rounds) if rows is None else rows, frame)
         if result is None:
             self._run_from_driver(rounds)
             return
@@ -193,7 +235,9 @@ class DriverLoop:
                 rounds, result, {"read": began - rounds[0].plan.now, "job": took, "work": result.work_us}
             )
 
-    def _run_job(self, rounds: Sequence[PlannedRound]) -> JobResult | None:
+    def _run_job(
+        self, rounds: Sequence[PlannedRound], rows: Sequence[WireRow], frame: DataFrame | None
+    ) -> JobResult | None:
         """Run the job; return None when something failed where only that can be told, and not more.
 
         The readers and stages of the driver say which file cannot be read, or which function failed on which
@@ -205,7 +249,7 @@ class DriverLoop:
         plans = tuple(round_.plan for round_ in rounds)
         task = JobTask(plans, uuid.uuid4().hex, self._job, self._done.state, self.checkpoint.files)
         try:
-            result = self._jobs.run(self._pack_sources(rounds), task, remote)
+            result = self._jobs.run(rows, task, remote, frame)
         except Exception as failure:
             # NotSupported: an expression that is too large for Spark
             if remote and (isinstance(failure, NotSupported) or not isinstance(failure, PenstockError)):
@@ -214,9 +258,10 @@ class DriverLoop:
         result.job = task.job
         return None if result.has_failed_rows else result
 
-    def _pack_sources(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
-        """Return the rows of sources in some rounds, as wire rows for the fragments that read them."""
-        return [
+    def _input_rows(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
+        """Return the rows of sources in some rounds, and the splits to read, as wire rows."""
+        remote = {round_.plan.number: round_.remote for round_ in rounds if round_.remote}
+        return self._jobs.splits(remote) + [
             row
             for round_ in rounds
             for ref, batch in round_.batches

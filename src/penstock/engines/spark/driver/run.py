@@ -1,14 +1,8 @@
-"""A run on Spark: a Structured Streaming query whose every batch is a micro-batch of the driver loop.
+"""A run on Spark: the micro-batches of the driver loop, as a query where the run streams, else as plain jobs.
 
-A harness runs the same loop, fed by its caller and without a query.
-
-The query's source only ticks. What a micro-batch reads, and how far it has come, is in the driver loop and in
-its checkpoint, because batches must be cut by readers, the same on every engine.
-
-Starting a query takes Spark longer than a small run does, so a query whose run is over waits, inside a batch,
-for the next one: several graphs share one query, one after the other. A query that nobody wants is left to
-Spark, which ends it with its context. Runs that keep a checkpoint, or ask for a trigger, have a query of
-their own, under their own name.
+A run streams if it keeps a checkpoint or has a source that does not end by itself (`query.py`). Starting a
+query takes Spark longer than a small run does, so a bounded run has none. A harness runs the same loop, fed
+by its caller.
 """
 
 from __future__ import annotations
@@ -16,12 +10,11 @@ from __future__ import annotations
 import copy
 import shutil
 import sys
-import threading
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TextIO
 
 import pyarrow as pa
 
@@ -39,101 +32,6 @@ from penstock.engines.spark.session.session import RunSession
 from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan, Ref
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-
-MicroBatch = Callable[[], bool]
-"""One micro-batch of a run; returns False when it was the last."""
-
-_POLL_S = 1.0
-"""Seconds between checks whether Spark is still there."""
-_MOST_WAITING = 2
-"""Queries that wait for another run; more than that are stopped."""
-
-
-class DriverQuery:
-    """One query, whose batches call the micro-batches of the run that it serves."""
-
-    def __init__(self, spark: SparkSession, name: str, *, folder: str, trigger: str | None = None) -> None:
-        self._changed = threading.Condition()
-        self._micro_batch: MicroBatch | None = None
-        self._closing = False
-        self._context = spark.sparkContext
-        ticks = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
-        writer = ticks.writeStream.foreachBatch(self._tick).queryName(name)
-        writer = writer.option("checkpointLocation", folder)
-        if trigger is not None:
-            writer = writer.trigger(processingTime=trigger)
-        self._query: StreamingQuery = writer.start()
-
-    @property
-    def alive(self) -> bool:
-        """Return whether the query can serve a run."""
-        try:
-            return self._context._jsc is not None and bool(self._query.isActive)
-        except Exception:  # the JVM itself is gone
-            return False
-
-    def serve(self, micro_batch: MicroBatch) -> None:
-        """Run the micro-batches of a run, one per batch of the query, until one says it was the last."""
-        with self._changed:
-            self._micro_batch = micro_batch
-            self._changed.notify_all()
-            while self._micro_batch is not None:
-                self._changed.wait(0.2)
-                if self._micro_batch is not None and not self.alive:
-                    reason = "Spark itself was stopped"
-                    with suppress(Exception):  # the JVM may be gone, and with it what it could tell
-                        reason = str(self._query.exception() or reason)
-                    raise EngineError("Spark stopped the query", detail=reason.partition("\n")[0])
-
-    def close(self) -> None:
-        """End the query."""
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
-        self._query.stop()
-
-    def _tick(self, batch: Any, number: int) -> None:
-        """Run one micro-batch; behind the last one of a run, waits for the next run."""
-        while (micro_batch := self._wait_for_run()) is not None:
-            if micro_batch():
-                return
-            with self._changed:
-                self._micro_batch = None
-                self._changed.notify_all()
-
-    def _wait_for_run(self) -> MicroBatch | None:
-        """Wait for a run to serve; return None when there will be none any more."""
-        with self._changed:
-            while self._micro_batch is None and not self._closing and self._context._jsc is not None:
-                self._changed.wait(_POLL_S)
-            return self._micro_batch
-
-
-_WAITING: list[DriverQuery] = []
-_LOCK = threading.Lock()
-
-
-def borrow_query(spark: SparkSession) -> DriverQuery:
-    """Return a query that waits for a run, or a new one."""
-    with _LOCK:
-        _WAITING[:] = [query for query in _WAITING if query.alive]
-        if _WAITING:
-            return _WAITING.pop()
-    return DriverQuery(spark, "penstock", folder=str(temporary_folder("penstock-ticks-")))
-
-
-def return_query(query: DriverQuery) -> None:
-    """Keep the query of a run that is over, so that it may serve another."""
-    with _LOCK:
-        keep = query.alive and len(_WAITING) < _MOST_WAITING
-        if keep:
-            _WAITING.append(query)
-    if not keep:
-        query.close()
 
 
 class SparkRun(BackgroundRun):
@@ -155,38 +53,36 @@ class SparkRun(BackgroundRun):
         """Run all micro-batches, from the first to the last."""
         try:
             self._loop.open()
-            self._serve()
-        except BaseException:
+            self._run_to_end()
+        except BaseException as failure:
             with suppress(Exception):  # what stopped the run matters more than what followed from it
                 self._loop.end(failed=True)
-            raise
+            error = translate_failure(failure, self._loop.plan)
+            if error is failure:
+                raise
+            raise error from failure
         return self._loop.end()
 
-    def _serve(self) -> None:
-        """Let a query run micro-batches until there are no more, the run is stopped, or it fails."""
-        checkpoint, spark = self._loop.checkpoint, self._session.spark
-        if not checkpoint.durable and self._trigger is None:
-            query = borrow_query(spark)
-            query.serve(self._run_micro_batch)
-            return_query(query)
-        else:
-            name = f"{self._graph}-{uuid.uuid4().hex[:8]}"  # a session has each name once
-            query = DriverQuery(spark, name, folder=checkpoint.spark_folder(), trigger=self._trigger)
-            try:
-                query.serve(self._run_micro_batch)
-            finally:
-                query.close()
-        if self._failure is not None:
-            raise self._failure
+    def _run_to_end(self) -> None:
+        """Run all micro-batches: of a query if the run streams, else as plain jobs."""
+        loop, spark = self._loop, self._session.spark
+        spark.sparkContext.setJobDescription(self._graph)
+        if not loop.streams and self._trigger is None:
+            loop.run_micro_batches()
+            return
+        from penstock.engines.spark.driver.query import RunQuery
 
-    def _run_micro_batch(self) -> bool:
-        """Run one micro-batch; keep what fails for `wait`, since Spark would only keep its text."""
+        query = RunQuery(
+            spark,
+            f"{self._graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
+            checkpoint=loop.checkpoint.spark_folder(),
+            folder=temporary_folder("penstock-plans-"),
+            trigger=self._trigger,
+        )
         try:
-            goes_on = self._loop.run_micro_batch()
-        except BaseException as failure:
-            self._failure = translate_failure(failure, self._loop.plan)
-            goes_on = False
-        return goes_on and not self._stopping.is_set()
+            loop.run_micro_batches(query)
+        finally:
+            query.close()
 
 
 class SparkHarness:

@@ -110,7 +110,16 @@ def open_session(
         if own.conf.isModifiable(key):
             own.conf.set(key, value)
     _refuse_fixed_settings(own, conf)
+    _share_listeners(root, own)
     return RunSession(own, partitions)
+
+
+def _share_listeners(root: SparkSession, own: SparkSession) -> None:
+    """Let the listeners of the user's queries hear of the run's too: Spark keeps them by session."""
+    known = [listener.getClass() for listener in own._jsparkSession.streams().listListeners()]
+    for listener in root._jsparkSession.streams().listListeners():
+        if listener.getClass() not in known:  # Spark gives those of its settings to every session
+            own._jsparkSession.streams().addListener(listener)
 
 
 def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str]) -> SparkSession:

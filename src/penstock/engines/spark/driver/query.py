@@ -1,0 +1,200 @@
+"""The Structured Streaming query of a run that streams: its source is what the driver loop plans.
+
+A run that keeps a checkpoint, does not end by itself, or asks for a trigger is one query. Which rows make a
+micro-batch is decided by the driver loop, because batches must be cut by readers, the same on every engine.
+So the source of the query is a Python data source whose rows are wire rows (`wire.py`): which splits tasks
+are to read, and which partitions to wake up. Its offset is the number of micro-batches that have been
+planned. Triggers, progress and the log of offsets are Spark's.
+
+Spark plans in a process of its own, which meets the driver loop in a folder:
+
+    asked-3        Spark asks for micro-batch 3; the driver loop plans it then, and not before
+    3.arrow        the wire rows of micro-batch 3, one record batch per task
+    planned        how many micro-batches are planned
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from penstock.engines.spark.wire import SCHEMA, SPARK_SCHEMA, WireRow, to_wire
+from penstock.errors import EngineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FORMAT = "penstock"
+"""The name of the data source."""
+_POLL_S = 0.003
+"""Seconds between looks into the folder."""
+_PATIENCE_S = 1.0
+"""Seconds that Spark waits for a micro-batch before it looks around; then it asks again."""
+_ALIVE_POLL_S = 0.2
+"""Seconds between checks whether the query is still there."""
+
+
+class PlannedRows(InputPartition):  # type: ignore[misc]
+    """The wire rows of one task."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+
+
+class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
+    """What Spark asks of the driver loop, in the process in which Spark plans."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def initialOffset(self) -> dict[str, int]:
+        """Return that no micro-batch has been planned."""
+        return {"planned": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: object) -> dict[str, int]:
+        """Ask for the next micro-batch, and return how many are planned after waiting a while."""
+        n_done, deadline = start["planned"], time.monotonic() + _PATIENCE_S
+        (self._folder / f"asked-{n_done}").touch()
+        while (n_planned := _read_count(self._folder)) <= n_done and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return {"planned": max(n_planned, n_done)}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """Return a partition for each task of the planned micro-batches."""
+        tasks: list[InputPartition] = []
+        for number in range(start["planned"], end["planned"]):
+            with pa.ipc.open_file(pa.memory_map(str(self._folder / f"{number}.arrow"))) as file:
+                for place in range(file.num_record_batches):
+                    sink = pa.BufferOutputStream()
+                    with pa.ipc.new_stream(sink, SCHEMA) as stream:
+                        stream.write_batch(file.get_batch(place))
+                    tasks.append(PlannedRows(sink.getvalue().to_pybytes()))
+        return tasks
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the wire rows of one task, in a worker."""
+        assert isinstance(partition, PlannedRows), "partitions are made above"
+        yield from pa.ipc.open_stream(partition.packed)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Remove the plans of micro-batches that are done."""
+        for number in range(end["planned"]):
+            for name in (f"{number}.arrow", f"asked-{number}"):
+                (self._folder / name).unlink(missing_ok=True)
+
+
+class PlanSource(DataSource):  # type: ignore[misc]
+    """The data source `penstock`; the option `folder` says where Spark and the driver loop meet."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name by which Spark finds it."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """Return the columns of wire rows."""
+        return SPARK_SCHEMA
+
+    def streamReader(self, schema: object) -> DataSourceStreamReader:
+        """Return the reader of a stream."""
+        return PlanReader(self.options["folder"])
+
+
+class RunQuery:
+    """The query of one run. The thread of the run plans micro-batches; the query's own thread runs them."""
+
+    def __init__(
+        self, spark: SparkSession, name: str, *, checkpoint: str, folder: Path, trigger: str | None
+    ) -> None:
+        self._folder, self._context = folder, spark.sparkContext
+        self._changed = threading.Condition()
+        self._work: Callable[[DataFrame], int] | None = None
+        self._n_planned = 0
+        spark.dataSource.register(PlanSource)
+        stream = spark.readStream.format(FORMAT).option("folder", str(folder)).load()
+        writer = stream.writeStream.foreachBatch(self._run_batch).queryName(name)
+        writer = writer.option("checkpointLocation", checkpoint)
+        if trigger is not None:
+            writer = writer.trigger(processingTime=trigger)
+        self._query: StreamingQuery = writer.start()
+
+    def wait_until_asked(self, stopping: threading.Event) -> None:
+        """Wait until Spark asks for a micro-batch, or the run is to stop."""
+        asked, checked = self._folder / f"asked-{self._n_planned}", time.monotonic()
+        while not asked.exists() and not stopping.wait(_POLL_S):
+            if time.monotonic() - checked > _ALIVE_POLL_S:
+                self._require_alive()
+                checked = time.monotonic()
+
+    def run(self, tasks: Sequence[Sequence[WireRow]], work: Callable[[DataFrame], int]) -> None:
+        """Give Spark the wire rows of a micro-batch, by task, and wait until its batch has been worked on.
+
+        work  is called with the batch, in the thread of the query; returns how many rows its sources gave
+        """
+        path = self._folder / f"{self._n_planned}.arrow"
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as plan:
+            for rows in tasks:
+                plan.write_batch(to_wire(rows))
+        with self._changed:
+            self._work, self._n_planned = work, self._n_planned + 1
+            _write_count(self._folder, self._n_planned)
+            while self._work is not None:
+                if not self._changed.wait(_ALIVE_POLL_S) and self._work is not None:
+                    self._require_alive()
+
+    def close(self) -> None:
+        """End the query."""
+        with suppress(Exception):  # a Spark that has been stopped has no query to stop
+            self._query.stop()
+
+    def _run_batch(self, frame: DataFrame, number: int) -> None:
+        with self._changed:
+            work = self._work
+        assert work is not None, "Spark has a batch when one is planned"
+        n_rows = work(frame)
+        self._count_input(n_rows)
+        with self._changed:
+            self._work = None
+            self._changed.notify_all()
+
+    def _count_input(self, n_rows: int) -> None:
+        """Let the progress of the query tell rows, where Spark itself has counted wire rows.
+
+        Why: `numInputRows` is what the scan has counted; the rows are read behind it.
+        """
+        with suppress(Exception):  # inner parts of Spark: without them the progress tells wire rows
+            jvm_query: Any = self._query._jsq
+            scan = jvm_query.streamingQuery().lastExecution().executedPlan()
+            while scan.children().size():
+                scan = scan.children().apply(0)
+            counted = scan.metrics().apply("numOutputRows")
+            counted.set(n_rows)
+
+    def _require_alive(self) -> None:
+        """Raise if the query has ended by itself."""
+        reason = "Spark itself was stopped"
+        with suppress(Exception):  # the JVM may be gone, and with it what it could tell
+            if self._context._jsc is not None and self._query.isActive:
+                return
+            reason = str(self._query.exception() or reason)
+        raise EngineError("Spark stopped the query", detail=reason.partition("\n")[0])
+
+
+def _read_count(folder: Path) -> int:
+    with suppress(FileNotFoundError):
+        return int((folder / "planned").read_text("ascii"))
+    return 0
+
+
+def _write_count(folder: Path, count: int) -> None:
+    staged = folder / "planned.tmp"
+    staged.write_text(str(count), "ascii")
+    staged.replace(folder / "planned")
