@@ -21,6 +21,7 @@ from penstock import col
 from penstock.engines.protocol import Engine
 from penstock.engines.spark import read_placement
 from penstock.engines.spark.file_splits import FileReadPlan, FileSplit
+from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.testing.assertions import difference
 from tests.support.parquet_feeds import Build, columns, run, same_as_reference, write_files
@@ -282,6 +283,11 @@ class TestWorkersRead(ReadingCases):
         assert sum(splits) == 3 * 600
 
 
+def read_in_jvm(plan: Plan, source: Step) -> read_placement.SourcePipeline:
+    steps, stop = read_placement._follow(plan, source, joins=False)
+    return read_placement.SourcePipeline(source, tuple(steps), stop, "that is tried here")
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark_session")
 class TestJvmReads(ReadingCases):
@@ -291,7 +297,7 @@ class TestJvmReads(ReadingCases):
     @classmethod
     def in_the_jvm(cls) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(read_placement, "_why_jvm_reads", lambda source, steps: "that is tried here")
+            patch.setattr(read_placement, "_pipeline", read_in_jvm)
             yield
 
     def engine(self, seed: int = 0) -> str | Engine:

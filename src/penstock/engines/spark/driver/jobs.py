@@ -241,7 +241,7 @@ class SparkJobs:
             try:
                 self._broadcast = self._spark.sparkContext.broadcast(pickled)
             except OSError as cause:
-                raise _no_room(cause) from cause
+                raise no_room_error(cause) from cause
         return self._broadcast
 
     def _frame(self, rows: Sequence[WireRow], round_: int) -> DataFrame:
@@ -250,10 +250,11 @@ class SparkJobs:
         try:
             return self._spark.createDataFrame(table)
         except OSError as cause:
-            raise _no_room(cause) from cause
+            raise no_room_error(cause) from cause
 
 
-def _no_room(cause: OSError) -> EngineError:
+def no_room_error(cause: OSError) -> EngineError:
+    """Return the error for input of a job that could not be written down for Spark."""
     return EngineError(
         f"rows cannot be handed to Spark: {describe_cause(cause)}",
         hint="make room in the folder for temporary files, or name another with TMPDIR",

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from penstock.engines.spark.driver.jobs import no_room_error
 from penstock.engines.spark.wire import SCHEMA, SPARK_SCHEMA, WireRow, to_wire
 from penstock.errors import EngineError
 
@@ -37,7 +38,7 @@ FORMAT = "penstock"
 _POLL_S = 0.003
 """Seconds between looks into the folder."""
 _PATIENCE_S = 1.0
-"""Seconds that Spark waits for a micro-batch before it looks around; then it asks again."""
+"""Seconds that Spark waits for a micro-batch before it asks again, and a run for the last report of Spark."""
 _ALIVE_POLL_S = 0.2
 """Seconds between checks whether the query is still there."""
 
@@ -140,15 +141,27 @@ class RunQuery:
         work  is called with the batch, in the thread of the query; returns how many rows its sources gave
         """
         path = self._folder / f"{self._n_planned}.arrow"
-        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as plan:
-            for rows in tasks:
-                plan.write_batch(to_wire(rows))
         with self._changed:
             self._work, self._n_planned = work, self._n_planned + 1
-            _write_count(self._folder, self._n_planned)
+            try:
+                with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as plan:
+                    for rows in tasks:
+                        plan.write_batch(to_wire(rows))
+                _write_count(self._folder, self._n_planned)
+            except OSError as cause:
+                raise no_room_error(cause) from cause
             while self._work is not None:
                 if not self._changed.wait(_ALIVE_POLL_S) and self._work is not None:
                     self._require_alive()
+
+    def finish(self) -> None:
+        """Wait until Spark has committed and reported the last micro-batch, though not for ever."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while self._n_planned and time.monotonic() < deadline:
+            progress = self._query.lastProgress
+            if progress is not None and progress["batchId"] + 1 >= self._n_planned:
+                break
+            time.sleep(_POLL_S)
 
     def close(self) -> None:
         """End the query."""

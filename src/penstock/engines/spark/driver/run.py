@@ -81,6 +81,7 @@ class SparkRun(BackgroundRun):
         )
         try:
             loop.run_micro_batches(query)
+            query.finish()
         finally:
             query.close()
 
