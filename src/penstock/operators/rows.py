@@ -408,3 +408,10 @@ class Accumulate(Op):
     def describe(self) -> str:
         """Return the function."""
         return f"accumulate {self.how}"
+
+
+def user_function(op: Op) -> BatchFunction | RowFunction | None:
+    """Return the function of the user's that a step calls with its rows; None if it has none."""
+    if not isinstance(op, FunctionOp | Split | Accumulate):
+        return None
+    return op.how if isinstance(op.how, BatchFunction | RowFunction) else None

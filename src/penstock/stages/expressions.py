@@ -65,7 +65,7 @@ class ExpressionEvaluator:
 
     def _interpret(self, rows: Columns) -> tuple[list[Any], Mask | None]:
         """Do what `values` does, by plain Python."""
-        plain = getattr(rows, "plain", None)
+        plain = rows.plain if isinstance(rows, Batch) else None
         if plain is None:
             lists, names = [to_plain(rows.column(name)) for name in self._names], self._names
             plain = [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]

@@ -28,7 +28,7 @@ from penstock.operators.function import RowFunction
 from penstock.operators.op import JOIN, Routing
 from penstock.operators.patterns import DECOMPOSED
 from penstock.operators.process import Process
-from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns
+from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns, user_function
 from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
@@ -135,8 +135,7 @@ def holds_gil(step: Step) -> bool:
         return op.function is not None
     if isinstance(op, Process) or op.stateful:
         return True
-    how = getattr(op, "how", None)
-    if not isinstance(how, RowFunction):
+    if not isinstance(user_function(op), RowFunction):
         return False
     return not isinstance(op, Map | Filter | FlatMap) or not _is_compiled(step)
 

@@ -27,7 +27,7 @@ from penstock.engines.local.tasks.task import Task
 from penstock.errors import EngineError
 from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.op import IN, OUT
-from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, user_function
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage
@@ -68,10 +68,8 @@ def can_run_in_process(step: Step) -> bool:
 
 def reason_for_threads(step: Step) -> str | None:
     """Return why only the user can decide that a step should run in processes; None if measuring can."""
-    function = getattr(step.op, "how", None)
-    assert isinstance(function, BatchFunction | RowFunction), (
-        "only steps that can run in a process are asked about"
-    )
+    function = user_function(step.op)
+    assert function is not None, "only steps that can run in a process are asked about"
     if not CAN_FORK:
         return _NO_FORK
     if isinstance(function, BatchFunction):

@@ -37,7 +37,8 @@ from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, Wir
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import EngineError, PenstockError, describe_cause
 from penstock.frozen import dataclass
-from penstock.operators.function import BatchFunction, RowFunction
+from penstock.operators.rows import user_function
+from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -308,8 +309,7 @@ def _worker_died(plan: Plan) -> EngineError:
     steps = [
         step
         for step in plan
-        if isinstance(getattr(step.op, "how", None), BatchFunction | RowFunction)
-        or isinstance(getattr(step.op, "function", None), RowFunction)
+        if user_function(step.op) is not None or (isinstance(step.op, Windows) and step.op.function)
     ]
     names = ", ".join(f'"{step.name}"' for step in steps)
     return EngineError(
