@@ -83,16 +83,15 @@ def test_a_run_that_fails_does_not_disturb_the_next(spark_session: RunSession) -
     assert double_value(3) == [6]
 
 
-def test_the_progress_of_a_run_with_a_checkpoint_tells_its_rows(
-    spark_session: RunSession, tmp_path: Path
-) -> None:
+def test_the_progress_of_a_query_tells_the_rows_of_the_run(spark_session: RunSession, tmp_path: Path) -> None:
     for number in range(3):
         pq.write_table(pa.table({"v": list(range(100))}), tmp_path / f"{number}.parquet")
     graph = ps.PipeGraph("progress")
     rows = graph.source(ps.read.parquet(tmp_path / "*.parquet"), name="rows")
     rows.filter(col("v") < 10, name="few").sink(ps.write.jsonl(tmp_path / "out"), name="out")
     with queries_of(spark_session) as queries:
-        graph.run("spark", checkpoint=str(tmp_path / "checkpoint"))
+        trigger = ps.SparkOptions(trigger="10 milliseconds")
+        graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), options=trigger)
     assert [name.rpartition("-")[0] for name in queries.started] == ["progress"]
     assert sum(queries.input_rows) == 300
     assert queries.failures == [None]

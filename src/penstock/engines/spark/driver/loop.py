@@ -154,8 +154,8 @@ class DriverLoop:
 
     @property
     def streams(self) -> bool:
-        """Return whether the run keeps a checkpoint, or has a source that does not end by itself."""
-        return self.checkpoint.durable or not all(reader.bounded for reader in self._planner.readers)
+        """Return whether the run has a source that does not end by itself."""
+        return not all(reader.bounded for reader in self._planner.readers)
 
     def run_micro_batches(self, query: RunQuery | None = None) -> None:
         """Run round after round, several at a time where they are ready, until there are no more.

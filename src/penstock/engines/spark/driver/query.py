@@ -1,10 +1,10 @@
 """The Structured Streaming query of a run that streams: its source is what the driver loop plans.
 
-A run that keeps a checkpoint, does not end by itself, or asks for a trigger is one query. Which rows make a
-micro-batch is decided by the driver loop, because batches must be cut by readers, the same on every engine.
-So the source of the query is a Python data source whose rows are wire rows (`wire.py`): which splits tasks
-are to read, and which partitions to wake up. Its offset is the number of micro-batches that have been
-planned. Triggers, progress and the log of offsets are Spark's.
+A run that does not end by itself, or that asks for a trigger, is one query. Which rows make a micro-batch is
+decided by the driver loop, because batches must be cut by readers, the same on every engine. So the source of
+the query is a Python data source whose rows are wire rows (`wire.py`): which splits tasks are to read, and
+which partitions to wake up. Its offset is the number of micro-batches that have been planned. Triggers,
+progress and the log of offsets are Spark's.
 
 Spark plans in a process of its own, which meets the driver loop in a folder:
 

@@ -1,8 +1,8 @@
 """A run on Spark: the micro-batches of the driver loop, as a query where the run streams, else as plain jobs.
 
-A run streams if it keeps a checkpoint or has a source that does not end by itself (`query.py`). Starting a
-query takes Spark longer than a small run does, so a bounded run has none. A harness runs the same loop, fed
-by its caller.
+A run streams if it has a source that does not end by itself (`query.py`). Starting a query takes Spark longer
+than many a bounded run, so such a run has none, with a checkpoint or without: what is done is in our own
+manifests. A harness runs the same loop, fed by its caller.
 """
 
 from __future__ import annotations
