@@ -48,8 +48,8 @@ class Texts:
     def assign(self, texts: list[bytes], skipped: int = 0) -> tuple[int, list[int]]:
         """`skipped` bytes of another text stand before the first, so that it begins anywhere in a word."""
         offsets = np.cumsum([skipped, *map(len, texts)]).astype(np.int32)
-        data: Ints = np.zeros(offsets[-1] // 8 + 2, dtype=np.int64)
-        data.view(np.uint8)[: offsets[-1]] = list(b"\xff" * skipped + b"".join(texts))
+        data = np.zeros(offsets[-1] + 8, dtype=np.uint8)
+        data[: offsets[-1]] = list(b"\xff" * skipped + b"".join(texts))
         slots: Ints = np.full(len(texts), -7, dtype=np.int64)
         stopped, self.n_free, self.n_used = self.assign_texts(
             *(

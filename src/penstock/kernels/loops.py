@@ -190,6 +190,7 @@ def parse_signature(signature: str) -> Any:
         "Ir": nt.Array(nt.int64, 1, "C", readonly=True),
         "Fr": nt.Array(nt.float64, 1, "C", readonly=True),
         "Jr": nt.Array(nt.int32, 1, "C", readonly=True),
+        "Or": nt.Array(nt.uint8, 1, "C", readonly=True),
         "B": nt.Array(nt.boolean, 1, "C"),
         "Br": nt.Array(nt.boolean, 1, "C", readonly=True),
         "I2": nt.Array(nt.int64, 2, "C"),

@@ -192,22 +192,20 @@ class PairKeys(WordKeys):
 class StringColumn(NamedTuple):
     """Strings or binaries as `assign_strings` reads them.
 
-    limit  a string that ends after this byte is not read: whole words are
+    limit  a string that ends after this byte is not read: eight bytes are, at a time
     """
 
     offsets: npt.NDArray[np.int32]
-    data: Ints
+    data: npt.NDArray[np.uint8]
     limit: int
 
     @classmethod
     def of(cls, strings: pa.Array) -> StringColumn:
-        """Read the buffers where they are; the data is copied if it does not begin on a whole word."""
+        """Read the buffers where they are."""
         _, offsets, data = strings.buffers()
         ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
         octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        whole = octets[: len(octets) // 8 * 8]
-        words = whole.copy() if data is not None and data.address % 8 else whole
-        return cls(ends, words.view(np.int64), 8 * max(len(words) // 8 - 1, 0))
+        return cls(ends, octets, max(len(octets) - 8, 0))
 
     @classmethod
     def copy(cls, strings: pa.Array) -> StringColumn:
@@ -215,10 +213,10 @@ class StringColumn(NamedTuple):
         _, offsets, data = strings.buffers()
         ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
         first, last = int(ends[0]), int(ends[-1])
-        words: Ints = np.zeros((last - first) // 8 + 2, np.int64)
+        octets = np.zeros(last - first + 8, np.uint8)
         if data is not None:
-            words.view(np.uint8)[: last - first] = np.frombuffer(data, np.uint8)[first:last]
-        return cls(ends - np.int32(first), words, last - first)
+            octets[: last - first] = np.frombuffer(data, np.uint8)[first:last]
+        return cls(ends - np.int32(first), octets, last - first)
 
 
 class StringKeys(KeySlots):
