@@ -210,7 +210,7 @@ def assert_state_is_at_home(run: Runtime, assignment: BucketAssignment) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["accumulated", "followed", "after_replicas"])
+@pytest.mark.parametrize("verb", ["accumulate_rows", "window_behind_map", "after_replicas"])
 def test_state_moves_under_threads_too(verb: str) -> None:
     asking = Changes({n: ("moved", 1 + n // 10 % CORES) for n in range(0, 400, 10)})
     graph = graph_of(VERBS[verb], [rows_of(400)], asking)
