@@ -136,12 +136,22 @@ class SparkOptions:
     trigger     how often to start a micro-batch; as soon as there is data when left out
     partitions  number of partitions of a shuffle; the number of cores when left out
     session     a SparkSession that exists already
+
+    How much input a micro-batch takes; a batch of a reader (one file, if nothing else is said) is always
+    taken whole:
+
+    max_rows_per_batch   rows of all sources
+    max_bytes_per_batch  bytes of files whose rows are not known from a footer
+    max_files_per_batch  files of all sources
     """
 
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # it may hold passwords and keys
     trigger: str | None = None
     partitions: int | None = None
     session: Any = None
+    max_rows_per_batch: int | None = None
+    max_bytes_per_batch: int | None = None
+    max_files_per_batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,28 @@ from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
 from penstock.engines.spark.driver.jobs import JobResult, RemoteBatches, SparkJobs, read_job_result
 from penstock.engines.spark.driver.loop import DriverLoop
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.fragment_task import run_all_fragments, run_fragment
+from penstock.engines.spark.driver.sources import ReadRows
 from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask
-from penstock.engines.spark.wire import SCHEMA, WireRow, from_wire, to_wire
+from penstock.engines.spark.source_task import SourceReport, SourceSplit
+from penstock.engines.spark.tasks import read_source_rows, run_all_fragments, run_fragment
+from penstock.engines.spark.wire import NO_EDGE, SCHEMA, Kind, WireRow, from_wire, to_wire
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.plan.plan import Plan
 
 Alone = Callable[[int], bool]
+
+
+class KeptRows(ReadRows):
+    """Rows that were read ahead."""
+
+    def __init__(self, reports: Sequence[SourceReport], rows: list[WireRow]) -> None:
+        super().__init__(reports)
+        self.rows = rows
+
+    def release(self) -> None:
+        """Forgets them."""
+        self.rows = []
 
 
 class InProcessJobs(SparkJobs):
@@ -42,11 +56,27 @@ class InProcessJobs(SparkJobs):
         self._random = random.Random(seed)
         self._alone, self._n_jobs = alone, 0
 
+    def read(self, splits: Sequence[SourceSplit]) -> ReadRows:
+        """Reads splits ahead, as tasks do; the rows are kept here."""
+        splits = self._random.sample(splits, len(splits))
+        rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in splits]
+        batches = read_source_rows(self._plans[0], [to_wire(rows)])
+        wire = [row for batch in batches for row in from_wire(batch)]
+        back = to_wire([row for row in wire if row.fragment == DRIVER])
+        reports = read_job_result(pa.Table.from_batches([back], schema=SCHEMA)).sources
+        return KeptRows(reports, [row for row in wire if row.fragment != DRIVER])
+
     def run(
-        self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches, frame: object = None
+        self,
+        rows: Sequence[WireRow],
+        task: JobTask,
+        remote: RemoteBatches,
+        read: Sequence[ReadRows] = (),
+        frame: object = None,
     ) -> JobResult:
         """Runs what the driver sends through all fragments."""
-        wire = [*rows, *self.wake_ups(task.rounds[-1].number)]
+        kept = [row for part in read if isinstance(part, KeptRows) for row in part.rows]
+        wire = [*rows, *kept, *self.wake_ups(task.rounds[-1].number)]
         self._n_jobs += 1
         if self._alone(self._n_jobs - 1):
             self._random.shuffle(wire)

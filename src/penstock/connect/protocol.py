@@ -19,6 +19,7 @@ from penstock.frozen import dataclass
 
 if TYPE_CHECKING:
     from penstock.connect.readers.files import Journal
+    from penstock.connect.writers.staged_files import StagedFile
 
 
 class Delivery(StrEnum):
@@ -160,6 +161,27 @@ class WaitingOutput(Output, Protocol):
         """Stop waiting soon; any thread may call it."""
 
 
+class OutputStage(Protocol):
+    """The rows of one task on their way into files."""
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Append rows; nothing is visible yet."""
+
+    def close(self) -> list[StagedFile]:
+        """Complete the files, durably, and return them."""
+
+    def abort(self) -> None:
+        """Remove the files."""
+
+
+@runtime_checkable
+class StagedOutput(Output, Protocol):
+    """An output that makes files visible which others have written."""
+
+    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
+        """Make the files visible as those of a batch, all or none, unless it has been committed before."""
+
+
 @runtime_checkable
 class Writer(Protocol):
     """A place that rows are written to."""
@@ -181,3 +203,11 @@ class Writer(Protocol):
 
     def describe(self) -> str:
         """Return one line for explain(): `jsonl late/`."""
+
+
+@runtime_checkable
+class StagingWriter(Protocol):
+    """A writer whose files can be written by many processes; its output publishes them."""
+
+    def stage(self, schema: pa.Schema, tag: str) -> OutputStage:
+        """Begin the files of one task; `tag` is in their names, and no other task ever has it."""

@@ -24,9 +24,11 @@ from penstock.connect.protocol import (
     RowOutput,
     RowReader,
     SourceBatch,
+    StagedOutput,
     WaitingOutput,
 )
 from penstock.connect.readers.rows import table
+from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
@@ -262,10 +264,31 @@ class SinkWriter:
         n_rows = sum([batch.num_rows for batch in batches])
         if n_rows:
             self._commit(number, batches)
+        self._count(n_rows)
+        return n_rows
+
+    def _count(self, n_rows: int) -> None:
         self.accounts.rows_in += n_rows
         self.accounts.passed += n_rows
         self.accounts.rows_out += n_rows
-        return n_rows
+
+    @property
+    def last_committed(self) -> int:
+        """Return the last round whose rows are known to be visible; -1 if none is."""
+        output = self._output
+        last = output.last_committed if isinstance(output, DurableOutput) else None
+        return -1 if last is None else last
+
+    def publish(self, number: int, files: Sequence[StagedFile], n_rows: int) -> None:
+        """Make files visible that tasks have written for the rounds up to `number`, and count their rows."""
+        assert isinstance(self._output, StagedOutput), "only such outputs have files that others wrote"
+        try:
+            if files:
+                self._output.publish(number, files)
+                pass_crash_point(COMMITTED)
+        except Exception as cause:
+            raise self._error("could not write", cause) from cause
+        self._count(n_rows)
 
     def begin_shutdown(self) -> None:
         """Tell an output that waits for somebody else to stop waiting soon; any thread may call it."""

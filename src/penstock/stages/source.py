@@ -76,6 +76,13 @@ class SourceStage:
         """Move the watermark as if the source had promised it, in microseconds."""
         self._watermark.promise(watermark)
 
+    def take_over(self, n_rows: int, watermark: int | None) -> None:
+        """Follow a batch that others have read: how many rows it had, and how far they move the watermark."""
+        if n_rows:
+            self._last_rows_at = self.site.clock.now()
+        if watermark is not None:
+            self._watermark.promise(watermark)
+
     def end(self) -> None:
         """End the stream: the source no longer holds anything back."""
         self._watermark.end()

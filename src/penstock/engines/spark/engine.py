@@ -92,7 +92,7 @@ class SparkEngine:
     def explain(self, plan: Plan) -> Sequence[str]:
         """Return who reads the sources, and how the plan is split into fragments."""
         fragments = split_into_fragments(plan)
-        lines = [line for step in plan.sources for line in explain_source(plan, step, fragments)]
+        lines = [line for step in plan.sources for line in explain_source(plan, step)]
         for fragment in fragments.fragments:
             names = ", ".join(step.name for step in fragment.steps)
             how = "after an exchange by key" if fragment.keyed else "where rows are read"

@@ -1,4 +1,4 @@
-"""Batches that are read outside of the driver, and how a Python worker reads its share of one.
+"""Batches that the driver does not read, and how a Python worker reads row groups whose times are proven.
 
 Where nothing is to be done between a file and a stage, the JVM is only in the way: Arrow reads parquet into
 the very columns that stages take, where Spark would make rows of them and columns again. So the driver sends
@@ -32,11 +32,14 @@ class FileChanged(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file, the number of its first row among all rows of the source, and the rows of its row groups."""
+    """A file, the number of its first row among all rows of the source, and the rows of its row groups.
+
+    groups  None where nobody has looked at a footer
+    """
 
     path: str
     start: int
-    groups: tuple[int, ...] = ()
+    groups: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +58,33 @@ class RemoteBatch:
     greatest: int
     by_workers: bool = False
     light: bool = False
+    n_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadBatch:
+    """A batch of which nothing is known before a source stage has seen its rows.
+
+    files   none for a DataFrame, which is one batch
+    n_rows  the row numbers that it may use, at least as many as it has rows
+    """
+
+    files: tuple[SourceFile, ...]
+    n_rows: int
+    n_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class FileSplit:
     """Consecutive row groups of a file.
 
+    batch        the number of the source's batch that they belong to
     first, last  row groups, the last not included
     start        the number of the first row among all rows of the source
     """
 
     source: str
+    batch: int
     path: str
     first: int
     last: int
@@ -82,19 +101,19 @@ class FileSplit:
         return cls(**json.loads(body))
 
 
-def split_files(source: str, batch: RemoteBatch, n_tasks: int) -> list[FileSplit]:
+def split_files(source: str, number: int, batch: RemoteBatch, n_tasks: int) -> list[FileSplit]:
     """Split a batch between row groups, so that every task gets some and no split is too large."""
     most = max(1, min(BATCH_ROWS, -(-batch.n_rows // n_tasks)))
     splits: list[FileSplit] = []
     for file in batch.files:
         start, first, n_rows = file.start, 0, 0
-        for number, n in enumerate(file.groups):
+        for group, n in enumerate(file.groups or ()):
             if n_rows and n_rows + n > most:
-                splits.append(FileSplit(source, file.path, first, number, start, n_rows))
-                start, first, n_rows = start + n_rows, number, 0
+                splits.append(FileSplit(source, number, file.path, first, group, start, n_rows))
+                start, first, n_rows = start + n_rows, group, 0
             n_rows += n
         if n_rows:
-            splits.append(FileSplit(source, file.path, first, len(file.groups), start, n_rows))
+            splits.append(FileSplit(source, number, file.path, first, len(file.groups or ()), start, n_rows))
     return splits
 
 

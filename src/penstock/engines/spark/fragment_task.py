@@ -1,35 +1,27 @@
 """A fragment at work on one partition, inside a Python worker of Spark: the same stages as in process.
 
-A task runs some rounds through one fragment, or through all fragments at once. Round by round, every step of
-a fragment takes its rows in, admitted by the watermark before the round, then emits what the watermark after
-it has passed: batches leave before the watermark they came with.
+A task runs some rounds through one fragment, or through all fragments at once. Rows of sources pass through
+fragment 0 as they come, because no step there waits for anything. In the others, round by round, every step
+takes its rows in, admitted by the watermark before the round, then emits what the watermark after it has
+passed: batches leave before the watermark they came with. Rows for a sink of files are written to staged
+files right here; the driver is told which, and makes exactly those visible.
 
 Time windows take rows and partials alike: whoever is before the exchange decides which it sends. Rows are
 admitted here by the watermark before their round; partials were admitted where they were made, by the same
 one. The state is that of keyed windows, so a run may go on from a checkpoint whatever was sent before.
-
-State is resumed from where the last job left it: warm in this process if that was here, else from the state
-files. Invariant: warm state serves only the job right after the one that left it; if that one was not
-committed, because a step failed, its name is never asked for.
 """
 
 from __future__ import annotations
 
-import pickle
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field
-from functools import lru_cache
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Protocol
 
 from penstock.accounts import Accounts
 from penstock.engines.frontiers import WatermarkAdvance
-from penstock.engines.spark.file_splits import FileSplit
-from penstock.engines.spark.fragments import DRIVER, Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
-from penstock.engines.spark.wire import SCHEMA, Kind, WirePartitioner, WireRow, from_wire, report, to_wire
-from penstock.engines.wire import failure_to_dict, unpack_batch
+from penstock.engines.spark.fragments import FILES, Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
+from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, report
+from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.frozen import dataclass
 from penstock.operators.op import ERRORS, LATE, Routing
@@ -44,31 +36,21 @@ from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Stage, StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
 
-ALIVE, FAILED = 0, -1
-"""Outcomes of rows before fragment 0; a row that filter i of a pipeline in the JVM dropped has i + 1."""
 ROWS_PER_PARTIAL = 2
 """Partials go over the exchange while there are at least this many rows to each."""
-_ROWS_PER_BATCH = 1024
-"""Wire rows in one Arrow batch."""
-_MOST_PLANS = 4
-"""Runs whose plans stay unpickled in one worker."""
-_MOST_RUNS = 8
-"""Runs whose state is kept warm in one worker; the oldest are dropped."""
 
 
 class FragmentInput:
-    """What arrived for a partition of a fragment.
+    """What arrived for a partition of a keyed fragment.
 
     rows      (round, step) -> batches
     partials  (round, step) -> packed partials; the stage knows their columns
-    splits    round -> files that are to be read
     """
 
-    def __init__(self, plan: FragmentPlan, rows: Iterable[WireRow] = ()) -> None:
-        self._edges = plan.edges_in
+    def __init__(self, edges: Mapping[int, Edge], rows: Iterable[WireRow] = ()) -> None:
+        self._edges = edges
         self.rows: dict[tuple[int, str], list[Batch]] = {}
         self.partials: dict[tuple[int, str], list[bytes]] = {}
-        self.splits: dict[int, list[FileSplit]] = {}
         self.partition = 0
         self.add(rows)
 
@@ -77,9 +59,6 @@ class FragmentInput:
         for row in rows:
             self.partition = row.partition
             if row.body is None or row.kind is Kind.WAKE:
-                continue
-            if row.kind is Kind.READ:
-                self.splits.setdefault(row.round, []).append(FileSplit.from_bytes(row.body))
                 continue
             edge = self._edges[row.edge]
             assert edge.step is not None, "only steps take rows in"
@@ -140,11 +119,24 @@ class _ChainedStep:
     pending: list[Batch] = field(default_factory=list)
 
 
+class SinkRows(Protocol):
+    """Who takes the rows of sinks that are written by tasks."""
+
+    def write(self, sink: str, batch: Batch, round_: int) -> None:
+        """Take rows of a round."""
+
+
 class FragmentTask:
-    """The stages of a fragment on one partition."""
+    """The stages of a fragment on one partition.
+
+    files  takes the rows of sinks; None until a job begins
+    """
+
+    files: SinkRows | None = None
 
     def __init__(self, plan: FragmentPlan, partition: int) -> None:
         self._plan, self.partition = plan, partition
+        self._round_accounts: dict[int, dict[str, Accounts]] = {}
         self._clock = RoundClock()
         self._reasons: dict[str, list[str]] = {}
         steps = plan.fragment.steps
@@ -183,12 +175,9 @@ class FragmentTask:
             if own and name in self._steps:
                 self._steps[name].stage.restore(task.files.read(own, name))
 
-    def run_round(self, round_: RoundPlan, inputs: FragmentInput) -> list[WireRow]:
-        """Run the rows of one round through all steps; return what leaves, and what was counted."""
+    def run_round(self, round_: RoundPlan, inputs: FragmentInput) -> Iterator[WireRow]:
+        """Run the rows of one round through all steps; yield what leaves."""
         self._clock.us = round_.now
-        output: list[WireRow] = []
-        for _, name in inputs.rows:
-            self._refuse_outside_jvm(name)
         for number, chained in enumerate(self._steps.values()):
             self.at = number
             step, stage = chained.step, chained.stage
@@ -203,19 +192,34 @@ class FragmentTask:
                     stage.on_partials(partials)
             for port, batch in self._run_step(chained, batches, round_.advances[step.name]):
                 if batch.num_rows:
-                    output += self._emit(Ref(step.name, port), batch, round_.number)
-        output += self._emit_partials(round_)
-        accounts = {name: chained.accounts for name, chained in self._steps.items()}
-        accounts |= {name: partials.accounts for name, partials in self._partials.items()}
-        counts = {name: asdict(counted.take()) for name, counted in accounts.items()}
-        output.append(report(Kind.ACCOUNTS, round_.number, self.partition, counts))
+                    yield from self._emit(Ref(step.name, port), batch, round_.number)
+        yield from self._emit_partials(round_)
+        counted = self._round_accounts.setdefault(round_.number, {})
+        for name, accounts in self._accounts():
+            if accounts.rows_in or accounts.rows_out:
+                counted.setdefault(name, Accounts()).add(accounts.take())
         reasons = {name: texts.pop() for name, texts in self._reasons.items() if texts}
-        return [*output, report(Kind.REASONS, round_.number, self.partition, reasons)] if reasons else output
+        if reasons:
+            yield report(Kind.REASONS, round_.number, self.partition, reasons)
 
-    def run_rows(self, ref: Ref, batch: Batch, round_: RoundPlan) -> list[WireRow]:
+    def run_rows(self, ref: Ref, batch: Batch, round_: RoundPlan) -> Iterator[WireRow]:
         """Run rows through the fragment that were read, or computed by the JVM, as those of a port."""
-        output = list(self._emit(ref, batch, round_.number))
-        return output + self.run_round(round_, FragmentInput(self._plan))
+        yield from self._emit(ref, batch, round_.number)
+        yield from self.run_round(round_, _NO_INPUT)
+
+    def report_accounts(self) -> Iterator[WireRow]:
+        """Yield what was counted, round by round."""
+        counted, self._round_accounts = self._round_accounts, {}
+        for round_, accounts in counted.items():
+            counts = {name: _nonzero(of_step) for name, of_step in accounts.items()}
+            if counts:
+                yield report(Kind.ACCOUNTS, round_, self.partition, counts)
+
+    def _accounts(self) -> Iterator[tuple[str, Accounts]]:
+        for name, chained in self._steps.items():
+            yield name, chained.accounts
+        for name, partials in self._partials.items():
+            yield name, partials.accounts
 
     def _run_step(
         self, chained: _ChainedStep, batches: list[Batch], advance: WatermarkAdvance
@@ -233,7 +237,11 @@ class FragmentTask:
             self._refuse_outside_jvm(name)
             self._steps[name].pending.append(batch)
         for edge in self._plan.edges_out.get(ref, ()):
-            if edge.fragment == self._plan.fragment.number and edge.step is not None:
+            if edge.fragment == FILES:
+                assert self.files is not None, "a job begins before rows come"
+                self.files.write(edge.step or "", batch, round_)
+            elif edge.fragment == self._plan.fragment.number and edge.step is not None:
+                self._refuse_outside_jvm(edge.step)
                 self._steps[edge.step].pending.append(batch)
             elif edge.step in self._partials:
                 self._partials[edge.step].pending.append(batch)
@@ -283,127 +291,8 @@ class FragmentTask:
         return [report(Kind.STATE, last, self.partition, written)] if written else []
 
 
-@lru_cache(_MOST_PLANS)
-def load_plans(pickled: bytes) -> tuple[FragmentPlan, ...]:
-    """Return the plans of all fragments of a run, in a worker; they are unpickled once in each."""
-    plans: tuple[FragmentPlan, ...] = pickle.loads(pickled)  # noqa: S301 (the driver's own bytes)
-    return plans
+_NO_INPUT = FragmentInput({})
 
 
-def run_fragment(
-    plan: FragmentPlan, task: JobTask, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Run one partition of a fragment.
-
-    Wire rows for other fragments are passed on, so that a job is one line of fragments and nothing is
-    computed twice.
-    """
-    inputs = FragmentInput(plan)
-    for batch in batches:
-        own = pc.equal(batch.column("fragment"), plan.fragment.number)
-        inputs.add(from_wire(batch.filter(own)))
-        passed_on = batch.filter(pc.invert(own)).select(SCHEMA.names)
-        if passed_on.num_rows:
-            yield passed_on
-    yield from to_wire_batches(_run_timed(plan, task, inputs))
-
-
-def run_all_fragments(
-    plans: Sequence[FragmentPlan], task: JobTask, batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Run all fragments in one task, partition by partition: for little work that beats an exchange."""
-    pending: dict[tuple[int, int], list[WireRow]] = {}
-    output: list[WireRow] = []
-
-    def send(rows: Iterable[WireRow]) -> None:
-        for row in rows:
-            if row.fragment == DRIVER:
-                output.append(row)
-            else:
-                partition = row.partition if plans[row.fragment].fragment.keyed else 0
-                pending.setdefault((row.fragment, partition), []).append(row)
-
-    for batch in batches:
-        send(from_wire(batch))
-    for number, plan in enumerate(plans):
-        for partition in range(plan.n_partitions if plan.fragment.keyed else 1):
-            send(_run_timed(plan, task, FragmentInput(plan, pending.pop((number, partition), []))))
-    yield from to_wire_batches(output)
-
-
-def to_wire_batches(rows: Sequence[WireRow]) -> Iterator[pa.RecordBatch]:
-    """Yield wire rows as Arrow batches of bounded length."""
-    for start in range(0, len(rows), _ROWS_PER_BATCH):
-        yield to_wire(rows[start : start + _ROWS_PER_BATCH])
-
-
-def _run_timed(plan: FragmentPlan, task: JobTask, inputs: FragmentInput) -> list[WireRow]:
-    if not plan.fragment.keyed and not inputs.rows and not inputs.splits:
-        return []
-    began = time.perf_counter_ns()
-    output = _run_rounds(plan, task, inputs)
-    took_us = (time.perf_counter_ns() - began) // 1000
-    return [*output, report(Kind.WORK_TIME, task.rounds[-1].number, inputs.partition, {"us": took_us})]
-
-
-def _run_rounds(plan: FragmentPlan, task: JobTask, inputs: FragmentInput) -> list[WireRow]:
-    """Run all rounds of a job on one partition; every failure is returned as a report."""
-    partition, round_ = inputs.partition, task.rounds[0]
-    output: list[WireRow] = []
-    work: FragmentTask | None = None
-    split: FileSplit | None = None
-    try:
-        work = resume_task(plan, partition, task)
-        for round_ in task.rounds:
-            for split in inputs.splits.pop(round_.number, []):
-                read_plan = plan.reads[split.source]
-                for batch in read_plan.read(split):
-                    output += work.run_rows(read_plan.ref, batch, round_)
-            split = None
-            output += work.run_round(round_, inputs)
-        work.at = 0
-        output += work.save(task)
-    except Exception as failure:
-        if split is not None:
-            # Why no more than that: the driver reads the batch again, with all columns, and finds out which
-            # file could not be read, or which row failed.
-            return [report_outcomes(split.source, {FAILED: split.n_rows}, round_, partition)]
-        at = 0 if work is None else work.at
-        return [report(Kind.FAILURE, round_.number, partition, failure_to_dict(failure, at))]
-    keep_warm(plan, work, partition, task.job)
-    return output
-
-
-def report_outcomes(source: str, outcomes: Mapping[int, int], round_: RoundPlan, partition: int) -> WireRow:
-    """Return the report of how many rows of a source had which outcome before fragment 0."""
-    counts = {str(outcome): n_rows for outcome, n_rows in outcomes.items()}
-    return report(Kind.OUTCOMES, round_.number, partition, {"source": source, "outcomes": counts})
-
-
-_WARM: dict[str, dict[tuple[int, int], tuple[FragmentTask, str]]] = {}
-"""run -> (fragment, partition) -> the fragment there as a job left it, and that job."""
-
-
-def resume_task(plan: FragmentPlan, partition: int, task: JobTask | None = None) -> FragmentTask:
-    """Return a fragment as the right job left it here; else built anew, with its state from the files.
-
-    Fragment 0 keeps no state, so there any job and any partition will do.
-    """
-    keyed = plan.fragment.keyed
-    place = plan.fragment.number, partition if keyed else 0
-    work, job = _WARM.get(plan.run, {}).pop(place, (None, ""))
-    if work is None or (task is not None and keyed and job != task.after):
-        work = FragmentTask(plan, partition)
-        if task is not None and keyed:
-            work.restore(task)
-    work.partition = partition
-    return work
-
-
-def keep_warm(plan: FragmentPlan, work: FragmentTask, partition: int, job: str) -> None:
-    """Keep a fragment on one partition for the next task that comes to this worker."""
-    of_run = _WARM.pop(plan.run, {})
-    of_run[plan.fragment.number, partition if plan.fragment.keyed else 0] = work, job
-    _WARM[plan.run] = of_run
-    for run in list(_WARM)[:-_MOST_RUNS]:
-        del _WARM[run]
+def _nonzero(accounts: Accounts) -> dict[str, object]:
+    return {name: count for name, count in asdict(accounts).items() if count}

@@ -1,9 +1,9 @@
 """A plan split into fragments: the steps that rows pass without changing the worker they are on.
 
-Fragment 0 needs nothing but the row; every later fragment begins with an exchange by key, because its steps
-keep state per key. Edges carry rows from a fragment (or from the driver, where sources are read) to a later
-fragment, or back to the driver, where sinks are written. A step whose rows are already partitioned by its key
-stays in their fragment.
+Fragment 0 needs nothing but the row, and all rows of sources enter there; every later fragment begins with an
+exchange by key, because its steps keep state per key. Edges carry rows from a fragment to a later one, into
+the files that tasks write for a sink, or to the driver, for sinks that live there. A step whose rows are
+already partitioned by its key stays in their fragment.
 
 `split_into_fragments` decides this once per run. `plan_fragment` says what a worker must know of a fragment
 for the whole run, and `JobTask` what it is asked to do in one job.
@@ -16,9 +16,13 @@ from dataclasses import field
 
 import pyarrow as pa
 
+from penstock.connect.protocol import Reader, StagingWriter
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.spark import SparkReader, SparkStreamReader
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.file_splits import FileReadPlan
+from penstock.engines.spark.source_task import SourceReadPlan
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, OUT
@@ -28,7 +32,9 @@ from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.patterns.pattern import PARTIALS
 
 DRIVER = -1
-"""The fragment number of the driver, where sources are read and sinks written."""
+"""The fragment number of the driver, where sinks are written that live in its process."""
+FILES = -2
+"""The fragment number of sinks whose files are written by the tasks that have the rows."""
 
 Key = tuple[str, ...]
 
@@ -72,7 +78,7 @@ class Fragments:
     """The whole plan: fragments in order, and all edges.
 
     partials   window step -> the edge on which its partial aggregates travel; rows may reach it as well
-    placement  step -> its fragment; sources and sinks are on the driver
+    placement  step -> its fragment; of sources, the driver
     """
 
     fragments: tuple[Fragment, ...]
@@ -92,7 +98,7 @@ def split_into_fragments(plan: Plan) -> Fragments:
             holds = key is not None and stream.key == key and port not in (LATE, ERRORS)
             partitioned_by[Ref(step.name, port)] = key if holds else None
     fragments = []
-    for number in range(max(placement.values()) + 1):
+    for number in range(max(placement.values()) + 1 or int(_needs_tasks(plan, placement))):
         steps = tuple(step for step in plan if placement[step.name] == number)
         inside: dict[Ref, tuple[str, ...]] = {}
         for step in steps:
@@ -104,13 +110,26 @@ def split_into_fragments(plan: Plan) -> Fragments:
     return Fragments(tuple(fragments), tuple(edges), _partial_edges(plan, placement, len(edges)), placement)
 
 
+def _needs_tasks(plan: Plan, placement: Mapping[str, int]) -> bool:
+    """Return whether a plan without steps has work for tasks all the same: files to read, or to write."""
+    readers = [step.op.reader for step in plan.sources if isinstance(step.op, Source)]
+    return FILES in placement.values() or not all(map(lives_on_driver, readers))
+
+
+def lives_on_driver(reader: Reader) -> bool:
+    """Return whether a reader can only be read in the process of the driver."""
+    return not isinstance(reader, FileReader | SparkReader | SparkStreamReader)
+
+
 def state_key(step: Step) -> Key | None:
     """Return the key that a step keeps state by; None for a step without state."""
     return step.up.key if isinstance(step.op, Windows) or step.op.stateful else None
 
 
 def _place(step: Step, placement: Mapping[str, int], partitioned_by: Mapping[Ref, Key | None]) -> int:
-    if isinstance(step.op, Source | Sink):
+    if isinstance(step.op, Sink):
+        return FILES if isinstance(step.op.writer, StagingWriter) else DRIVER
+    if isinstance(step.op, Source):
         return DRIVER
     latest = max(placement[ref.step] for ref in step.feeds)
     key = state_key(step)
@@ -141,7 +160,7 @@ def _edges(plan: Plan, placement: Mapping[str, int]) -> list[Edge]:
         (ref, step)
         for step in plan
         for ref in step.feeds
-        if placement[ref.step] != placement[step.name] or placement[step.name] == DRIVER
+        if placement[ref.step] != placement[step.name] or placement[step.name] < 0
     ]
     ends += [(ref, None) for ref in plan.collects]
     edges = []
@@ -170,7 +189,7 @@ def _partial_edges(plan: Plan, placement: Mapping[str, int], n_edges: int) -> di
         home = placement[step.name]
         readers = [name for port in (LATE, ERRORS) for name, _ in plan.readers(Ref(step.name, port))]
         begins = all(placement[ref.step] < home for ref in step.feeds)
-        if begins and all(placement[name] == DRIVER for name in readers):
+        if begins and all(placement[name] < 0 for name in readers):
             ref, up = Ref(step.name, PARTIALS), step.up
             partials[step.name] = Edge(n_edges + len(partials), ref, home, step.name, up.key, up.schema)
     return partials
@@ -186,7 +205,10 @@ class FragmentPlan:
     ports         step -> the output ports that are read
     n_partitions  of an exchange
     sends         the window steps behind the exchange that are sent partials, and the edges for those
-    reads         source -> how workers read its files
+    sinks         the sinks that its tasks may have rows for: who writes them, and their columns
+    sources       the ports of all sources with their columns; their places number them on the wire
+    reads         source -> how tasks read files whose times are known
+    stages        source -> how tasks read everything else
     """
 
     run: str
@@ -196,20 +218,25 @@ class FragmentPlan:
     ports: Mapping[str, frozenset[str]]
     n_partitions: int
     sends: tuple[tuple[Step, Edge], ...] = ()
+    sinks: Mapping[str, tuple[StagingWriter, pa.Schema]] = field(default_factory=dict)
+    sources: tuple[tuple[Ref, pa.Schema], ...] = ()
     reads: Mapping[str, FileReadPlan] = field(default_factory=dict)
+    stages: Mapping[str, SourceReadPlan] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
     """One round: its number, the time of the clock, and the watermarks of each step.
 
-    fired  window step -> when it last fired early, before this round
+    fired    window step -> when it last fired early, before this round
+    batches  source -> the number of its batch in this round, by which rows that were read are known
     """
 
     number: int
     now: int
     advances: Mapping[str, WatermarkAdvance]
     fired: Mapping[str, int] = field(default_factory=dict)
+    batches: Mapping[str, int] = field(default_factory=dict)
 
 
 class RoundClock:
@@ -230,6 +257,7 @@ class JobTask:
     job    the name of this job
     after  the job whose state it continues: the last that was committed
     state  where the pieces of that state are, by step and bucket
+    committed  sink -> the last round that is visible there: its rows are not written again
     """
 
     rounds: tuple[RoundPlan, ...]
@@ -237,6 +265,12 @@ class JobTask:
     after: str
     state: StateHandles
     files: StateFiles
+    committed: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def rounds_of_batches(self) -> dict[tuple[str, int], RoundPlan]:
+        """Return (source, batch) -> the round that takes the batch."""
+        return {batch: round_ for round_ in self.rounds for batch in round_.batches.items()}
 
 
 def plan_fragment(
@@ -244,8 +278,8 @@ def plan_fragment(
 ) -> FragmentPlan:
     """Return what workers must know of one fragment of a plan.
 
-    Fragment 0 makes the partials of windows whose rows come straight from there. So rows of sources leave
-    from it too, wherever they are read, and late and failed rows of those windows.
+    Rows of sources enter fragment 0, so what reads them is fed from there. It makes the partials of windows
+    whose rows come straight from there, so late and failed rows of those windows leave from it too.
     """
     fragment, placement = fragments.fragments[number], fragments.placement
     sends = (
@@ -261,7 +295,7 @@ def plan_fragment(
     edges_out: dict[Ref, tuple[Edge, ...]] = {}
     for edge in fragments.edges:
         name, port = edge.ref.step, edge.ref.port
-        is_source = not fragment.keyed and name in sources and port == OUT
+        is_source = not fragment.keyed and name in sources
         if placement[name] == number or is_source or (name in windows and port != OUT):
             edges_out[edge.ref] = (*edges_out.get(edge.ref, ()), edge)
     steps = {step.name for step in fragment.steps} | windows
@@ -273,4 +307,19 @@ def plan_fragment(
         {name: frozenset(p for p in plan[name].outputs if plan.is_read(Ref(name, p))) for name in steps},
         n_partitions,
         sends,
+        {
+            step.name: (step.op.writer, step.up.schema)
+            for step in plan.sinks
+            if isinstance(step.op, Sink) and isinstance(step.op.writer, StagingWriter)
+        },
+        source_ports(plan),
+    )
+
+
+def source_ports(plan: Plan) -> tuple[tuple[Ref, pa.Schema], ...]:
+    """Return the ports of all sources with their columns; their places number them on the wire."""
+    return tuple(
+        (Ref(step.name, port), stream.schema)
+        for step in plan.sources
+        for port, stream in step.outputs.items()
     )

@@ -35,16 +35,7 @@ from penstock.engines.spark.file_splits import (
     add_null_columns,
     rank_column,
 )
-from penstock.engines.spark.fragment_task import (
-    ALIVE,
-    FAILED,
-    keep_warm,
-    load_plans,
-    report_outcomes,
-    resume_task,
-    to_wire_batches,
-)
-from penstock.engines.spark.fragments import Edge, Fragments, RoundPlan
+from penstock.engines.spark.fragments import Edge, Fragments, JobTask, RoundPlan
 from penstock.engines.spark.jvm_partials import JvmPartials, long, to_long
 from penstock.engines.spark.read_placement import (
     OURS,
@@ -53,9 +44,22 @@ from penstock.engines.spark.read_placement import (
     source_columns,
     used_columns,
 )
+from penstock.engines.spark.source_task import SourceSplit
+from penstock.engines.spark.tasks import (
+    ALIVE,
+    FAILED,
+    abort_task,
+    begin_task,
+    finish_task,
+    load_plans,
+    pack_source_rows,
+    partition_id,
+    report_failure,
+    report_outcomes,
+    to_wire_batches,
+)
 from penstock.engines.spark.types import from_spark, spark_schema
-from penstock.engines.spark.wire import SPARK_SCHEMA, Kind, WirePartitioner, report
-from penstock.engines.wire import failure_to_dict
+from penstock.engines.spark.wire import SPARK_SCHEMA, Kind, WirePartitioner, WireRow, report
 from penstock.expr import Expr
 from penstock.frozen import dataclass
 from penstock.operators.ends import Source
@@ -136,14 +140,16 @@ class RemoteSource:
         least, greatest, n, n_rows = row
         return TimeRange(least or 0, greatest or 0, n_rows - n, n_rows)
 
-    def wire_rows(self, batch: RemoteBatch, round_: RoundPlan, plans: Broadcast[bytes]) -> DataFrame:
+    def wire_rows(
+        self, batch: RemoteBatch, round_: RoundPlan, task: JobTask, plans: Broadcast[bytes]
+    ) -> DataFrame:
         """Return what leaves fragment 0 for the rows of a round, as wire rows."""
         window = self._windows
         if window is not None and round_.advances[window[0].name].before == BEFORE_ALL:
             frame = self.frame(batch.files, numbered=False)
             if OUTCOME not in frame.columns:
                 return self._group(frame, round_, *window)
-        return self._handed_over(self.frame(batch.files, numbered=True), round_, plans)
+        return self._handed_over(self.frame(batch.files, numbered=True), round_, task, plans)
 
     def accounts(self, batch: RemoteBatch, outcomes: Mapping[int, int]) -> dict[str, Accounts]:
         """Return what became of the rows of a batch in the JVM, step by step."""
@@ -218,7 +224,9 @@ class RemoteSource:
 
         return JvmPartials(op, up).group(frame, column(TIME)).mapInArrow(pack, SPARK_SCHEMA)
 
-    def _handed_over(self, frame: DataFrame, round_: RoundPlan, plans: Broadcast[bytes]) -> DataFrame:
+    def _handed_over(
+        self, frame: DataFrame, round_: RoundPlan, task: JobTask, plans: Broadcast[bytes]
+    ) -> DataFrame:
         """Return what fragment 0, in Python workers, makes of rows of the pipeline's last step."""
         ref = self.pipeline.last
         schema, used = self._plan[ref.step].outputs[ref.port].schema, used_columns(self._plan, ref)
@@ -229,21 +237,39 @@ class RemoteSource:
         rows = HandedOverRows(schema, tuple(names), self._rank, SEQ in ours, OUTCOME in ours)
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return to_wire_batches(_run_handed_over(rows, batches))
+
+        def _run_handed_over(rows: HandedOverRows, batches: Iterator[pa.RecordBatch]) -> Iterator[WireRow]:
             plan, here = load_plans(plans.value)[0], partition_id()
-            work = resume_task(plan, here)
+            work, failed = begin_task(plan, here, task), False
             for columns in batches:
                 batch, outcomes = rows.to_batch(columns)
-                output = [report_outcomes(source, outcomes, round_, here)]
-                if not outcomes.get(FAILED):
-                    try:
-                        output += work.run_rows(ref, batch, round_)
-                    except Exception as failure:
-                        failed = failure_to_dict(failure, work.at)
-                        output = [report(Kind.FAILURE, round_.number, here, failed)]
-                yield from to_wire_batches(output)
-            keep_warm(plan, work, here, "")
+                yield report_outcomes(source, outcomes, round_, here)
+                failed = failed or bool(outcomes.get(FAILED))
+                if failed:
+                    continue
+                try:
+                    yield from work.run_rows(ref, batch, round_)
+                except Exception as failure:
+                    failed = True
+                    yield report_failure(work, failure, round_, here)
+            if failed:
+                abort_task(work)
+            else:
+                yield from finish_task(plan, work, task)
 
         return frame.select(*columns).mapInArrow(run, SPARK_SCHEMA)
+
+
+def hand_over(frame: DataFrame, split: SourceSplit, plans: Broadcast[bytes]) -> DataFrame:
+    """Return the rows of a DataFrame as a source stage in Python workers gives them, as wire rows."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        plan, here = load_plans(plans.value)[0], partition_id()
+        rows = plan.stages[split.source].read_rows(split, batches, here)
+        return to_wire_batches(pack_source_rows(plan, split.source, rows, here))
+
+    return frame.mapInArrow(run, SPARK_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,11 +360,3 @@ def to_micros(value: Column, time: TimeType) -> Column:
     if time.unit == "ns":
         return F.call_function("div", raw - F.pmod(raw, long(1000)), long(1000))
     return raw if time.step == 1 else raw * long(time.step)
-
-
-def partition_id() -> int:
-    """Return the number of the partition that this worker is at."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return 0 if context is None else int(context.partitionId())

@@ -1,9 +1,10 @@
-"""Which way a source is read: on the driver, by Python workers, or by the JVM; and which columns of it.
+"""Who reads a source: Python workers, or the JVM, or the driver what lives there; and which columns of it.
 
 Workers read files: Arrow gives the very columns that stages take, in a third of the time in which Spark makes
-rows of a file. The JVM reads what only it can: DataFrames, and files behind which Spark's own SQL follows. It
-applies the expressions behind the source and hands the rows over to fragment 0. The driver reads the rest,
-and batches that are so small that planning a job takes longer than reading them.
+rows of a file. Where footers prove the times of parquet files, rows are read by the job that runs the steps;
+otherwise a job before it reads them, and its reports say how far time has come. The JVM reads what only it
+can: DataFrames, and files behind which Spark's own SQL follows. It applies the expressions behind the source
+and hands the rows over to fragment 0.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pyarrow.types as kind
 
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.parquet import ParquetFormat
-from penstock.connect.readers.spark import SparkReader
-from penstock.engines.spark.fragments import Fragments
+from penstock.connect.readers.spark import SparkReader, SparkStreamReader
+from penstock.engines.spark.fragments import Fragments, lives_on_driver, split_into_fragments
 from penstock.expr import Expr
 from penstock.frozen import dataclass
 from penstock.operators.aggregates import Aggregate, Fold
@@ -31,8 +32,6 @@ from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
 
-MIN_ROWS = 50_000
-"""Smaller batches are read on the driver: planning a scan costs more than reading them."""
 OURS = "penstock:"
 """The prefix of columns that are added to those of the program."""
 _NOT_IN_JVM = {AccumulatorKind.MAX_COUNT, AccumulatorKind.MIN_COUNT, AccumulatorKind.FOLD}
@@ -43,9 +42,9 @@ PLAIN_PATH = re.compile(r"[\w./+@, -]+")
 
 @dataclass(frozen=True, slots=True)
 class SourcePipeline:
-    """A source that the driver need not read, and the steps behind it, each the only reader of its feed.
+    """A source whose times can be known before its rows, and the steps behind it.
 
-    steps       expressions; with table joins among them where workers read
+    steps       expressions, each the only reader of its feed; with table joins where workers read
     stop        why the pipeline goes no further
     jvm_reason  why the JVM reads the source; None when workers do
     """
@@ -62,27 +61,25 @@ class SourcePipeline:
 
 
 def source_pipelines(plan: Plan) -> list[SourcePipeline]:
-    """Return the pipelines of all sources that the driver need not read."""
-    return [_pipeline(plan, step) for step in plan.sources if why_driver_reads(step) is None]
+    """Return the pipelines of all sources whose times can be known before their rows."""
+    return [_pipeline(plan, step) for step in plan.sources if why_look_at_rows(step) is None]
 
 
-def why_driver_reads(step: Step) -> str | None:
-    """Return why the driver reads a source; None when others can."""
+def why_look_at_rows(step: Step) -> str | None:
+    """Return why a source stage must see the rows of a source first; None when others can tell times."""
     assert isinstance(step.op, Source), "only sources read"
     reader, time = step.op.reader, step.op.resolve()
     if isinstance(reader, SparkReader):
         for field in reader.schema:
             if kind.is_timestamp(field.type) and not field.type.tz:
                 return f"column {field.name} is a TIMESTAMP_NTZ"
-    elif (
-        not isinstance(reader, FileReader)
-        or not reader.bounded
-        or not isinstance(reader.format, ParquetFormat)
-    ):
-        return "only parquet files and DataFrames are read by workers or Spark"
+    elif not isinstance(reader, FileReader):
+        return "its rows come by themselves"
+    elif not isinstance(reader.format, ParquetFormat):
+        return "only parquet files have footers"
     elif reader.batch is not None:
         return "batch= cuts inside of files"
-    if time is not None and (time.column is None or time.rule is not None or time.idle is not None):
+    if time is not None and (time.column is None or time.rule is not None):
         return "its watermark follows the clock or a rule of its own"
     return _why_not_columns(reader.schema)
 
@@ -230,25 +227,28 @@ def aggregate_columns(aggregate: Aggregate) -> tuple[str, ...] | None:
     return () if aggregate.value is None else aggregate.value.columns()
 
 
-def explain_source(plan: Plan, step: Step, fragments: Fragments) -> list[str]:
+def explain_source(plan: Plan, step: Step) -> list[str]:
     """Return who reads a source, which steps run in the JVM behind it, and why others do not."""
-    why = why_driver_reads(step)
-    if why is not None or not fragments.fragments:
-        return [
-            f"{step.name} is read on the driver: {why or 'there is nothing to do on the way to the sinks'}"
-        ]
+    assert isinstance(step.op, Source), "only sources read"
+    reader, name = step.op.reader, step.name
+    if lives_on_driver(reader):
+        return [f"{name} is read on the driver, piece by piece: {reader.describe()} lives in its process"]
+    why = why_look_at_rows(step)
+    if why is not None:
+        first = "in the job of its steps" if step.op.resolve() is None else "by a job of its own"
+        if isinstance(reader, SparkReader | SparkStreamReader):
+            return [f"{name} is read by Spark, {first}, and handed over to Python workers: {why}"]
+        return [f"{name} is read by Python workers, {first}: {why}"]
     pipeline = _pipeline(plan, step)
     if pipeline.jvm_reason is None:
         columns = ", ".join(source_columns(plan, step))
-        lines = [f"{step.name} is read by Python workers, only columns {columns}"]
-    else:
-        inside = [behind.name for behind in pipeline.steps]
-        windows = grouped_windows(plan, pipeline, fragments)
-        if windows is not None:
-            inside.append(f"partial aggregates of {windows.name}")
-        steps = ", ".join(inside) or "no further step"
-        lines = [
-            f"{step.name} is read by Spark, in the JVM with {steps}: {pipeline.jvm_reason}",
-            f"rows leave the JVM behind {pipeline.last.step}: {pipeline.stop}",
-        ]
-    return [*lines, f"batches of less than {MIN_ROWS:,} rows are read on the driver: that is faster"]
+        return [f"{name} is read by Python workers, only columns {columns}"]
+    inside = [behind.name for behind in pipeline.steps]
+    windows = grouped_windows(plan, pipeline, split_into_fragments(plan))
+    if windows is not None:
+        inside.append(f"partial aggregates of {windows.name}")
+    steps = ", ".join(inside) or "no further step"
+    return [
+        f"{name} is read by Spark, in the JVM with {steps}: {pipeline.jvm_reason}",
+        f"rows leave the JVM behind {pipeline.last.step}: {pipeline.stop}",
+    ]

@@ -47,19 +47,29 @@ class Kind(IntEnum):
     WAKE = 1
     """Nothing: watermarks concern every partition of a keyed fragment, also one without rows."""
     READ = 2
-    """A `FileSplit` that fragment 0 is to read."""
-    FAILURE = 3
+    """A `FileSplit` that fragment 0 is to read: row groups of a file whose times the footer proves."""
+    SOURCE_READ = 3
+    """A `SourceSplit` that is to be read with a source stage, which finds times and bad rows."""
+    SOURCE = 4
+    """Rows of a source for fragment 0: `edge` is the number of the port, `round` the batch of the source."""
+    FAILURE = 5
     """To the driver: what stopped a step (`engines/wire.py`)."""
-    ACCOUNTS = 4
+    ACCOUNTS = 6
     """To the driver: step -> what a partition counted in a round."""
-    STATE = 5
+    STATE = 7
     """To the driver: step -> [bucket, place] of the pieces of state that were written."""
-    OUTCOMES = 6
+    OUTCOMES = 8
     """To the driver: a source, and outcome -> the number of its rows that had it before fragment 0."""
-    WORK_TIME = 7
+    WORK_TIME = 9
     """To the driver: how long a partition was at work, in microseconds."""
-    REASONS = 8
+    REASONS = 10
     """To the driver: step -> why a row of it failed."""
+    SOURCE_REPORT = 11
+    """To the driver: what a source stage found in a split (`source_task.py`)."""
+    STAGED = 12
+    """To the driver: sink -> the files that a task has written for it, and the rows of every round."""
+    ROWS_FILE = 13
+    """To the driver: a file of packed batches that are too many to be sent."""
 
 
 NO_EDGE = -1

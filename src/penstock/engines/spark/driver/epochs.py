@@ -1,8 +1,9 @@
 """The epoch planner: which batches make a round, and which watermarks its steps are given.
 
-Watermarks are known on the driver, so several rounds can be planned before the first is run. What cannot be
-read ends the reading, not the rounds before it: those are run first. Early firings follow the clock; on Spark
-the clock of a round is the same for all partitions, so they are planned here too.
+The driver knows how far every batch moves the watermark, from footers, or because a job has read the batch
+ahead, so several rounds can be planned before the first is run. What cannot be read ends the reading, not the
+rounds before it: those are run first. Early firings follow the clock; on Spark the clock of a round is the
+same for all partitions, so they are planned here too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
@@ -20,38 +21,102 @@ from penstock.engines.checkpoint.checkpoint import Manifest
 from penstock.engines.ends import JournalOf, SourceReader
 from penstock.engines.frontiers import Frontiers
 from penstock.engines.protocol import RunOptions
-from penstock.engines.spark.driver.sources import BackgroundSourceReader, RemoteSourceReader, open_source
-from penstock.engines.spark.file_splits import RemoteBatch
+from penstock.engines.spark.driver.sources import (
+    BackgroundSourceReader,
+    ReadBatch,
+    ReadRows,
+    RemoteSourceReader,
+    merge_reports,
+    open_source,
+)
+from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
 from penstock.engines.spark.fragments import RoundClock, RoundPlan
 from penstock.engines.spark.jvm_source import RemoteSource
+from penstock.engines.spark.source_task import SourceReport, SourceSplit
+from penstock.engines.wire import failure_from_dict
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
 from penstock.frozen import dataclass
 from penstock.operators.ends import Source
 from penstock.operators.windows import Windows
+from penstock.options import SparkOptions
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.rows.batch import Batch
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
-MAX_ROUNDS = 64
-MAX_ROWS = 500_000
+MAX_ROUNDS = 512
+MAX_ROWS = 1_000_000
 """A micro-batch ends after so many rounds, or so many rows."""
 _LIGHT_ROWS = 16
 """So many rows count as one where workers make partials of windows as they read."""
+_BYTES_PER_ROW = 64
+"""What a row is taken to have where only the size of a file is known."""
 _CLOCK_POLL_S = 0.02
 """Seconds between checks of the clock."""
 OTHERS_S = 0.1
 """Seconds that rows of one source wait for those of another."""
 
 
+class ReadJobs(Protocol):
+    """The jobs that read sources."""
+
+    @property
+    def remote(self) -> Mapping[str, RemoteSource]:
+        """Return the sources whose times can be known before their rows."""
+
+    def source_splits(
+        self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
+    ) -> list[SourceSplit]:
+        """Return what tasks read of a batch, where source stages look at its rows."""
+
+    def read(self, splits: Sequence[SourceSplit]) -> ReadRows:
+        """Read splits ahead of their rounds."""
+
+
+@dataclass(slots=True)
+class TakenRound:
+    """The batches of a round, before anything is known of their rows.
+
+    number     of the round
+    now        what the clock said
+    batches    source -> its batch
+    positions  source -> the number of batches taken from it, and of the rows in them
+    ended      the sources that have no more batches
+    last       it closes everything
+    idle       the idle sources, if it is known already
+    """
+
+    number: int
+    now: int
+    batches: dict[str, Any]
+    positions: dict[str, tuple[int, int]]
+    ended: frozenset[str]
+    last: bool = False
+    idle: Sequence[str] | None = None
+
+    @property
+    def load(self) -> int:
+        """Return the number of rows of all sources, by how much there is to do for them."""
+        return sum(_count_load(batch) for batch in self.batches.values())
+
+
+def _count_load(batch: Any) -> int:
+    if isinstance(batch, UnreadBatch):
+        return batch.n_bytes // _BYTES_PER_ROW
+    if isinstance(batch, RemoteBatch):
+        return batch.n_rows // (_LIGHT_ROWS if batch.light else 1)
+    return int(batch.n_rows if isinstance(batch, ReadBatch) else batch.num_rows)
+
+
 @dataclass(slots=True)
 class PlannedRound:
-    """A round that has been read: what its sources gave, and what its steps are to do.
+    """A round that has been planned: what its sources gave, and what its steps are to do.
 
     accounts  source -> what became of its rows
     last      it closes everything
     fired     window step -> when it has last fired early, once the round is done
-    remote    source -> the batch that is read outside of the driver
+    remote    source -> the batch that the job of the round reads
+    read      source -> the batch that was read ahead
     moved     source -> where its watermark went
     reasons   source -> why a row of it failed
     record    what the round is made of, so that it can be planned again: the clock, who gave a batch, who is
@@ -66,16 +131,11 @@ class PlannedRound:
     accounts: dict[str, Accounts]
     last: bool = False
     fired: dict[str, int] = field(default_factory=dict)
-    remote: dict[str, RemoteBatch] = field(default_factory=dict)
+    remote: dict[str, RemoteBatch | UnreadBatch] = field(default_factory=dict)
+    read: dict[str, ReadBatch] = field(default_factory=dict)
     moved: dict[str, WatermarkMoved] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def load(self) -> int:
-        """Return the number of rows of all sources, by how much there is to do for them."""
-        here = sum(batch.num_rows for _, batch in self.batches)
-        return here + sum(b.n_rows // (_LIGHT_ROWS if b.light else 1) for b in self.remote.values())
 
 
 class SourcePolling:
@@ -123,6 +183,11 @@ class SourcePolling:
             elif name in idle:
                 self._deadlines.pop(name, None)
 
+    @property
+    def ready(self) -> bool:
+        """Return whether every source has a batch that need not be waited for, or has ended."""
+        return not any(reader.silent for reader in self._background)
+
     def wait(self) -> list[str] | None:
         """Wait until a round is due; return the sources that give a batch, or None if the run is to stop.
 
@@ -155,7 +220,7 @@ class EpochPlanner:
     def __init__(
         self,
         plan: Plan,
-        remote: Mapping[str, RemoteSource],
+        jobs: ReadJobs,
         folder: Path,
         *,
         clock: Clock,
@@ -163,12 +228,14 @@ class EpochPlanner:
         options: RunOptions,
     ) -> None:
         self._plan, self._now, self._clock = plan, clock.now, RoundClock(clock.now())
-        self._until, self._drain = options.until, options.drain
+        self._until, self._drain, self._jobs = options.until, options.drain, jobs
+        self._limits = limits_of(options)
         self._accounts = {step.name: Accounts() for step in plan.sources}
         self.readers = [
-            open_source(plan, step, self._clock, self._accounts[step.name], remote, folder)
+            open_source(plan, step, self._clock, self._accounts[step.name], jobs.remote, folder, jobs.read)
             for step in plan.sources
         ]
+        self._timed = {reader.step.name for reader in self.readers if reader.timed}
         windows = {step.name: step.op.resolve(step.up) for step in plan if isinstance(step.op, Windows)}
         self._early = {name: of.early for name, of in windows.items() if of.early is not None}
         # Window step -> when it last fired early, or when the run began.
@@ -195,27 +262,43 @@ class EpochPlanner:
             reader.resume(position, done.source_watermarks.get(name, BEFORE_ALL), journal)
 
     def next_rounds(self) -> list[PlannedRound]:
-        """Read the next rounds: several where all input is bounded, one where it must be waited for."""
-        most = MAX_ROUNDS if all(reader.bounded for reader in self.readers) else 1
-        rounds: list[PlannedRound] = []
-        load = 0
-        while len(rounds) < most and load < MAX_ROWS and not self.over:
+        """Plan the next rounds: as many as are ready now, up to the limits of a micro-batch."""
+        taken = self._take_rounds()
+        try:
+            self._read_ahead(taken)
+        except PenstockError as failure:
+            self.failure, self.over = failure, True
+            return []
+        rounds = []
+        for round_ in taken:
+            try:
+                rounds.append(self._plan_round(round_))
+            except PenstockError as failure:
+                self.failure, self.over = failure, True
+                break
+        return rounds
+
+    def _take_rounds(self) -> list[TakenRound]:
+        """Take batches, round by round; what cannot be taken ends the run behind the rounds before it."""
+        taken: list[TakenRound] = []
+        used = Limits(0, 0, 0, 0)
+        while not self.over and (not taken or (self.polling.ready and used.within(self._limits))):
             if self._until is not None and self._next - self._begun >= self._until:
                 self.over = True
                 break
             try:
-                round_ = self._read()
+                round_ = self._take()
             except PenstockError as failure:
                 self.failure, self.over = failure, True
                 break
             if round_ is None:
                 break
-            load += round_.load
-            rounds.append(round_)
-        return rounds
+            used = used.plus(round_)
+            taken.append(round_)
+        return taken
 
-    def _read(self) -> PlannedRound | None:
-        """Read one round; the one that drains when there are no more batches, if that is wanted."""
+    def _take(self) -> TakenRound | None:
+        """Take one round; the one that drains when there are no more batches, if that is wanted."""
         record = self._recorded.pop(self._next, None)
         names = self.polling.wait() if record is None else record["took"]
         if names is None:
@@ -228,18 +311,51 @@ class EpochPlanner:
             self.over = True
             if not self._drain:
                 return None
-        return self._plan_round(batches, last=last, idle=None if record is None else record["idle"])
+        return self._taken(batches, last=last, idle=None if record is None else record["idle"])
+
+    def _taken(self, batches: dict[str, Any], *, last: bool, idle: Sequence[str] | None = None) -> TakenRound:
+        self._next += 1
+        return TakenRound(
+            self._next - 1,
+            self._clock.us,
+            batches,
+            {reader.step.name: reader.position for reader in self.readers},
+            frozenset(reader.step.name for reader in self.readers if reader.ended),
+            last,
+            idle,
+        )
+
+    def _read_ahead(self, taken: Sequence[TakenRound]) -> None:
+        """Let a job read the batches whose times nobody knows; afterwards they have been read."""
+        unread = [
+            (round_, source, batch)
+            for round_ in taken
+            for source, batch in round_.batches.items()
+            if isinstance(batch, UnreadBatch) and source in self._timed
+        ]
+        if not unread:
+            return
+        splits = [
+            split
+            for round_, source, batch in unread
+            for split in self._jobs.source_splits(source, _number(round_, source), batch, round_.now)
+        ]
+        rows = self._jobs.read(splits)
+        reports = merge_reports(rows.reports)
+        for round_, source, _ in unread:
+            number = _number(round_, source)
+            report = reports.get((source, number)) or SourceReport(source, number)
+            round_.batches[source] = ReadBatch(number, report, rows)
 
     def plan_pushed(self, batches: Mapping[str, Any], *, last: bool) -> PlannedRound:
         """Plan a round, now, of batches that no reader gave; `last` closes everything."""
         self._clock.us = self._now()
-        return self._plan_round(batches, last=last)
+        return self._plan_round(self._taken(dict(batches), last=last))
 
-    def _plan_round(
-        self, batches: Mapping[str, Any], *, last: bool, idle: Sequence[str] | None = None
-    ) -> PlannedRound:
-        """Plan the round of these batches; which sources are `idle` is known of one that is planned again."""
-        now = self._clock.us
+    def _plan_round(self, taken: TakenRound) -> PlannedRound:
+        """Plan the round of batches that were taken, and read if they had to be."""
+        now, batches = taken.now, taken.batches
+        self._clock.us = now
         rows: list[tuple[Ref, Batch]] = []
         before = {reader.step.name: reader.frontier.watermark for reader in self.readers}
         for reader in self.readers:
@@ -247,28 +363,29 @@ class EpochPlanner:
             if name in batches:
                 rows += [(Ref(name, port), batch) for port, batch in reader.rows(batches[name])]
             # Why: with drain=False a later run may go on where a source ended, so it still holds back.
-            if (reader.ended or last) and self._drain:
+            if (name in taken.ended or taken.last) and self._drain:
                 reader.end()
         frontiers = {reader.step.name: reader.frontier for reader in self.readers}
         reached = {name: frontier.watermark for name, frontier in frontiers.items()}
-        if idle is not None:
-            frontiers = {name: replace(known, idle=name in idle) for name, known in frontiers.items()}
+        if taken.idle is not None:
+            frontiers = {name: replace(known, idle=name in taken.idle) for name, known in frontiers.items()}
         advances = self._frontiers.advance(frontiers)
         silent = [name for name, frontier in frontiers.items() if frontier.idle]
         self.polling.end_round(now, batches, silent)
-        self._next += 1
         fired_before = dict(self._fired)
         self._fired |= {name: now for name, every in self._early.items() if now - self._fired[name] >= every}
+        numbers = {source: _number(taken, source) for source in batches}
         return PlannedRound(
-            RoundPlan(self._next - 1, now, advances, fired_before),
+            RoundPlan(taken.number, now, advances, fired_before, numbers),
             rows,
-            {reader.step.name: reader.position for reader in self.readers},
+            taken.positions,
             {reader.step.name: reader.watermark for reader in self.readers},
             self._frontiers.watermarks(),
             {name: accounts.take() for name, accounts in self._accounts.items()},
-            last,
+            taken.last,
             dict(self._fired),
-            {name: batch for name, batch in batches.items() if isinstance(batch, RemoteBatch)},
+            {name: b for name, b in batches.items() if isinstance(b, RemoteBatch | UnreadBatch)},
+            {name: batch for name, batch in batches.items() if isinstance(batch, ReadBatch)},
             {
                 name: WatermarkMoved(now, name, None if at == AFTER_ALL else int(at))
                 for name, at in reached.items()
@@ -278,12 +395,72 @@ class EpochPlanner:
             {"now": now, "took": list(batches), "idle": silent},
         )
 
-    def read_here(self, round_: PlannedRound) -> PlannedRound:
-        """Read the remote batches of a round on the driver; from now on those of all other rounds too."""
-        batches = list(round_.batches)
+    def look_at_rows(self, round_: PlannedRound) -> PlannedRound:
+        """Read the batches of a round by source stages, since its job failed; from now on all others too.
+
+        Why: where footers speak for rows, a task knows neither all columns of a row nor what is wrong with a
+        file. The rows have been counted already.
+        """
+        read = dict(round_.read)
         for reader in self.readers:
-            if isinstance(reader, RemoteSourceReader) and reader.step.name in round_.remote:
+            name = reader.step.name
+            if isinstance(reader, RemoteSourceReader) and isinstance(round_.remote.get(name), RemoteBatch):
                 reader.allowed = False
-                rows = reader.read_here(round_.remote[reader.step.name])
-                batches += [(Ref(reader.step.name, port), batch) for port, batch in rows]
-        return replace(round_, batches=batches, remote={})
+                batch, number = round_.remote[name], round_.plan.batches[name]
+                rows = self._jobs.read(self._jobs.source_splits(name, number, batch, round_.plan.now))
+                report = merge_reports(rows.reports).get((name, number)) or SourceReport(name, number)
+                if report.failure is not None:
+                    raise failure_from_dict(report.failure)
+                read[name] = ReadBatch(number, report, rows)
+        remote = [(name, batch) for name, batch in round_.remote.items() if isinstance(batch, UnreadBatch)]
+        return replace(round_, read=read, remote=dict(remote))
+
+
+def _number(round_: TakenRound, source: str) -> int:
+    """Return the number of a source's batch in a round; a batch that was pushed by hand has the round's."""
+    n_batches, _ = round_.positions[source]
+    batch = round_.batches[source]
+    if isinstance(batch, ReadBatch):
+        return batch.number
+    return n_batches - 1 if n_batches else round_.number
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much input a micro-batch takes, or has taken: a round that began is always taken whole."""
+
+    rounds: int = MAX_ROUNDS
+    rows: int = MAX_ROWS
+    nbytes: int = 1 << 40
+    files: int = 1 << 40
+
+    def within(self, limits: Limits) -> bool:
+        """Return whether one more round may be taken."""
+        return (
+            self.rounds < limits.rounds
+            and self.rows < limits.rows
+            and self.nbytes < limits.nbytes
+            and self.files < limits.files
+        )
+
+    def plus(self, round_: TakenRound) -> Limits:
+        """Return what has been taken with this round."""
+        files = [
+            file
+            for batch in round_.batches.values()
+            if isinstance(batch, RemoteBatch | UnreadBatch)
+            for file in batch.files
+        ]
+        nbytes = sum(b.n_bytes for b in round_.batches.values() if isinstance(b, RemoteBatch | UnreadBatch))
+        return Limits(self.rounds + 1, self.rows + round_.load, self.nbytes + nbytes, self.files + len(files))
+
+
+def limits_of(options: RunOptions) -> Limits:
+    """Return the limits that the options of a run ask for."""
+    asked = options.engine if isinstance(options.engine, SparkOptions) else SparkOptions()
+    given = {
+        "rows": asked.max_rows_per_batch,
+        "nbytes": asked.max_bytes_per_batch,
+        "files": asked.max_files_per_batch,
+    }
+    return Limits(**{name: limit for name, limit in given.items() if limit is not None})

@@ -1,9 +1,12 @@
-"""Spark jobs: the rounds of one micro-batch, through all fragments, back to the driver.
+"""Spark jobs: the rounds of one micro-batch, through all fragments, and only reports back to the driver.
 
 Fragments are lazy DataFrames over wire rows, one behind the other: exchanged by partition where a fragment is
 keyed, run by `mapInArrow`, which passes on what is for others. Nothing is computed twice, and the driver asks
 once. Where there is little to do one task runs all fragments, partition by partition: the same work in the
 same order, without exchanges, whose planning alone takes longer.
+
+Batches whose times nobody knows are read by a job before that. Their rows wait in Spark's own cache, which
+spills to the disks of the executors and reads again what is lost with one; the driver gets the reports.
 
 Failures of steps come back as data (`engines/wire.py`); `translate_failure` is for what Spark itself raises.
 """
@@ -21,9 +24,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.connect.writers.staged_files import StagedFile
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.rows import table
+from penstock.connect.readers.spark import SparkReader
 from penstock.engines.checkpoint.state_files import StateHandle, state_size
-from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, split_files
-from penstock.engines.spark.fragment_task import FAILED, load_plans, run_all_fragments, run_fragment
+from penstock.engines.spark.driver.sources import ReadRows, split_source
+from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, UnreadBatch, split_files
 from penstock.engines.spark.fragments import (
     DRIVER,
     JobTask,
@@ -31,24 +38,35 @@ from penstock.engines.spark.fragments import (
     plan_fragment,
     split_into_fragments,
 )
-from penstock.engines.spark.jvm_source import RemoteSource
+from penstock.engines.spark.jvm_source import RemoteSource, hand_over, in_session
 from penstock.engines.spark.read_placement import source_pipelines
+from penstock.engines.spark.source_task import SourceReadPlan, SourceReport, SourceSplit
+from penstock.engines.spark.tasks import (
+    FAILED,
+    load_plans,
+    read_source_rows,
+    run_all_fragments,
+    run_fragment,
+)
 from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, from_wire, to_wire
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import EngineError, PenstockError, describe_cause
 from penstock.frozen import dataclass
+from penstock.operators.ends import Source
 from penstock.operators.rows import user_function
 from penstock.operators.windows import Windows
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, Step
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
+    from penstock.engines.spark.driver.epochs import PlannedRound
+
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What `mapInArrow` takes."""
-RemoteBatches = Mapping[int, Mapping[str, RemoteBatch]]
-"""round -> source -> the batch that is read outside of the driver."""
+RemoteBatches = Mapping[int, Mapping[str, RemoteBatch | UnreadBatch]]
+"""round -> source -> the batch that the job of the round reads."""
 
 SMALL_INPUT, SMALL_STATE, SMALL_WORK = 1 << 20, 1 << 23, 100_000
 """One task runs a micro-batch with at most so many bytes of rows and of state, if the one before it kept
@@ -71,6 +89,10 @@ class JobResult:
     reasons   round -> step -> why a row of it failed
     work_us   how long workers were at work, all added up, in microseconds
     job       the name of the job
+    sources   what source stages found in splits that the job read
+    staged    sink -> the files that tasks have written for it
+    written   sink -> round -> the number of its rows
+    nbytes    how much the driver was sent
     """
 
     rows: dict[int, dict[int, list[bytes]]] = field(default_factory=dict)
@@ -81,6 +103,10 @@ class JobResult:
     reasons: dict[int, dict[str, str]] = field(default_factory=dict)
     work_us: int = 0
     job: str = ""
+    sources: list[SourceReport] = field(default_factory=list)
+    staged: dict[str, list[StagedFile]] = field(default_factory=dict)
+    written: dict[str, Counter[int]] = field(default_factory=dict)
+    nbytes: int = 0
 
     @property
     def has_failed_rows(self) -> bool:
@@ -90,7 +116,7 @@ class JobResult:
 
 def read_job_result(table: pa.Table) -> JobResult:
     """Sort out the wire rows of a job; their order does not depend on which task was first."""
-    result, failures = JobResult(), []
+    result, failures = JobResult(nbytes=table.nbytes), []
     for row in sorted(from_wire(table), key=lambda row: (row.round, row.edge, row.partition)):
         assert row.body is not None, "what comes back has a body"
         if row.kind is Kind.BATCH:
@@ -109,6 +135,13 @@ def read_job_result(table: pa.Table) -> JobResult:
             result.reasons.setdefault(row.round, {}).update(message)
         elif row.kind is Kind.WORK_TIME:
             result.work_us += message["us"]
+        elif row.kind is Kind.SOURCE_REPORT:
+            result.sources.append(SourceReport(**message))
+        elif row.kind is Kind.STAGED:
+            for sink, staged in message.items():
+                files = [StagedFile(*fields) for fields in staged["files"]]
+                result.staged.setdefault(sink, []).extend(files)
+                result.written.setdefault(sink, Counter()).update(dict(staged["rows"]))
         elif row.kind is Kind.FAILURE:
             failures.append((row.round, message["order"], message))
     if failures:
@@ -117,20 +150,34 @@ def read_job_result(table: pa.Table) -> JobResult:
     return result
 
 
+class CachedRows(ReadRows):
+    """Rows that a job has read ahead, in Spark's cache, until they are released."""
+
+    def __init__(self, frame: DataFrame, reports: Sequence[SourceReport]) -> None:
+        super().__init__(reports)
+        self.frame = frame
+
+    def release(self) -> None:
+        """Let Spark forget the rows."""
+        with suppress(Exception):  # Spark may have been stopped
+            self.frame.unpersist()
+
+
 class SparkJobs:
     """Runs the fragments of one plan on a session.
 
-    remote  the sources that the driver does not read, by name
+    remote  the sources whose times can be known before their rows, by name
     """
 
     def __init__(self, spark: SparkSession, plan: Plan, n_partitions: int) -> None:
         self._spark, self._run, self.n_partitions = spark, uuid.uuid4().hex, n_partitions
         self.fragments, self._work_us = split_into_fragments(plan), 0
+        self._plan = plan
         self._broadcast: Broadcast[bytes] | None = None
         self._n_tasks = n_partitions if spark is None else spark.sparkContext.defaultParallelism
         self.remote = {
             pipeline.source.name: RemoteSource(spark, plan, pipeline, self.fragments, n_partitions)
-            for pipeline in (source_pipelines(plan) if self.fragments.fragments else ())
+            for pipeline in source_pipelines(plan)
         }
         self._plans = [
             plan_fragment(plan, self.fragments, number, run=self._run, n_partitions=n_partitions)
@@ -138,33 +185,94 @@ class SparkJobs:
         ]
         if self._plans:
             reads = {name: source.read_plan for name, source in self.remote.items() if source.by_workers}
-            self._plans[0] = replace(self._plans[0], reads=reads)
+            stages = {step.name: self._source_read_plan(step) for step in plan.sources}
+            self._plans[0] = replace(self._plans[0], reads=reads, stages=stages)
 
     def run(
-        self, rows: Sequence[WireRow], task: JobTask, remote: RemoteBatches, frame: DataFrame | None = None
+        self,
+        rows: Sequence[WireRow],
+        task: JobTask,
+        remote: RemoteBatches,
+        read: Sequence[ReadRows] = (),
+        frame: DataFrame | None = None,
     ) -> JobResult:
         """Run what the driver sends, and what is read elsewhere, through all fragments.
 
         rows   with the splits that workers are to read
-        frame  the same rows, and those that wake partitions up, if Spark has them already
+        read   rows that were read ahead
+        frame  the same as `rows`, and those that wake partitions up, if Spark has them already
         """
-        if not rows and not remote and not any(fragment.keyed for fragment in self.fragments.fragments):
+        has_rows = bool(rows or remote or read)
+        if not has_rows and not any(fragment.keyed for fragment in self.fragments.fragments):
             return JobResult()
         in_jvm = [
             (round_, source, batch)
             for round_ in task.rounds
             for source, batch in remote.get(round_.number, {}).items()
-            if not batch.by_workers
+            if isinstance(batch, RemoteBatch) and not batch.by_workers
         ]
         if frame is None:
             frame = self._frame(rows, task.rounds[-1].number)
-        if not in_jvm and self._is_small(rows, task):
+        for cached in read:
+            assert isinstance(cached, CachedRows), "they were read by these jobs"
+            frame = frame.unionAll(cached.frame.where(f"kind = {Kind.SOURCE:d}"))
+        n_read = sum(cached.n_rows for cached in read)
+        if not in_jvm and self._is_small(rows, n_read, task):
             frame = frame.coalesce(1).mapInArrow(self._function(task, None), SPARK_SCHEMA)
         else:
-            frame = self._spread(frame, rows, task, in_jvm)
+            frame = self._spread(frame, task, in_jvm, has_rows=bool(rows or read))
         result = read_job_result(frame.toArrow())
         self._work_us = result.work_us
         return result
+
+    def read(self, splits: Sequence[SourceSplit]) -> CachedRows:
+        """Read splits ahead of their rounds, and keep the rows in Spark; only reports come back."""
+        files = [split for split in splits if not self._reads_dataframe(split)]
+        rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in files]
+        plans = self._broadcast_plans()
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return read_source_rows(load_plans(plans.value)[0], batches)
+
+        n_tasks = min(self._n_tasks, max(1, len(rows)))
+        frame = self._slots_frame(balance_slots(rows, n_tasks, 0)).mapInArrow(run, SPARK_SCHEMA)
+        for split in splits:
+            if self._reads_dataframe(split):
+                frame = frame.unionAll(self._hand_over(split, plans))
+        frame = frame.persist()
+        reports = read_job_result(frame.where(f"fragment = {DRIVER}").toArrow())
+        return CachedRows(frame, reports.sources)
+
+    def source_splits(
+        self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
+    ) -> list[SourceSplit]:
+        """Return what tasks read of a batch, where source stages look at its rows."""
+        op = self._plan[source].op
+        assert isinstance(op, Source), "only sources read"
+        if not isinstance(op.reader, FileReader):
+            return [SourceSplit(source, number, now)]
+        whole = self._plans[0].stages[source].needs_whole_batch
+        return split_source(op.reader, source, number, batch, now, whole=whole, n_tasks=self._n_tasks)
+
+    def _source_read_plan(self, step: Step) -> SourceReadPlan:
+        """Return how workers read a source; a reader that cannot travel is left behind."""
+        op = step.op
+        assert isinstance(op, Source), "only sources read"
+        rank = self._plan.sources.index(step) if len(self._plan.sources) > 1 else None
+        if not isinstance(op.reader, FileReader):
+            step = replace(step, op=replace(op, reader=table(op.reader.schema.empty_table())))
+        return SourceReadPlan(self._run, step, rank)
+
+    def _reads_dataframe(self, split: SourceSplit) -> bool:
+        op = self._plan[split.source].op
+        return isinstance(op, Source) and isinstance(op.reader, SparkReader)
+
+    def _hand_over(self, split: SourceSplit, plans: Broadcast[bytes]) -> DataFrame:
+        """Return the rows of a DataFrame as Python workers see them, with times, as wire rows."""
+        op = self._plan[split.source].op
+        assert isinstance(op, Source), "only sources read"
+        assert isinstance(op.reader, SparkReader), "it is a DataFrame"
+        return hand_over(in_session(op.reader.frame, self._spark), split, plans)
 
     def close(self) -> None:
         """Release what workers hold of this run."""
@@ -172,14 +280,20 @@ class SparkJobs:
             with suppress(Exception):  # Spark may have been stopped
                 self._broadcast.destroy()
 
-    def splits(self, remote: RemoteBatches) -> list[WireRow]:
-        """Return which files workers are to read, in splits for all tasks."""
+    def splits(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
+        """Return which files the job of some rounds is to read, in splits for all tasks."""
+        unread: list[SourceSplit] = []
+        proven: list[FileSplit] = []
+        for round_ in rounds:
+            for source, batch in round_.remote.items():
+                number, now = round_.plan.batches[source], round_.plan.now
+                if isinstance(batch, UnreadBatch):
+                    unread += self.source_splits(source, number, batch, now)
+                elif batch.by_workers:
+                    proven += split_files(source, number, batch, self._n_tasks)
         return [
-            WireRow(0, Kind.READ, NO_EDGE, round_, 0, split.to_bytes())
-            for round_, batches in remote.items()
-            for source, batch in batches.items()
-            if batch.by_workers
-            for split in split_files(source, batch, self._n_tasks)
+            *(WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in unread),
+            *(WireRow(0, Kind.READ, NO_EDGE, 0, 0, split.to_bytes()) for split in proven),
         ]
 
     def wake_ups(self, round_: int) -> list[WireRow]:
@@ -191,9 +305,9 @@ class SparkJobs:
             for partition in range(self.n_partitions)
         ]
 
-    def _is_small(self, rows: Sequence[WireRow], task: JobTask) -> bool:
+    def _is_small(self, rows: Sequence[WireRow], n_read: int, task: JobTask) -> bool:
         """Return whether one task is enough: little to send, little state, and little work the last time."""
-        nbytes, (state_nbytes, _) = sum(map(_weight, rows)), state_size(task.state)
+        nbytes, (state_nbytes, _) = sum(map(_weight, rows)) + n_read * ROW_WEIGHT, state_size(task.state)
         return nbytes <= SMALL_INPUT and state_nbytes <= SMALL_STATE and self._work_us <= SMALL_WORK
 
     def tasks(self, rows: Sequence[WireRow], round_: int) -> list[list[WireRow]]:
@@ -203,9 +317,10 @@ class SparkJobs:
     def _spread(
         self,
         frame: DataFrame,
-        rows: Sequence[WireRow],
         task: JobTask,
         in_jvm: Sequence[tuple[RoundPlan, str, RemoteBatch]],
+        *,
+        has_rows: bool,
     ) -> DataFrame:
         """Return one task for every partition, fragments one after the other, with exchanges between them.
 
@@ -215,11 +330,11 @@ class SparkJobs:
         for fragment in self.fragments.fragments:
             if fragment.keyed:
                 frame = frame.repartitionById(self.n_partitions, "partition")
-            if fragment.keyed or any(row.fragment == fragment.number for row in rows):
+            if fragment.keyed or has_rows:
                 frame = frame.mapInArrow(self._function(task, fragment.number), SPARK_SCHEMA)
             if not fragment.keyed:
                 for round_, source, batch in in_jvm:
-                    frame = frame.unionAll(self.remote[source].wire_rows(batch, round_, plans))
+                    frame = frame.unionAll(self.remote[source].wire_rows(batch, round_, task, plans))
         return frame.where(f"fragment = {DRIVER}")
 
     def _function(self, task: JobTask, number: int | None) -> ArrowFunction:
@@ -247,9 +362,12 @@ class SparkJobs:
 
     def _frame(self, rows: Sequence[WireRow], round_: int) -> DataFrame:
         """Return what the driver sends, balanced over all tasks, as a DataFrame."""
-        table = pa.Table.from_batches(map(to_wire, self.tasks(rows, round_)), schema=SCHEMA)
+        return self._slots_frame(self.tasks(rows, round_))
+
+    def _slots_frame(self, slots: Sequence[Sequence[WireRow]]) -> DataFrame:
+        rows = pa.Table.from_batches(map(to_wire, slots), schema=SCHEMA)
         try:
-            return self._spark.createDataFrame(table)
+            return self._spark.createDataFrame(rows)
         except OSError as cause:
             raise no_room_error(cause) from cause
 
@@ -266,6 +384,8 @@ def _weight(row: WireRow) -> int:
     """Return how much there is to do for a wire row, in bytes."""
     if row.kind is Kind.READ and row.body is not None:
         return FileSplit.from_bytes(row.body).n_rows * ROW_WEIGHT
+    if row.kind is Kind.SOURCE_READ and row.body is not None:
+        return SourceSplit.from_bytes(row.body).n_bytes
     return len(row.body or b"")
 
 
@@ -276,7 +396,8 @@ def balance_slots(rows: Sequence[WireRow], n_slots: int, round_: int) -> list[li
     for row in sorted(rows, key=_weight, reverse=True):
         lightest = min(range(n_slots), key=lambda slot: (weights[slot], len(slots[slot])))
         weights[lightest] += _weight(row)
-        slots[lightest].append(replace(row, partition=lightest) if row.kind is Kind.READ else row)
+        is_split = row.kind in (Kind.READ, Kind.SOURCE_READ)
+        slots[lightest].append(replace(row, partition=lightest) if is_split else row)
     longest = max(len(slot) for slot in slots)
     for number, slot in enumerate(slots):
         slot.extend([WireRow(0, Kind.WAKE, NO_EDGE, round_, number)] * (longest - len(slot)))

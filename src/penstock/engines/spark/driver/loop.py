@@ -1,8 +1,11 @@
-"""The driver loop: read rounds, run them as jobs, write what leaves, commit.
+"""The driver loop: plan rounds, run them as jobs, publish what tasks have written, commit.
 
 A micro-batch takes as many rounds as are ready, up to a limit: watermarks are known on the driver, so one job
 can run several rounds, each admitted by its own. If a step fails, the rounds of the micro-batch are run again
 one by one, so that everything before the failure is written, as it would have been.
+
+Files of sinks are written by tasks. A file counts only once its sink has published it, under the number of
+the last round of the micro-batch; a sink that has come that far already takes no row of those rounds.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import copy
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -26,10 +30,11 @@ from penstock.engines.ends import SinkWriter
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.jobs import JobResult, SparkJobs
-from penstock.engines.spark.driver.sources import StreamSourceReader
-from penstock.engines.spark.fragments import DRIVER, Fragments, JobTask
-from penstock.engines.spark.wire import WirePartitioner, WireRow, split_evenly
-from penstock.engines.wire import unpack_batch
+from penstock.engines.spark.driver.sources import ReadRows, StreamSourceReader, merge_reports
+from penstock.engines.spark.file_splits import RemoteBatch
+from penstock.engines.spark.fragments import DRIVER, FILES, Fragments, JobTask, source_ports
+from penstock.engines.spark.wire import Kind, WireRow, pack_pieces, split_evenly
+from penstock.engines.wire import failure_from_dict, unpack_batch
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import (
     BatchDone,
@@ -52,24 +57,41 @@ if TYPE_CHECKING:
 
 
 class SinkDelivery:
-    """What leaves a round: rows for sinks, written under the round's number, and rows that are collected."""
+    """What leaves a micro-batch: files for sinks, and rows for sinks of the driver and for `collect`."""
 
     def __init__(self, plan: Plan, fragments: Fragments, accounts: Mapping[str, Accounts]) -> None:
-        self._plan = plan
+        self._plan, self._direct = plan, not fragments.fragments
         self._edges = [edge for edge in fragments.edges if edge.fragment == DRIVER]
         self.writers = {step.name: SinkWriter(step, accounts[step.name]) for step in plan.sinks}
+        self._in_files = {edge.step for edge in fragments.edges if edge.fragment == FILES}
         self.collected: dict[Ref, list[pa.RecordBatch]] = {ref: [] for ref in plan.collects}
 
+    @property
+    def committed(self) -> dict[str, int]:
+        """Return the last round that is visible in every sink that tasks write."""
+        return {name: self.writers[name].last_committed for name in self._in_files if name is not None}
+
     def write(self, round_: PlannedRound, result: JobResult) -> dict[str, int]:
-        """Write a round and make it visible; return the number of rows of every sink."""
+        """Write a round to the sinks of the driver; return the number of rows of every sink."""
         number = round_.plan.number
-        batches: dict[str, list[pa.RecordBatch]] = {name: [] for name in self.writers}
+        batches: dict[str, list[pa.RecordBatch]] = {
+            name: [] for name in self.writers if name not in self._in_files
+        }
         for edge in self._edges:
             rows = self.collected[edge.ref] if edge.step is None else batches[edge.step]
-            rows += [batch.rows for ref, batch in round_.batches if ref == edge.ref]
+            if self._direct:
+                rows += [batch.rows for ref, batch in round_.batches if ref == edge.ref]
             packed = result.rows.get(edge.number, {}).get(number, [])
             rows += [unpack_batch(body, edge.schema).rows for body in packed]
-        return {name: writer.write(number, batches[name]) for name, writer in self.writers.items()}
+        written = {name: self.writers[name].write(number, rows) for name, rows in batches.items()}
+        return written | {name: counts[number] for name, counts in result.written.items()}
+
+    def publish(self, number: int, result: JobResult) -> None:
+        """Make the files of a micro-batch visible, whose last round has this number."""
+        for name in self._in_files:
+            if name is not None:
+                n_rows = sum(result.written.get(name, {}).values())
+                self.writers[name].publish(number, result.staged.get(name, []), n_rows)
 
     def table(self, ref: Ref, first: int = 0) -> pa.Table:
         """Return the collected rows of a port, from batch `first` on."""
@@ -99,16 +121,13 @@ class DriverLoop:
         self.sinks = SinkDelivery(plan, jobs.fragments, self.accounts)
         self.stopping = threading.Event()
         self._planner = EpochPlanner(
-            plan, jobs.remote, checkpoint.folder, clock=clock, stopping=self.stopping, options=options
+            plan, jobs, checkpoint.folder, clock=clock, stopping=self.stopping, options=options
         )
         self._done, self._begun, self._job = Manifest(), 0, ""
         self._failure: PenstockError | None = None
-        sources = {step.name for step in plan.sources}
-        self._source_edges = [
-            (edge, WirePartitioner(edge.key, edge.schema, jobs.n_partitions))
-            for edge in jobs.fragments.edges
-            if edge.ref.step in sources and edge.fragment != DRIVER
-        ]
+        self._ports = {ref: number for number, (ref, _) in enumerate(source_ports(plan))}
+        self._waiting: dict[ReadRows, set[tuple[str, int]]] = {}
+        self._n_read = 0
 
     def open(self) -> None:
         """Resume from the checkpoint and open all sinks."""
@@ -169,11 +188,20 @@ class DriverLoop:
             if rounds and self.checkpoint.durable and self._planner.polling.follows_clock:
                 self.checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
             pass_crash_point(READ)
+            self._keep(rounds)
             if rounds and query is None:
                 self._run_rounds(rounds)
             elif rounds and query is not None:
                 self._run_in_query(query, rounds)
             self._raise(self._failure or self._planner.failure)
+
+    def _keep(self, rounds: Sequence[PlannedRound]) -> None:
+        """Note which rows that were read ahead wait for which batches."""
+        for round_ in rounds:
+            for batch in round_.read.values():
+                if batch.rows not in self._waiting:
+                    read = {(found.source, found.batch) for found in batch.rows.reports if not found.ended}
+                    self._waiting[batch.rows] = read
 
     def _run_in_query(self, query: RunQuery, rounds: Sequence[PlannedRound]) -> None:
         """Run rounds as a micro-batch of a query; keep what fails, since Spark would only keep its text."""
@@ -185,7 +213,7 @@ class DriverLoop:
                 self._run_rounds(rounds, rows, frame)
             except BaseException as failure:
                 failures.append(failure)
-            return sum(counts.rows_in for round_ in rounds for counts in round_.accounts.values())
+            return self._n_read
 
         query.run(self._jobs.tasks(rows, last), work)
         if failures:
@@ -219,16 +247,17 @@ class DriverLoop:
         began = self._clock.now()
         result = self._run_job(rounds, self._input_rows(rounds) if rows is None else rows, frame)
         if result is None:
-            self._run_from_driver(rounds)
+            self._look_at_rows(rounds)
             return
         pass_crash_point(PROCESSED)
-        if result.failure is not None and len(rounds) > 1:
+        failure = result.failure or self._read_failure(result)
+        if failure is not None and len(rounds) > 1:
             for round_ in rounds:
                 self._run_rounds([round_])
                 if self._failure is not None:
                     return
-        elif result.failure is not None:
-            self._failure = result.failure
+        elif failure is not None:
+            self._failure = failure
         else:
             took = self._clock.now() - began
             self._commit(
@@ -238,44 +267,53 @@ class DriverLoop:
     def _run_job(
         self, rounds: Sequence[PlannedRound], rows: Sequence[WireRow], frame: DataFrame | None
     ) -> JobResult | None:
-        """Run the job; return None when something failed where only that can be told, and not more.
+        """Run the job; return None when rows failed of which no more than that can be told.
 
-        The readers and stages of the driver say which file cannot be read, or which function failed on which
-        row.
+        A source stage that looks at the rows says which file cannot be read, or which function failed on
+        which row.
         """
         if not self._jobs.fragments.fragments:
             return JobResult()
         remote = {round_.plan.number: round_.remote for round_ in rounds if round_.remote}
+        read = list(dict.fromkeys(batch.rows for round_ in rounds for batch in round_.read.values()))
         plans = tuple(round_.plan for round_ in rounds)
-        task = JobTask(plans, uuid.uuid4().hex, self._job, self._done.state, self.checkpoint.files)
+        task = JobTask(
+            plans, uuid.uuid4().hex, self._job, self._done.state, self.checkpoint.files, self.sinks.committed
+        )
+        proven = any(
+            isinstance(batch, RemoteBatch) for batches in remote.values() for batch in batches.values()
+        )
         try:
-            result = self._jobs.run(rows, task, remote, frame)
+            result = self._jobs.run(rows, task, remote, read, frame)
         except Exception as failure:
             # NotSupported: an expression that is too large for Spark
-            if remote and (isinstance(failure, NotSupported) or not isinstance(failure, PenstockError)):
+            if proven and (isinstance(failure, NotSupported) or not isinstance(failure, PenstockError)):
                 return None
             raise
         result.job = task.job
         return None if result.has_failed_rows else result
 
     def _input_rows(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
-        """Return the rows of sources in some rounds, and the splits to read, as wire rows."""
-        remote = {round_.plan.number: round_.remote for round_ in rounds if round_.remote}
-        return self._jobs.splits(remote) + [
-            row
+        """Return the rows that the driver has of some rounds, and the splits to read, as wire rows."""
+        return self._jobs.splits(rounds) + [
+            WireRow(0, Kind.SOURCE, self._ports[ref], round_.plan.batches[ref.step], 0, body)
             for round_ in rounds
             for ref, batch in round_.batches
-            for edge, partitioner in self._source_edges
-            if edge.ref == ref
-            for piece in split_evenly(batch, self._jobs.n_partitions if edge.key is None else 1)
-            for row in partitioner.pack(edge, piece, round_.plan.number, 0)
+            for piece in split_evenly(batch, self._jobs.n_partitions)
+            for body in pack_pieces(piece)
         ]
 
-    def _run_from_driver(self, rounds: Sequence[PlannedRound]) -> None:
-        """Run the same rounds one by one, read on the driver."""
+    def _read_failure(self, result: JobResult) -> PenstockError | None:
+        """Return the first failure of a source stage that read as a part of the job."""
+        reports = merge_reports(result.sources)
+        failures = [reports[place].failure for place in sorted(reports, key=lambda place: place[1])]
+        return next((failure_from_dict(failure) for failure in failures if failure is not None), None)
+
+    def _look_at_rows(self, rounds: Sequence[PlannedRound]) -> None:
+        """Run the same rounds one by one, with rows that source stages have read."""
         for round_ in rounds:
             try:
-                read = self._planner.read_here(round_)
+                read = self._planner.look_at_rows(round_)
             except PenstockError as failure:
                 self._failure = failure
                 return
@@ -286,6 +324,8 @@ class DriverLoop:
     def _commit(self, rounds: Sequence[PlannedRound], result: JobResult, took: Mapping[str, int]) -> None:
         """Write every round under its number; then the manifest says that they are done."""
         last = rounds[-1]
+        self.sinks.publish(last.plan.number, result)
+        self._n_read = 0
         for round_ in rounds:
             self._write_round(round_, result, took)
         state = {step: dict(places) for step, places in self._done.state.items()}
@@ -303,11 +343,22 @@ class DriverLoop:
         )
         nbytes = self.checkpoint.commit(self._done)
         self._job = result.job
+        self._release(rounds)
         for reader in self._planner.readers:
             if isinstance(reader, StreamSourceReader):
                 reader.commit(last.positions[reader.step.name][0])
         if result.state:
             self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *state_size(state)))
+
+    def _release(self, rounds: Sequence[PlannedRound]) -> None:
+        """Let Spark forget rows that were read ahead, once no round needs them."""
+        for round_ in rounds:
+            for source, batch in round_.read.items():
+                self._waiting.setdefault(batch.rows, set()).discard((source, batch.number))
+        for rows, batches in list(self._waiting.items()):
+            if not batches:
+                rows.release()
+                del self._waiting[rows]
 
     def _write_round(self, round_: PlannedRound, result: JobResult, took: Mapping[str, int]) -> None:
         """Count and write a round; report where its time went, and how far it is behind the clock."""
@@ -315,7 +366,8 @@ class DriverLoop:
         began = self._clock.now()
         written = self.sinks.write(round_, result)
         now = self._clock.now()
-        read = {name: accounts.rows_in for name, accounts in round_.accounts.items()}
+        read = self._rows_in(round_, result)
+        self._n_read += sum(read.values())
         lag = {name: now - int(at) for name, at in round_.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
         parts, took_us = {**took, "write": now - began}, now - round_.plan.now
         self._events(BatchDone(now, round_.plan.number, read, written, took_us, parts, lag))
@@ -326,7 +378,8 @@ class DriverLoop:
         for counts in self._counts(round_, result):
             for name, accounts in counts.items():
                 counted[name].add(accounts)
-        reasons = {**result.reasons.get(round_.plan.number, {}), **round_.reasons}
+        read = {found.source: found.reason for found in result.sources if found.reason is not None}
+        reasons = {**result.reasons.get(round_.plan.number, {}), **round_.reasons, **read}
         for name, accounts in counted.items():
             if name in round_.moved:
                 self._events(round_.moved[name])
@@ -338,15 +391,31 @@ class DriverLoop:
                 policy = self.plan[name].op.on_error
                 self._events(RowsErrored(now, name, accounts.errors, policy, reasons.get(name, "")))
 
+    def _rows_in(self, round_: PlannedRound, result: JobResult) -> dict[str, int]:
+        """Return the number of rows that a round has read of every source."""
+        rows = Counter({name: accounts.rows_in for name, accounts in round_.accounts.items()})
+        for counts in self._source_counts(round_, result):
+            rows.update({name: accounts.rows_in for name, accounts in counts.items()})
+        return dict(rows)
+
+    def _source_counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
+        """Yield what source stages counted that read a round as a part of its job."""
+        for found in result.sources:
+            if round_.plan.batches.get(found.source) == found.batch:
+                yield {found.source: Accounts(**(found.accounts or {}))}
+
     def _counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
         """Yield what the driver, the workers and the JVM counted in a round."""
         number = round_.plan.number
         yield round_.accounts
+        yield from self._source_counts(round_, result)
         for counted_in, counts in result.accounts:
             if counted_in == number:
                 yield {name: Accounts(**numbers) for name, numbers in counts.items()}
         for source, batch in round_.remote.items():
-            yield self._jobs.remote[source].accounts(batch, result.outcomes.get((number, source), {}))
+            if isinstance(batch, RemoteBatch):
+                outcomes = result.outcomes.get((number, source), Counter())
+                yield self._jobs.remote[source].accounts(batch, outcomes)
 
     def _raise(self, failure: PenstockError | None) -> None:
         if failure is None:

@@ -1,21 +1,23 @@
 """Source readers of the driver: which files make a batch, and what their footers prove of them.
 
-Of files and DataFrames that others read, the driver learns no more than how many rows there are, and the
-least and greatest time, from footers; where those do not tell the times, one small job does. Batches that are
-small, whose columns need casting, or in which a time is null or out of range are read on the driver after
-all, where everything is known about bad rows.
+Of files and DataFrames the driver learns no more than how many rows there are, and the least and greatest
+time. Footers tell, or one small job; where they cannot, because of the format, of columns that need casting,
+or of a time that is null or out of range, a source stage in a worker reads the batch (`source_task.py`) and
+reports what it found. A reader with `batch=` cuts batches by rows, so one worker reads several ahead.
 
-Each source that does not end by itself is read in a thread of its own, a little ahead of the rounds. So a run
-can be stopped while nothing comes, other sources continue beside a silent one, and results that depend on the
-clock leave though no row arrives.
+Each source that does not end by itself is followed in a thread of its own, a little ahead of the rounds. So a
+run can be stopped while nothing comes, other sources continue beside a silent one, and results that depend on
+the clock leave though no row arrives.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -26,60 +28,135 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.files import FileReader, read_error
+from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader, StreamBatches
 from penstock.engines.ends import JournalOf, SourceReader, no_journal
-from penstock.engines.spark import read_placement
-from penstock.engines.spark.file_splits import RemoteBatch, SourceFile
+from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
+from penstock.engines.spark.fragments import lives_on_driver
 from penstock.engines.spark.jvm_source import RemoteSource, TimeRange
+from penstock.engines.spark.read_placement import PLAIN_PATH
+from penstock.engines.spark.source_task import SourceReport, SourceSplit
+from penstock.engines.wire import failure_from_dict
 from penstock.errors import CheckpointError
+from penstock.frozen import dataclass
 from penstock.operators.ends import Source, SourceTime
-from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage
-from penstock.stages.stage import StageContext
 from penstock.timing.units import LIMIT
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 _READ_AHEAD = 2
-"""Batches that wait to be taken."""
+"""Batches with rows that wait to be taken."""
+_PLAN_AHEAD = 1024
+"""Batches of files that wait to be taken: nobody has read them yet."""
 _CLOSED_POLL_S = 0.1
 """Seconds between checks whether the run is over."""
 _END = object()
 _DAY_ZERO, _EPOCH, _US = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
-ScanTimes = Callable[[Sequence[SourceFile]], TimeRange]
-"""A job that returns the range of times in some files, or in the DataFrame when there are none."""
+MAX_BATCHES, MAX_ROWS = 64, 500_000
+"""Batches and rows that one worker reads ahead of a source whose batches are cut by rows."""
+MIN_SPLIT_BYTES, MAX_SPLIT_BYTES = 1 << 22, 1 << 26
+"""Files are cut into parts of such sizes."""
+
+
+ReadJob = Callable[[Sequence[SourceSplit]], "ReadRows"]
+"""A job that reads splits ahead of their rounds."""
+
+
+class ReadRows(ABC):
+    """Rows that have been read ahead and wait in Spark; `reports` are by split."""
+
+    def __init__(self, reports: Sequence[SourceReport]) -> None:
+        self.reports = reports
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows that were read."""
+        return sum((report.accounts or {}).get("rows_in", 0) for report in self.reports)
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let Spark forget them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """A batch that has been read ahead.
+
+    number  of the batch in its source
+    report  what the source stages found, put together
+    rows    where its rows are
+    """
+
+    number: int
+    report: SourceReport
+    rows: ReadRows
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows that were read, bad ones too."""
+        return int((self.report.accounts or {}).get("rows_in", 0))
+
+
+def merge_reports(reports: Iterable[SourceReport]) -> dict[tuple[str, int], SourceReport]:
+    """Return one report for each batch of a source; of several failures the first in the input counts."""
+    merged: dict[tuple[str, int], SourceReport] = {}
+    for part in sorted(reports, key=lambda report: report.order):
+        place = part.source, part.batch
+        whole = merged.get(place)
+        if whole is None:
+            merged[place] = part
+            continue
+        counts = Accounts(**(whole.accounts or {}))
+        counts.add(Accounts(**(part.accounts or {})))
+        known = [at for at in (whole.watermark, part.watermark) if at is not None]
+        merged[place] = replace(
+            whole,
+            watermark=max(known, default=None),
+            accounts=counts.to_dict(),
+            reason=whole.reason or part.reason,
+            failure=whole.failure or part.failure,
+            ended=whole.ended or part.ended,
+        )
+    return merged
 
 
 def open_source(
-    plan: Plan, step: Step, clock: Clock, accounts: Accounts, remote: Mapping[str, RemoteSource], folder: Path
+    plan: Plan,
+    step: Step,
+    clock: Clock,
+    accounts: Accounts,
+    remote: Mapping[str, RemoteSource],
+    folder: Path,
+    read: ReadJob,
 ) -> SourceReader:
     """Return the reader of a source; `folder` is where Spark may keep the offsets of a stream."""
     assert isinstance(step.op, Source), "only sources read"
-    if isinstance(step.op.reader, SparkStreamReader):
+    reader = step.op.reader
+    if isinstance(reader, SparkStreamReader):
         place = folder / f"stream-{plan.sources.index(step)}"
         return StreamSourceReader(plan, step, clock, accounts, place)
-    if step.name not in remote:
-        kind = SourceReader if step.op.reader.bounded else BackgroundSourceReader
+    if isinstance(reader, FileReader) and reader.batch is not None:
+        return SequenceSourceReader(plan, step, clock, accounts, read)
+    if lives_on_driver(reader):
+        kind = SourceReader if reader.bounded else BackgroundSourceReader
         return kind(plan, step, clock, accounts)
-    source = remote[step.name]
-    reader = RemoteSourceReader(plan, step, clock, accounts, source.scan_times)
-    reader.by_workers, reader.light = source.by_workers, source.light
-    if any(find_spark_sql(behind.op) for behind in source.pipeline.steps):
-        reader.min_rows = 1  # nobody but the JVM can compute it, however few rows there are
-    return reader
+    kind_of_files = RemoteSourceReader if reader.bounded else FollowedSourceReader
+    return kind_of_files(plan, step, clock, accounts, remote.get(step.name))
 
 
 class BackgroundSourceReader(SourceReader):
     """A source that does not end by itself; `arrived` is notified whenever there is something to take."""
 
     arrived: threading.Condition
+    read_ahead = _READ_AHEAD
     _queue: queue.Queue[Any]
 
     def begin(self, arrived: threading.Condition) -> None:
         """Prepare to read."""
-        self.arrived, self._queue, self._closed = arrived, queue.Queue(_READ_AHEAD), False
+        self.arrived, self._queue, self._closed = arrived, queue.Queue(self.read_ahead), False
         self._batches = self._take()
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
@@ -180,100 +257,89 @@ class StreamSourceReader(BackgroundSourceReader):
 
 
 class RemoteSourceReader(SourceReader):
-    """Parquet files, or a DataFrame, which is one batch: read elsewhere where that is possible.
+    """Files, or a DataFrame, which is one batch: the driver knows which, and not what is in them.
 
-    allowed  whether batches still may be read there; False once one could not be
+    allowed  whether footers may still speak for rows; False once a batch had to be looked at
     """
 
     def __init__(
-        self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, scan_times: ScanTimes
+        self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, remote: RemoteSource | None
     ) -> None:
         super().__init__(plan, step, clock, accounts)
         assert isinstance(step.op, Source), "only sources read"
-        self._time, self._scan_times = step.op.resolve(), scan_times
+        self._time, self._remote = step.op.resolve(), remote
         self._clock, self._accounts = clock, accounts
-        # Why a second stage: the rows of a batch that is read again have been counted already.
-        self._uncounted = SourceStage(
-            step.op, StageContext(step.name, step.where, Accounts(), clock), rank=self.rank
-        )
-        self.allowed, self.min_rows = True, read_placement.MIN_ROWS
-        self.by_workers = self.light = False
+        self.allowed = remote is not None
 
-    def rows(self, batch: SourceBatch | RemoteBatch) -> list[tuple[str, Batch]]:
-        """Return the rows of a batch with times and places; a batch that others read is only counted."""
+    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
+        """Return the rows of a batch that was pushed by hand; of any other only count and follow it."""
         if isinstance(batch, SourceBatch):
             return super().rows(batch)
-        self._accounts.rows_in += batch.n_rows
-        self._accounts.passed += batch.n_rows
-        self._accounts.rows_out += batch.n_rows
-        if self._time is not None:
-            assert self._time.delay is not None, "a source without a rule has a delay"
-            self._stage.promise(batch.greatest - self._time.delay)
+        if isinstance(batch, ReadBatch):
+            take_over(self._stage, batch, self._accounts, self.reasons)
+        elif isinstance(batch, RemoteBatch):
+            n_rows, time = batch.n_rows, self._time
+            self._accounts.add(Accounts(rows_in=n_rows, passed=n_rows, rows_out=n_rows))
+            assert time is None or time.delay is not None, "a source without a rule has a delay"
+            watermark = (
+                None if time is None or time.delay is None or not n_rows else batch.greatest - time.delay
+            )
+            self._stage.take_over(n_rows, watermark)
         return []
 
-    def read_here(self, batch: RemoteBatch) -> list[tuple[str, Batch]]:
-        """Read a batch on the driver that others were to read, and that has been counted already."""
-        try:
-            rows = self._read_batch([Path(file.path) for file in batch.files], batch.files)
-            return list(self._uncounted.on_read(rows))
-        except Exception as cause:
-            raise self.read_error(cause) from cause
-
-    def _read(self) -> Iterator[SourceBatch | RemoteBatch]:
-        import pyarrow.parquet as pq
-
+    def _read(self) -> Iterator[RemoteBatch | UnreadBatch]:
         reader = self._reader
         if isinstance(reader, SparkReader):
-            times = self._scan_times(())
-            yield self._remote_batch((), times.n_rows, times) or self._read_batch((), ())
+            proven = None
+            if self.allowed and self._remote is not None:
+                times = self._remote.scan_times(())
+                proven = self._remote_batch((), times.n_rows, times)
+            yield proven or UnreadBatch((), 0, 0)
             return
         assert isinstance(reader, FileReader), "only files and DataFrames are read elsewhere"
         start = reader.position[1]
         for paths in reader.plan_batches():
-            footers, files = [], []
             for path in paths:
                 reader.check(path)
-                try:
-                    footer = pq.read_metadata(path)
-                except (OSError, pa.ArrowException) as problem:
-                    raise read_error(path, problem) from problem
-                groups = tuple(footer.row_group(g).num_rows for g in range(footer.num_row_groups))
-                files.append(SourceFile(str(path.absolute()), start, groups))
-                footers.append(footer)
-                start += footer.num_rows
-            yield self._remote_files(paths, tuple(files), footers) or self._read_batch(paths, files)
+            proven = None
+            if self.allowed and isinstance(reader.format, ParquetFormat):
+                proven = self._remote_files(paths, start)
+            batch = proven or unread_files(reader, paths, start)
+            start += batch.n_rows
+            yield batch
 
-    def _read_batch(self, paths: Sequence[Path], files: Sequence[SourceFile]) -> SourceBatch:
-        """Return a batch as its reader gives it."""
-        if isinstance(self._reader, FileReader):
-            return self._reader.read_batch(paths, files[0].start)
-        return next(iter(self._reader.batches()))
+    def _remote_files(self, paths: Sequence[Path], start: int) -> RemoteBatch | None:
+        """Return a batch of parquet files whose footers prove the times; None where they do not."""
+        import pyarrow.parquet as pq
 
-    def _remote_files(
-        self, paths: Sequence[Path], files: tuple[SourceFile, ...], footers: Sequence[Any]
-    ) -> RemoteBatch | None:
+        footers, files, n_bytes = [], [], 0
+        for path in paths:
+            try:
+                footer = pq.read_metadata(path)
+            except (OSError, pa.ArrowException) as problem:
+                raise read_error(path, problem) from problem
+            n_bytes += path.stat().st_size
+            groups = tuple(footer.row_group(g).num_rows for g in range(footer.num_row_groups))
+            files.append(SourceFile(str(path.absolute()), start, groups))
+            footers.append(footer)
+            start += footer.num_rows
         n_rows = sum(footer.num_rows for footer in footers)
-        is_plain = all(map(_is_plain, paths))
         stored = [footer.schema.to_arrow_schema() for footer in footers]
         # Every column must be stored in the very type that it is read as.
         is_cast = any(types.field(f.name).type != f.type for types in stored for f in self._reader.schema)
-        if not self.allowed or is_cast or not (self.by_workers or is_plain):
+        assert self._remote is not None, "it is asked only where there is a pipeline"
+        if is_cast or not (self._remote.by_workers or all(map(_is_plain, paths))):
             return None
-        times = None
-        if self._time is not None and n_rows >= self.min_rows:
-            times = time_range_of(footers, self._time)
-            if times is None and is_plain:
-                times = self._scan_times(files)
-        return self._remote_batch(files, n_rows, times)
+        times = None if self._time is None or not n_rows else time_range_of(footers, self._time)
+        return self._remote_batch(tuple(files), n_rows, times, n_bytes)
 
     def _remote_batch(
-        self, files: tuple[SourceFile, ...], n_rows: int, times: TimeRange | None
+        self, files: tuple[SourceFile, ...], n_rows: int, times: TimeRange | None, n_bytes: int = 0
     ) -> RemoteBatch | None:
-        """Return the batch for others to read; None if it is small, or a time may be invalid."""
-        if n_rows < self.min_rows:
-            return None
+        """Return the batch for others to read; None if a time may be invalid."""
+        assert self._remote is not None, "it is asked only where there is a pipeline"
         least = greatest = 0
-        if self._time is not None:
+        if self._time is not None and n_rows:
             if times is None or times.n_nulls:
                 return None
             least, greatest = self._time.type.micros(times.least), self._time.type.micros(times.greatest)
@@ -281,7 +347,91 @@ class RemoteSourceReader(SourceReader):
             too_far = future is not None and greatest > self._clock.now() + future
             if too_far or max(abs(least), abs(greatest)) > LIMIT:
                 return None
-        return RemoteBatch(files, n_rows, least, greatest, self.by_workers, self.light)
+        remote = self._remote
+        return RemoteBatch(files, n_rows, least, greatest, remote.by_workers, remote.light, n_bytes)
+
+
+class FollowedSourceReader(BackgroundSourceReader, RemoteSourceReader):
+    """The files of a folder that is watched."""
+
+    read_ahead = _PLAN_AHEAD
+
+
+class SequenceSourceReader(SourceReader):
+    """Files that a reader cuts into batches by rows: one worker reads some of these ahead."""
+
+    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, read: ReadJob) -> None:
+        super().__init__(plan, step, clock, accounts)
+        self._read_job, self._clock, self._accounts = read, clock, accounts
+
+    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
+        """Return the rows of a batch that was pushed by hand; of one that was read ahead only count them."""
+        if isinstance(batch, SourceBatch):
+            return super().rows(batch)
+        take_over(self._stage, batch, self._accounts, self.reasons)
+        return []
+
+    def _read(self) -> Iterator[ReadBatch]:
+        number = 0
+        while True:
+            split = SourceSplit(
+                self.step.name, number, self._clock.now(), n_batches=MAX_BATCHES, max_rows=MAX_ROWS
+            )
+            rows = self._read_job([split])
+            for _, report in sorted(merge_reports(rows.reports).items()):
+                if report.ended:
+                    return
+                if report.failure is not None:
+                    raise failure_from_dict(report.failure)
+                yield ReadBatch(number, report, rows)
+                number += 1
+
+
+def take_over(stage: SourceStage, batch: ReadBatch, accounts: Accounts, reasons: list[str]) -> None:
+    """Count and follow a batch that was read ahead; raise what a source stage raised on it."""
+    report = batch.report
+    if report.failure is not None:
+        raise failure_from_dict(report.failure)
+    accounts.add(Accounts(**(report.accounts or {})))
+    if report.reason is not None:
+        reasons.append(report.reason)
+    stage.take_over(batch.n_rows, report.watermark)
+
+
+def unread_files(reader: FileReader, paths: Sequence[Path], start: int) -> UnreadBatch:
+    """Return the batch of some files, with room for the numbers of their rows."""
+    files, n_rows, n_bytes = [], 0, 0
+    for path in paths:
+        try:
+            n_bytes += path.stat().st_size
+            size = reader.format.size(path)
+        except OSError as problem:
+            raise read_error(path, problem) from problem
+        files.append(SourceFile(str(path.absolute()), start + n_rows))
+        n_rows += size
+    return UnreadBatch(tuple(files), n_rows, n_bytes)
+
+
+def split_source(
+    reader: FileReader,
+    source: str,
+    number: int,
+    batch: RemoteBatch | UnreadBatch,
+    now: int,
+    *,
+    whole: bool,
+    n_tasks: int,
+) -> list[SourceSplit]:
+    """Return what tasks read of a batch: parts of large files, and small files together."""
+    most = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-batch.n_bytes // n_tasks)))
+    parts = [
+        (file.path, part.first, part.last, file.start)
+        for file in batch.files
+        for part in reader.format.parts(Path(file.path), most)
+    ]
+    if whole or not parts:
+        return [SourceSplit(source, number, now, tuple(parts), batch.n_bytes)]
+    return [SourceSplit(source, number, now, (part,), batch.n_bytes // len(parts)) for part in parts]
 
 
 def time_range_of(footers: Sequence[Any], time: SourceTime) -> TimeRange | None:
@@ -318,5 +468,5 @@ def _to_number(value: object) -> int:
 
 def _is_plain(file: Path) -> bool:
     """Return whether Spark reads the path as it is; it skips hidden files without a word."""
-    plain = read_placement.PLAIN_PATH.fullmatch(str(file.absolute())) is not None
+    plain = PLAIN_PATH.fullmatch(str(file.absolute())) is not None
     return plain and not file.name.startswith((".", "_"))
