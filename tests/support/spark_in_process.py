@@ -22,8 +22,8 @@ from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
 from penstock.engines.spark.driver.jobs import JobResult, RemoteBatches, SparkJobs, read_job_result
 from penstock.engines.spark.driver.loop import DriverLoop
-from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.driver.sources import ReadRows
+from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask
 from penstock.engines.spark.source_task import SourceReport, SourceSplit
 from penstock.engines.spark.tasks import read_source_rows, run_all_fragments, run_fragment
@@ -56,7 +56,7 @@ class InProcessJobs(SparkJobs):
         self._random = random.Random(seed)
         self._alone, self._n_jobs = alone, 0
 
-    def read(self, splits: Sequence[SourceSplit]) -> ReadRows:
+    def read(self, splits: Sequence[SourceSplit], frame: object = None) -> ReadRows:
         """Reads splits ahead, as tasks do; the rows are kept here."""
         splits = self._random.sample(splits, len(splits))
         rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in splits]

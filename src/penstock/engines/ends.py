@@ -7,7 +7,7 @@ the run, and travels with the step, so workers need not see its file and all rep
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -259,11 +259,9 @@ class SinkWriter:
                 hint="bring the output back, or start over with an empty checkpoint folder",
             )
 
-    def write(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> int:
+    def write(self, number: int, batches: Iterable[Batch | pa.RecordBatch]) -> int:
         """Write and commit the rows of a round; return their number."""
-        n_rows = sum([batch.num_rows for batch in batches])
-        if n_rows:
-            self._commit(number, batches)
+        n_rows = self._commit(number, batches)
         self._count(n_rows)
         return n_rows
 
@@ -308,20 +306,27 @@ class SinkWriter:
     def _commit_row(self, number: int, row: Mapping[str, object]) -> None:
         self._commit(number, [RowBatch((row,), self._schema, (0,))])
 
-    def _commit(self, number: int, batches: Sequence[Batch | pa.RecordBatch]) -> None:
+    def _commit(self, number: int, batches: Iterable[Batch | pa.RecordBatch]) -> int:
+        """Write the rows, commit them if there are any, and return their number."""
         assert self._output is not None, "sinks are opened first"
+        n_rows = 0
         try:
             for batch in batches:
+                n_rows += batch.num_rows
+                if not batch.num_rows:
+                    continue
                 if not isinstance(batch, Batch):
                     self._output.write(number, batch)
                 elif batch.plain is not None and self._plain is not None:
                     self._plain.write_plain(number, batch.plain, batch.schema)
                 else:
                     self._output.write(number, batch.rows)
-            self._output.commit(number)
-            pass_crash_point(COMMITTED)
+            if n_rows:
+                self._output.commit(number)
+                pass_crash_point(COMMITTED)
         except Exception as cause:
             raise self._error("could not write", cause) from cause
+        return n_rows
 
     def _error(self, fact: str, cause: Exception) -> PenstockError:
         failure = cause

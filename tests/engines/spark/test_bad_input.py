@@ -187,11 +187,12 @@ def no_file_longer_than(nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def copy_row(row: Any) -> Iterator[dict[str, str]]:
-    return ({"key": f"{row.key}{row.v}{'x' * 10_000}"} for _ in range(50))
+def run_copies(folder: Path, n_batches: int, limit: int | None = None, **options: Any) -> Any:
+    def copy_row(row: Any) -> Iterator[dict[str, str]]:
+        most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most if limit is None else limit, most))  # of the worker
+        return ({"key": f"{row.key}{row.v}{'x' * 10_000}"} for _ in range(50))
 
-
-def run_copies(folder: Path, n_batches: int, **options: Any) -> Any:
     batches = [[{"key": "a", "v": n}] for n in range(n_batches)]
     rows = ps.PipeGraph("copying").source(ps.read.batches(batches, schema=SCHEMA), name="rows")
     many = rows.flat_map(copy_row, schema={"key": str})
@@ -200,15 +201,19 @@ def run_copies(folder: Path, n_batches: int, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "text"),
-    [(4, r"cannot be handed to Spark: .*too large"), (100_000, r'/out" cannot be written')],
+    ("here", "there", "text"),
+    [
+        (4, None, r"cannot be handed to Spark: .*too large"),
+        (100_000, 100_000, r'/out" cannot be written: File too large'),
+    ],
+    ids=["the driver's", "an executor's"],
 )
 def test_a_disk_that_takes_no_more_is_told_and_nothing_is_lost(
-    tmp_path: Path, nbytes: int, text: str
+    tmp_path: Path, here: int, there: int | None, text: str
 ) -> None:
     run_copies(tmp_path, 2, drain=False)
-    with no_file_longer_than(nbytes), pytest.raises(PenstockError, match=text) as problem:
-        run_copies(tmp_path, 4, drain=False)
+    with no_file_longer_than(here), pytest.raises(PenstockError, match=text) as problem:
+        run_copies(tmp_path, 4, there, drain=False)
     assert "space" in str(problem.value.hint) or "room" in str(problem.value.hint)
     run_copies(tmp_path, 4)
     lines = [line for file in (tmp_path / "out").glob("part-*") for line in file.read_text().splitlines()]

@@ -36,7 +36,7 @@ def batch(*files: tuple[int, ...]) -> RemoteBatch:
 
 
 def cuts(batch: RemoteBatch, n_tasks: int) -> list[tuple[str, int, int, int, int]]:
-    return [(p.path[0], p.first, p.last, p.start, p.n_rows) for p in split_files("s", batch, n_tasks)]
+    return [(p.path[0], p.first, p.last, p.start, p.n_rows) for p in split_files("s", 0, batch, n_tasks)]
 
 
 def test_row_groups_are_dealt_to_all_tasks() -> None:
@@ -62,7 +62,7 @@ def test_files_without_rows_are_no_piece() -> None:
 
 
 def test_a_piece_is_the_same_behind_the_wire() -> None:
-    (piece,) = split_files("s", batch((7,)), 1)
+    (piece,) = split_files("s", 0, batch((7,)), 1)
     assert FileSplit.from_bytes(piece.to_bytes()) == piece
 
 
@@ -79,7 +79,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def piece(path: Path, first: int, last: int, n_rows: int) -> FileSplit:
-    return FileSplit("s", str(path), first, last, 100, n_rows)
+    return FileSplit("s", 0, str(path), first, last, 100, n_rows)
 
 
 def test_rows_come_with_times_and_numbers_and_columns_that_nobody_wants_are_nulls(path: Path) -> None:

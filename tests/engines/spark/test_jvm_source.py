@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,6 @@ from tests.engines.spark.test_read_paths import AGGREGATES, FALLIBLE, KEYS, WIND
 from tests.support.parquet_feeds import columns, same_as_reference, write_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_batches_too() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_placement, "MIN_ROWS", 100)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -72,13 +72,6 @@ def read(graph: ps.PipeGraph, folder: Path, **options: Any) -> ps.MultiPipe:
 class ReadingCases:
     """What holds whoever reads."""
 
-    @pytest.fixture(autouse=True, scope="class")
-    @classmethod
-    def small_batches_too(cls) -> Iterator[None]:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(read_placement, "MIN_ROWS", 100)
-            yield
-
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
         return write_files(tmp_path, [columns(600, seed, 10 * seed) for seed in range(3)], row_group_size=250)
@@ -232,9 +225,9 @@ class ReadingCases:
 
         expected, _ = run("reference", build)
         before, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
-        monkeypatch.setattr(read_placement, "MIN_ROWS", 10_000)  # the driver reads
-        between, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
-        monkeypatch.setattr(read_placement, "MIN_ROWS", 100)
+        with monkeypatch.context() as patch:
+            patch.setattr(read_placement, "why_look_at_rows", lambda step: "that is tried here")
+            between, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
         after, _ = run(self.engine(), build, checkpoint=checkpoint)
         assert difference(pa.concat_tables([before[0], between[0], after[0]]), expected[0]) is None
 

@@ -167,20 +167,35 @@ def test_all_columns_are_read_where_rows_are_seen_as_they_are(folder: Path) -> N
     ("reader", "options", "reason"),
     [
         (lambda folder: ps.read.parquet(folder, batch=10), {}, "batch= cuts inside of files"),
-        (
-            lambda folder: ps.read.rows([{"t": 1}]),
-            {"time_unit": "s"},
-            "only parquet files and DataFrames are read by workers or Spark",
-        ),
-        (ps.read.parquet, {"idle": "1 s"}, "its watermark follows the clock or a rule of its own"),
         (ps.read.parquet, {"watermark": "t"}, "its watermark follows the clock or a rule of its own"),
     ],
 )
-def test_the_plan_says_why_the_driver_reads_a_source(
+def test_the_plan_says_why_rows_are_looked_at_before_their_round(
     folder: Path, reader: Any, options: dict[str, Any], reason: str
 ) -> None:
     lines = SparkEngine().explain(plan_of(reader(folder), count_windows, **options))
-    assert lines[0] == f"s is read on the driver: {reason}"
+    assert lines[0] == f"s is read by Python workers, by a job of its own: {reason}"
+
+
+def test_the_plan_says_that_text_without_a_time_is_read_by_the_job_of_its_steps(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\n")
+    graph = ps.PipeGraph("text")
+    graph.source(ps.read.text(tmp_path), name="s").filter(col("line") != "a").sink(ps.write.memory())
+    lines = SparkEngine().explain(graph.plan())
+    assert lines[0] == "s is read by Python workers, in the job of its steps: only parquet files have footers"
+
+
+def test_the_plan_says_what_lives_on_the_driver(tmp_path: Path) -> None:
+    graph = ps.PipeGraph("rows")
+    rows = graph.source(ps.read.rows([{"v": 1}]), name="s").filter(col("v") > 0, name="f")
+    rows.sink(ps.write.memory(), name="seen")
+    rows.sink(ps.write.jsonl(tmp_path / "out"), name="out")
+    assert SparkEngine().explain(graph.plan()) == [
+        "s is read on the driver, piece by piece: rows (1 rows) lives in its process",
+        "fragment 0, where rows are read: f",
+        "written by the tasks that have the rows: out",
+        "sent to the driver, where they live: seen",
+    ]
 
 
 def test_the_plan_says_that_workers_read_and_which_columns(folder: Path) -> None:
@@ -190,9 +205,9 @@ def test_the_plan_says_that_workers_read_and_which_columns(folder: Path) -> None
     lines = SparkEngine().explain(plan_of(ps.read.parquet(folder), verbs))
     assert lines == [
         "s is read by Python workers, only columns t, x",
-        "batches of less than 50,000 rows are read on the driver: that is faster",
         "fragment 0, where rows are read: f",
         "fragment 1, after an exchange by key: w",
+        "sent to the driver, where they live: out",
     ]
 
 

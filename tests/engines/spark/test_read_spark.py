@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark import read_placement
 from penstock.engines.spark.types import to_spark
 from tests.support.parquet_feeds import columns, run, same_as_reference
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def small_batches_too() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read_placement, "MIN_ROWS", 100)
-        yield
 
 
 @pytest.fixture(scope="module")

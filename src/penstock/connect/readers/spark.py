@@ -5,14 +5,15 @@ engine takes the rows over as Arrow. A DataFrame has no order: rows of one time 
 
 A streaming DataFrame is read by a query of its own, which hands over every batch that Spark cuts, and waits
 in it until the reader says that it is done. So Spark's own checkpoint of the query never runs ahead of the
-reader's, and a batch that was not done comes again unchanged.
+reader's, and a batch that was not done comes again unchanged. The Spark engine leaves the rows of a batch
+where they are.
 """
 
 from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from typing import Any, ClassVar
 
@@ -86,19 +87,30 @@ class SparkStreamReader:
 
 
 class StreamBatches:
-    """A running query: its batches, from number `first` on. `folder` is Spark's checkpoint of it."""
+    """A running query: its batches, from number `first` on.
 
-    def __init__(self, reader: SparkStreamReader, folder: str, first: int = 0) -> None:
+    folder  Spark's checkpoint of it
+    take    returns what is handed over of a batch: a DataFrame, and its number; by default its rows
+    """
+
+    def __init__(
+        self,
+        reader: SparkStreamReader,
+        folder: str,
+        first: int = 0,
+        take: Callable[[Any, int], Any] | None = None,
+    ) -> None:
         self._reader, self._changed = reader, threading.Condition()
         self._n_done, self._closed = first, False
-        self._next: SourceBatch | Exception | None = None
+        self._take = take or self._take_rows
+        self._next: Any = None
         writer = reader.frame.writeStream.foreachBatch(self._hand_over).option("checkpointLocation", folder)
         try:
             self._query = (writer if reader.follow else writer.trigger(availableNow=True)).start()
         except Exception as problem:
             raise _stream_error("the stream could not be started", problem) from problem
 
-    def __iter__(self) -> Iterator[SourceBatch]:
+    def __iter__(self) -> Iterator[Any]:
         """Yield batches as they come."""
         while (batch := self._wait_for_batch()) is not None:
             yield batch
@@ -121,9 +133,9 @@ class StreamBatches:
         """Hand Spark's batch to the reader and wait until it is done."""
         if number < self._n_done:
             return
-        batch: SourceBatch | Exception
+        batch: Any
         try:
-            batch = _to_source_batch(frame.toArrow(), self._reader.schema)
+            batch = self._take(frame, number)
         except Exception as problem:
             batch = _stream_error("a batch of the stream could not be computed", problem)
         with self._changed:
@@ -134,7 +146,10 @@ class StreamBatches:
             if number >= self._n_done:
                 raise RuntimeError("the run is over, and this batch is not done")
 
-    def _wait_for_batch(self) -> SourceBatch | None:
+    def _take_rows(self, frame: Any, number: int) -> SourceBatch:
+        return _to_source_batch(frame.toArrow(), self._reader.schema)
+
+    def _wait_for_batch(self) -> Any:
         with self._changed:
             while self._next is None and not self._closed:
                 self._changed.wait(_POLL_S)

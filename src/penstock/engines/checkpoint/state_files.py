@@ -14,7 +14,7 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import pyarrow as pa
 import xxhash
@@ -96,6 +96,30 @@ class StateFiles:
                 ) from cause
         return pieces
 
+    def open_rows(self, name: str) -> BinaryIO:
+        """Create a file of rows beside the state, which lives until the driver has read it."""
+        try:
+            return (Path(self.folder) / name).open("xb")
+        except OSError as cause:
+            raise _cannot_write(name, cause) from cause
+
+    def read_rows(self, name: str, offset: int, nbytes: int) -> bytes:
+        """Return some of what a file of rows holds; raise CheckpointError if it is not there."""
+        try:
+            with (Path(self.folder) / name).open("rb") as file:
+                file.seek(offset)
+                return file.read(nbytes)
+        except OSError as cause:
+            raise CheckpointError(
+                f"rows that a task has written cannot be read: {describe_cause(cause)}",
+                detail=name,
+                hint="give a checkpoint folder that the driver and all executors reach under one path",
+            ) from cause
+
+    def remove_rows(self, name: str) -> None:
+        """Remove a file of rows."""
+        (Path(self.folder) / name).unlink(missing_ok=True)
+
     def _write_file(self, name: str, data: bytes) -> None:
         path = Path(self.folder) / name
         try:
@@ -107,11 +131,15 @@ class StateFiles:
             if self.durable:
                 sync_path(path.parent)
         except OSError as cause:
-            raise CheckpointError(
-                f"state cannot be written: {describe_cause(cause)}",
-                detail=name,
-                hint="give a checkpoint folder with room that every worker can write to",
-            ) from cause
+            raise _cannot_write(name, cause) from cause
+
+
+def _cannot_write(name: str, cause: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"state cannot be written: {describe_cause(cause)}",
+        detail=name,
+        hint="give a checkpoint folder with room that every worker can write to",
+    )
 
 
 def _compress(data: bytes) -> bytes:

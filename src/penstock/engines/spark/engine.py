@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.clock import Clock
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions
-from penstock.engines.spark.fragments import split_into_fragments
+from penstock.engines.spark.fragments import FILES, split_into_fragments
 from penstock.engines.spark.read_placement import explain_source, source_pipelines
 from penstock.errors import EngineError, NotSupported
 from penstock.events import EventSink
@@ -98,6 +98,12 @@ class SparkEngine:
             how = "after an exchange by key" if fragment.keyed else "where rows are read"
             if fragment.steps:
                 lines.append(f"fragment {fragment.number}, {how}: {names}")
+        in_files = [step.name for step in plan.sinks if fragments.placement[step.name] == FILES]
+        on_driver = [step.name for step in plan.sinks if step.name not in in_files]
+        if in_files:
+            lines.append(f"written by the tasks that have the rows: {', '.join(in_files)}")
+        if on_driver:
+            lines.append(f"sent to the driver, where they live: {', '.join(on_driver)}")
         return lines
 
 

@@ -49,7 +49,7 @@ class RemoteBatch:
     files            none for a DataFrame, which is one batch
     least, greatest  of the times, in microseconds; 0 on a source without time
     by_workers       Python workers read it; else the JVM does
-    light            workers aggregate it as they read, so that a row costs little
+    rows_as_one      how many rows count as one when a micro-batch is filled, because there is little to do
     """
 
     files: tuple[SourceFile, ...]
@@ -57,7 +57,7 @@ class RemoteBatch:
     least: int
     greatest: int
     by_workers: bool = False
-    light: bool = False
+    rows_as_one: int = 1
     n_bytes: int = 0
 
 

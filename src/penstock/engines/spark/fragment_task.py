@@ -196,7 +196,7 @@ class FragmentTask:
         yield from self._emit_partials(round_)
         counted = self._round_accounts.setdefault(round_.number, {})
         for name, accounts in self._accounts():
-            if accounts.rows_in or accounts.rows_out:
+            if accounts != _NOTHING:
                 counted.setdefault(name, Accounts()).add(accounts.take())
         reasons = {name: texts.pop() for name, texts in self._reasons.items() if texts}
         if reasons:
@@ -291,7 +291,7 @@ class FragmentTask:
         return [report(Kind.STATE, last, self.partition, written)] if written else []
 
 
-_NO_INPUT = FragmentInput({})
+_NO_INPUT, _NOTHING = FragmentInput({}), Accounts()
 
 
 def _nonzero(accounts: Accounts) -> dict[str, object]:

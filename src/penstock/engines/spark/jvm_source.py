@@ -13,7 +13,7 @@ row right (`read_placement.grouped_windows`): few rows then leave the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -76,6 +76,10 @@ if TYPE_CHECKING:
     from pyspark import Broadcast
     from pyspark.sql import DataFrame, SparkSession
 
+_LIGHT_ROWS = 16
+"""So many rows count as one where workers make partials of windows as they read."""
+Observe = Callable[["DataFrame", int], "DataFrame"]
+"""Returns rows that are counted on their way into a step, whose place it is given."""
 TIME, SEQ, OUTCOME = f"{OURS}time", f"{OURS}seq", f"{OURS}outcome"
 
 
@@ -92,8 +96,8 @@ class TimeRange:
 class RemoteSource:
     """One source of a run that workers or the JVM read, with the expression steps behind it.
 
-    by_workers  Python workers read it; else the JVM does
-    light       workers make partials of it as they read
+    by_workers   Python workers read it; else the JVM does
+    rows_as_one  how many rows count as one when a micro-batch is filled, because there is little to do
     """
 
     def __init__(
@@ -111,7 +115,8 @@ class RemoteSource:
         self._rank = plan.sources.index(source) if len(plan.sources) > 1 else None
         self.by_workers = pipeline.jvm_reason is None
         readers = [name for name, _ in plan.readers(pipeline.last)]
-        self.light = self.by_workers and all(name in fragments.partials for name in readers)
+        light = self.by_workers and all(name in fragments.partials for name in readers)
+        self.rows_as_one = _LIGHT_ROWS if light else 1
         windows = None if self.by_workers else grouped_windows(plan, pipeline, fragments)
         self._windows = None if windows is None else (windows, fragments.partials[windows.name])
 
@@ -166,14 +171,22 @@ class RemoteSource:
             accounts[step.name] = counts
         return accounts
 
-    def frame(self, files: Sequence[SourceFile], *, numbered: bool) -> DataFrame:
-        """Return the rows behind the last step, with their times; `numbered`: with their numbers too."""
+    def frame(
+        self, files: Sequence[SourceFile], *, numbered: bool, observe: Observe | None = None
+    ) -> DataFrame:
+        """Return the rows behind the last step, with their times.
+
+        numbered  with their numbers too
+        observe   is called before a filter that is not the first; else that marks the rows that it drops
+        """
         frame, filtered = self._source(files, numbered=numbered), False
         for place, step in enumerate(self.pipeline.steps, 1):
             op, up = step.op, step.up.schema
             if isinstance(op, Filter):
                 assert isinstance(op.how, Expr), "only expressions are in a pipeline"
-                frame = _filter(frame, op.how, up, place, counted=filtered)
+                if observe is not None and filtered:
+                    frame = observe(frame, place)
+                frame = _filter(frame, op.how, up, place, counted=filtered and observe is None)
                 filtered = True
             else:
                 assert isinstance(op, WithColumns), "only such steps are in a pipeline"

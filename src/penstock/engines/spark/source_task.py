@@ -50,6 +50,7 @@ class SourceSplit:
     n_bytes    of all parts, about
     n_batches  0; or how many batches to read from `batch` on, where the reader cuts them by rows
     max_rows   stop behind the batch that reaches so many rows
+    scan       only look whether the parts hold quotes, before they are cut (`InputFormat.needs_scan`)
     """
 
     source: str
@@ -59,6 +60,7 @@ class SourceSplit:
     n_bytes: int = 0
     n_batches: int = 0
     max_rows: int = 0
+    scan: bool = False
 
     def to_bytes(self) -> bytes:
         """Return the body of a wire row of kind SOURCE_READ."""
@@ -81,6 +83,7 @@ class SourceReport:
     reason     why a row failed, where one did
     failure    what stops the run
     ended      there are no more batches
+    quoted     a file that holds quotes
     """
 
     source: str
@@ -91,6 +94,7 @@ class SourceReport:
     reason: str | None = None
     failure: Mapping[str, Any] | None = None
     ended: bool = False
+    quoted: str | None = None
 
 
 Read = tuple[int, str, Batch] | SourceReport
@@ -117,6 +121,11 @@ class SourceReadPlan:
             return
         reader = self._source.reader
         assert isinstance(reader, FileReader), "only files are read in parts"
+        if split.scan:
+            for path, first, last, _ in split.parts:
+                if reader.format.scan(FilePart(path, first, last)):
+                    yield SourceReport(self.step.name, split.batch, quoted=path)
+            return
 
         def ranges() -> Iterator[RowRange]:
             for path, first, last, start in split.parts:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -40,6 +41,8 @@ ALIVE, FAILED = 0, -1
 """Outcomes of rows before fragment 0; a row that filter i of a pipeline in the JVM dropped has i + 1."""
 _ROWS_PER_BATCH, _BYTES_PER_BATCH = 1024, 1 << 24
 """Wire rows in one Arrow batch, and the bytes after which one is sent."""
+MAX_SENT_BYTES = 1 << 18
+"""Rows that a task sends to the driver; more go through a file."""
 _MOST_PLANS = 4
 """Runs whose plans stay unpickled in one worker."""
 _MOST_RUNS = 8
@@ -51,7 +54,8 @@ class SinkFiles:
 
     def __init__(self, plan: FragmentPlan, task: JobTask, partition: int) -> None:
         self._sinks, self._task, self._partition = plan.sinks, task, partition
-        self._tag = f"{task.job}-{plan.fragment.number}-{partition}-{_attempt()}"
+        # Why: attempts at one task, and tasks of one job, must never write the same file.
+        self._tag = f"{task.job[:12]}-{plan.fragment.number}-{partition}-{uuid.uuid4().hex}"
         self._stages: dict[str, OutputStage] = {}
         self._counts: dict[str, dict[int, int]] = {}
 
@@ -86,14 +90,6 @@ class SinkFiles:
         for stage in self._stages.values():
             with suppress(Exception):  # what is left is swept by the next run
                 stage.abort()
-
-
-def _attempt() -> int:
-    """Return a number that no other attempt at this task has."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return 0 if context is None else int(context.taskAttemptId())
 
 
 @lru_cache(_MOST_PLANS)
@@ -169,13 +165,45 @@ def _run_timed(
 ) -> Iterator[WireRow | pa.RecordBatch]:
     """Run a fragment, and report how long it was at work."""
     run = _run_keyed if plan.fragment.keyed else _run_source_rows
-    partition, took_ns = yield from run(plan, task, rows)
+    partition, took_ns = yield from _bound_rows(run(plan, task, rows), task)
     if took_ns:
         yield report(Kind.WORK_TIME, task.rounds[-1].number, partition, {"us": took_ns // 1000})
 
 
 _Run = Generator[WireRow | pa.RecordBatch, None, tuple[int, int]]
 """Yields what leaves; returns the partition, and how long it was at work, in nanoseconds."""
+
+
+def _bound_rows(output: _Run, task: JobTask) -> _Run:
+    """Put rows for the driver that are more than a few into a file, which it reads piece by piece.
+
+    Why: the driver collects what a job sends at once, and that must stay small whatever the rows are.
+    """
+    n_bytes, file, places = 0, None, list[tuple[int, int, int, int]]()
+    name = f"{task.job[:12]}-{uuid.uuid4().hex}.rows"
+    while True:
+        try:
+            row = next(output)
+        except StopIteration as end:
+            returned: tuple[int, int] = end.value
+            break
+        if not isinstance(row, WireRow) or row.fragment != DRIVER or row.kind is not Kind.BATCH:
+            yield row
+            continue
+        body = row.body or b""
+        n_bytes += len(body)
+        if n_bytes <= MAX_SENT_BYTES:
+            yield row
+            continue
+        if file is None:
+            file = task.files.open_rows(name)
+        places.append((row.edge, row.round, file.tell(), len(body)))
+        file.write(body)
+    if file is not None:
+        file.close()
+        message = {"file": name, "places": places}
+        yield report(Kind.ROWS_FILE, task.rounds[-1].number, returned[0], message)
+    return returned
 
 
 def _run_keyed(plan: FragmentPlan, task: JobTask, rows: Iterable[WireRow | pa.RecordBatch]) -> _Run:

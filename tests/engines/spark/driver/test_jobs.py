@@ -6,7 +6,7 @@ import pytest
 
 import penstock as ps
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
-from penstock.engines.spark.driver.epochs import PlannedRound
+from penstock.engines.spark.driver.epochs import TakenRound
 from penstock.engines.spark.driver.jobs import ROW_WEIGHT, SMALL_INPUT, SMALL_STATE, SMALL_WORK, balance_slots
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch
 from penstock.engines.spark.fragments import JobTask, RoundPlan
@@ -35,7 +35,7 @@ def wire_rows(nbytes: int) -> list[WireRow]:
 def test_a_turn_with_little_to_carry_to_keep_and_to_do_is_one_task() -> None:
     runner = jobs()
     runner._work_us = SMALL_WORK
-    assert runner._is_small(wire_rows(SMALL_INPUT), task(SMALL_STATE))
+    assert runner._is_small(wire_rows(SMALL_INPUT), 0, task(SMALL_STATE))
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def test_a_turn_with_little_to_carry_to_keep_and_to_do_is_one_task() -> None:
 def test_much_of_anything_is_spread_over_the_parts(nbytes: int, nbytes_held: int, worked: int) -> None:
     runner = jobs()
     runner._work_us = worked
-    assert not runner._is_small(wire_rows(nbytes), task(nbytes_held))
+    assert not runner._is_small(wire_rows(nbytes), 0, task(nbytes_held))
 
 
 def pointer(n_rows: int) -> WireRow:
-    return WireRow(0, Kind.READ, NO_EDGE, 0, 0, FileSplit("s", "a.parquet", 0, 1, 0, n_rows).to_bytes())
+    return WireRow(0, Kind.READ, NO_EDGE, 0, 0, FileSplit("s", 0, "a.parquet", 0, 1, 0, n_rows).to_bytes())
 
 
 def test_files_with_few_rows_are_little_and_with_many_are_not() -> None:
-    assert jobs()._is_small([pointer(SMALL_INPUT // ROW_WEIGHT)], task())
-    assert not jobs()._is_small([pointer(SMALL_INPUT // ROW_WEIGHT + 1)], task())
+    assert jobs()._is_small([pointer(SMALL_INPUT // ROW_WEIGHT)], 0, task())
+    assert not jobs()._is_small([pointer(SMALL_INPUT // ROW_WEIGHT + 1)], 0, task())
 
 
 def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
@@ -74,11 +74,11 @@ def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
 
 
 def test_rows_that_workers_make_parts_of_at_once_fill_a_turn_more_slowly() -> None:
-    def load(light: bool) -> int:
-        remote = {"s": RemoteBatch((), 1_600, 0, 0, by_workers=True, light=light)}
-        return PlannedRound(RoundPlan(0, 0, {}), [], {}, {}, {}, {}, remote=remote).load
+    def load(rows_as_one: int) -> int:
+        batch = RemoteBatch((), 1_600, 0, 0, by_workers=True, rows_as_one=rows_as_one)
+        return TakenRound(0, 0, {"s": batch}, {}, frozenset()).load
 
-    assert (load(light=False), load(light=True)) == (1_600, 100)
+    assert (load(1), load(16)) == (1_600, 100)
 
 
 def test_a_round_tells_its_rows_its_time_and_its_lag_and_state_its_bytes_and_rows() -> None:

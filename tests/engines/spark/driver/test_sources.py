@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,19 +14,19 @@ import pytest
 import penstock as ps
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
-from penstock.connect.protocol import SourceBatch
-from penstock.engines.spark import read_placement
-from penstock.engines.spark.driver.sources import RemoteSourceReader, time_range_of
-from penstock.engines.spark.file_splits import RemoteBatch, SourceFile
+from penstock.engines.spark.driver.sources import (
+    ReadBatch,
+    ReadRows,
+    RemoteSourceReader,
+    merge_reports,
+    time_range_of,
+)
+from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
 from penstock.engines.spark.jvm_source import TimeRange
+from penstock.engines.spark.source_task import SourceReport
 from penstock.operators.ends import Source
 from penstock.plan.plan import Plan
 from tests.support.parquet_feeds import SECOND, columns, write_files
-
-
-@pytest.fixture(autouse=True)
-def small_batches_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_placement, "MIN_ROWS", 100)
 
 
 def open_source(
@@ -36,9 +37,10 @@ def open_source(
     pipe = graph.source(ps.read.parquet(folder, **cuts), **{"time": "t", "delay": "1 s", **options})
     pipe.sink(ps.write.memory())
     plan = Plan("read", tuple(graph.steps.values()))
-    return RemoteSourceReader(
-        plan, plan.sources[0], ManualClock(), accounts or Accounts(), look or fail_if_asked
-    )
+    remote: Any = SimpleNamespace(
+        by_workers=look is None, rows_as_one=1, scan_times=look or fail_if_asked
+    )  # what it asks of a RemoteSource
+    return RemoteSourceReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), remote)
 
 
 def fail_if_asked(files: Sequence[SourceFile]) -> TimeRange:
@@ -73,49 +75,75 @@ def test_a_batch_that_spark_reads_is_counted_and_moves_the_watermark(tmp_path: P
     assert accounts == Accounts(rows_in=500, passed=500, rows_out=500)
 
 
-def test_the_same_batch_can_be_read_on_the_driver_without_being_counted_again(tmp_path: Path) -> None:
-    accounts = Accounts()
-    source = open_source(write_files(tmp_path, [columns(150, 1), columns(500, 7)]), accounts=accounts)
-    source.next()
-    ((port, rows),) = source.read_here(source.next())
-    assert (port, rows.num_rows) == ("out", 500)
-    assert rows.order[0].tolist() == list(range(150, 650))
-    assert accounts.rows_in == 0
-
-
-def test_small_batches_are_read_on_the_driver(tmp_path: Path) -> None:
-    source = open_source(write_files(tmp_path, [columns(99, 1), columns(100, 2)]))
+def test_small_batches_are_not_read_on_the_driver_either(tmp_path: Path) -> None:
+    source = open_source(write_files(tmp_path, [columns(1, 1), columns(100, 2)]))
     first, second = source.next(), source.next()
-    assert isinstance(first, SourceBatch)
+    assert isinstance(first, RemoteBatch)
     assert isinstance(second, RemoteBatch)
-    assert second.files[0].start == 99
+    assert second.files[0].start == 1
 
 
-def test_a_batch_with_a_time_that_is_null_or_too_far_ahead_is_read_on_the_driver(tmp_path: Path) -> None:
+class NoRows(ReadRows):
+    """Rows that nobody looks at."""
+
+    def release(self) -> None:
+        pass
+
+
+def test_a_batch_that_was_read_ahead_is_counted_and_moves_the_watermark_as_reported(tmp_path: Path) -> None:
+    accounts = Accounts()
+    source = open_source(write_files(tmp_path, [columns(500, 7)]), accounts=accounts)
+    counts = Accounts(rows_in=5, passed=4, rows_out=4, errors=1).to_dict()
+    report = SourceReport("source", 0, 0, 77, counts, reason="too odd")
+    assert source.rows(ReadBatch(0, report, NoRows([report]))) == []
+    assert source.watermark == 77
+    assert accounts == Accounts(rows_in=5, passed=4, rows_out=4, errors=1)
+    assert source.reasons == ["too odd"]
+
+
+def test_reports_of_the_parts_of_a_batch_are_one_and_the_first_failure_counts() -> None:
+    one = Accounts(rows_in=2, passed=2, rows_out=2).to_dict()
+    failures = [{"error": "ConnectorError", "fact": fact} for fact in ("first", "second")]
+    merged = merge_reports(
+        [
+            SourceReport("s", 3, 900, 10, one, failure=failures[1]),
+            SourceReport("s", 3, 100, 30, one, reason="odd", failure=failures[0]),
+            SourceReport("s", 4, 0, None, one),
+        ]
+    )
+    assert merged["s", 3].watermark == 30
+    assert merged["s", 3].failure == failures[0]
+    assert merged["s", 3].reason == "odd"
+    assert (merged["s", 3].accounts or {})["rows_in"] == 4
+    assert merged["s", 4].watermark is None
+
+
+def test_a_batch_with_a_time_that_is_null_or_too_far_ahead_is_looked_at(tmp_path: Path) -> None:
     table = columns(500, 7)
     times = pa.array([None, *table["t"].to_pylist()[1:]], table["t"].type)
     write_files(tmp_path, [table.set_column(0, "t", times), table])
-    source = open_source(tmp_path, lambda files: TimeRange(0, 1, 1, 500), max_future="1 s")
-    assert isinstance(source.next(), SourceBatch)
-    assert isinstance(source.next(), SourceBatch)
+    source = open_source(tmp_path, max_future="1 s")
+    assert isinstance(source.next(), UnreadBatch)
+    assert isinstance(source.next(), UnreadBatch)
 
 
-def test_a_batch_with_a_time_out_of_range_is_read_on_the_driver(tmp_path: Path) -> None:
+def test_a_batch_with_a_time_out_of_range_is_looked_at(tmp_path: Path) -> None:
     write_files(tmp_path, [pa.table({"t": [2**61] * 200})])
-    assert isinstance(open_source(tmp_path, time_unit="s").next(), SourceBatch)
+    assert isinstance(open_source(tmp_path, time_unit="s").next(), UnreadBatch)
 
 
-def test_columns_that_are_cast_while_they_are_read_are_read_on_the_driver(tmp_path: Path) -> None:
+def test_columns_that_are_cast_while_they_are_read_are_looked_at(tmp_path: Path) -> None:
     write_files(tmp_path, [columns(200, 1)])
     schema = {"t": pa.timestamp("us", "UTC"), "small": "int64"}
-    assert isinstance(open_source(tmp_path, schema=schema).next(), SourceBatch)
+    assert isinstance(open_source(tmp_path, schema=schema).next(), UnreadBatch)
 
 
 @pytest.mark.parametrize("name", ["_half.parquet", "k=1/a.parquet", "a[1].parquet", "a%20.parquet"])
-def test_paths_that_spark_would_read_otherwise_are_read_on_the_driver(tmp_path: Path, name: str) -> None:
+def test_paths_that_spark_would_read_otherwise_are_looked_at(tmp_path: Path, name: str) -> None:
     (tmp_path / name).parent.mkdir(exist_ok=True)
     pq.write_table(columns(200, 1), tmp_path / name)
-    assert isinstance(open_source(tmp_path / name).next(), SourceBatch)
+    assert isinstance(open_source(tmp_path / name).next(), RemoteBatch)  # Arrow reads it by its name
+    assert isinstance(open_source(tmp_path / name, fail_if_asked).next(), UnreadBatch)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +167,7 @@ def test_files_without_statistics_prove_nothing(tmp_path: Path) -> None:
         seen.append(files)
         return TimeRange(1, 2, 0, 200)
 
-    batch = open_source(tmp_path, look).next()
+    assert isinstance(open_source(tmp_path).next(), UnreadBatch)
+    batch = open_source(tmp_path, look).next()  # the JVM reads it
     assert (batch.least, batch.greatest) == (1, 2)
     assert len(seen) == 1

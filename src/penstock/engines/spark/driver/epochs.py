@@ -8,12 +8,13 @@ same for all partitions, so they are planned here too.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
@@ -24,15 +25,14 @@ from penstock.engines.protocol import RunOptions
 from penstock.engines.spark.driver.sources import (
     BackgroundSourceReader,
     ReadBatch,
-    ReadRows,
+    ReadJobs,
     RemoteSourceReader,
     merge_reports,
     open_source,
 )
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
 from penstock.engines.spark.fragments import RoundClock, RoundPlan
-from penstock.engines.spark.jvm_source import RemoteSource
-from penstock.engines.spark.source_task import SourceReport, SourceSplit
+from penstock.engines.spark.source_task import SourceReport
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
@@ -47,30 +47,12 @@ from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 MAX_ROUNDS = 512
 MAX_ROWS = 1_000_000
 """A micro-batch ends after so many rounds, or so many rows."""
-_LIGHT_ROWS = 16
-"""So many rows count as one where workers make partials of windows as they read."""
 _BYTES_PER_ROW = 64
 """What a row is taken to have where only the size of a file is known."""
 _CLOCK_POLL_S = 0.02
 """Seconds between checks of the clock."""
 OTHERS_S = 0.1
 """Seconds that rows of one source wait for those of another."""
-
-
-class ReadJobs(Protocol):
-    """The jobs that read sources."""
-
-    @property
-    def remote(self) -> Mapping[str, RemoteSource]:
-        """Return the sources whose times can be known before their rows."""
-
-    def source_splits(
-        self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
-    ) -> list[SourceSplit]:
-        """Return what tasks read of a batch, where source stages look at its rows."""
-
-    def read(self, splits: Sequence[SourceSplit]) -> ReadRows:
-        """Read splits ahead of their rounds."""
 
 
 @dataclass(slots=True)
@@ -104,7 +86,7 @@ def _count_load(batch: Any) -> int:
     if isinstance(batch, UnreadBatch):
         return batch.n_bytes // _BYTES_PER_ROW
     if isinstance(batch, RemoteBatch):
-        return batch.n_rows // (_LIGHT_ROWS if batch.light else 1)
+        return batch.n_rows // batch.rows_as_one
     return int(batch.n_rows if isinstance(batch, ReadBatch) else batch.num_rows)
 
 
@@ -144,8 +126,6 @@ class SourcePolling:
     A round takes a batch of every source. One that is silent is waited for, but not for ever: the others
     continue beside it. Where idle sources or early firings are asked for, a round without rows is due when
     the clock says so, once for every such moment.
-
-    follows_clock  whether rounds depend on the clock: a run that resumes must then repeat them as they were
     """
 
     def __init__(
@@ -162,8 +142,6 @@ class SourcePolling:
         self._early = min(early, default=None)
         times = {step.name: step.op.resolve() for step in plan if isinstance(step.op, Source)}
         self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
-        clocked = [at for at in times.values() if at is not None and (at.column is None or at.max_future)]
-        self.follows_clock = bool(self._background or self._idle or clocked)
         self._deadlines: dict[str, int] = {}
 
     def begin(self) -> None:
@@ -230,9 +208,11 @@ class EpochPlanner:
         self._plan, self._now, self._clock = plan, clock.now, RoundClock(clock.now())
         self._until, self._drain, self._jobs = options.until, options.drain, jobs
         self._limits = limits_of(options)
+        self._next = self._begun = 0
+        self._recorded: dict[int, dict[str, Any]] = {}
         self._accounts = {step.name: Accounts() for step in plan.sources}
         self.readers = [
-            open_source(plan, step, self._clock, self._accounts[step.name], jobs.remote, folder, jobs.read)
+            open_source(plan, step, self._clock, self._accounts[step.name], jobs, folder, self._next_now)
             for step in plan.sources
         ]
         self._timed = {reader.step.name for reader in self.readers if reader.timed}
@@ -242,15 +222,13 @@ class EpochPlanner:
         self._fired = dict.fromkeys(self._early, self._clock.us)
         self.polling = SourcePolling(plan, self.readers, clock, stopping, self._early.values())
         self._frontiers = Frontiers(plan)
-        self._next = self._begun = 0
-        self._recorded: dict[int, dict[str, Any]] = {}
         self.failure: PenstockError | None = None
         self.over = False
 
     def resume(self, done: Manifest, recorded: Mapping[int, dict[str, Any]], journal: JournalOf) -> None:
         """Continue from another run; rounds that it had begun are planned as it recorded them."""
         self._next = self._begun = done.rounds
-        self._recorded = dict(recorded)
+        self._recorded = {number: record for number, record in recorded.items() if number >= done.rounds}
         self._frontiers = Frontiers(self._plan, done.step_watermarks)
         # Why the least: a clock that has been set back since then does not stop early firings.
         fired = done.early_fired_at
@@ -260,6 +238,11 @@ class EpochPlanner:
             name = reader.step.name
             position = done.positions.get(name, (0, 0))
             reader.resume(position, done.source_watermarks.get(name, BEFORE_ALL), journal)
+
+    def _next_now(self) -> int:
+        """Return the time of the round that is taken next, as it was recorded if it was taken before."""
+        record = self._recorded.get(self._next)
+        return self._now() if record is None else int(record["now"])
 
     def next_rounds(self) -> list[PlannedRound]:
         """Plan the next rounds: as many as are ready now, up to the limits of a micro-batch."""
@@ -279,10 +262,16 @@ class EpochPlanner:
         return rounds
 
     def _take_rounds(self) -> list[TakenRound]:
-        """Take batches, round by round; what cannot be taken ends the run behind the rounds before it."""
+        """Take batches, round by round; what cannot be taken ends the run behind the rounds before it.
+
+        A micro-batch that an earlier run had begun is taken as it was: its number is known outside.
+        """
         taken: list[TakenRound] = []
-        used = Limits(0, 0, 0, 0)
-        while not self.over and (not taken or (self.polling.ready and used.within(self._limits))):
+        used, n_again = Limits(), len(self._recorded)
+        while not self.over:
+            may_go_on = len(taken) < n_again if n_again else self.polling.ready and used.within(self._limits)
+            if taken and not may_go_on:
+                break
             if self._until is not None and self._next - self._begun >= self._until:
                 self.over = True
                 break
@@ -303,6 +292,8 @@ class EpochPlanner:
         names = self.polling.wait() if record is None else record["took"]
         if names is None:
             return None
+        if record is not None and record["last"]:
+            names = [reader.step.name for reader in self.readers]  # they say that they have ended
         self._clock.us = self._now() if record is None else record["now"]
         chosen = [reader for reader in self.readers if reader.step.name in names]
         batches = {r.step.name: batch for r in chosen if (batch := r.next()) is not None}
@@ -392,7 +383,7 @@ class EpochPlanner:
                 if at > before[name]
             },
             {reader.step.name: reader.reasons.pop() for reader in self.readers if reader.reasons},
-            {"now": now, "took": list(batches), "idle": silent},
+            {"now": now, "took": list(batches), "idle": silent, "last": taken.last},
         )
 
     def look_at_rows(self, round_: PlannedRound) -> PlannedRound:
@@ -429,10 +420,10 @@ def _number(round_: TakenRound, source: str) -> int:
 class Limits:
     """How much input a micro-batch takes, or has taken: a round that began is always taken whole."""
 
-    rounds: int = MAX_ROUNDS
-    rows: int = MAX_ROWS
-    nbytes: int = 1 << 40
-    files: int = 1 << 40
+    rounds: int = 0
+    rows: int = 0
+    nbytes: int = 0
+    files: int = 0
 
     def within(self, limits: Limits) -> bool:
         """Return whether one more round may be taken."""
@@ -458,9 +449,9 @@ class Limits:
 def limits_of(options: RunOptions) -> Limits:
     """Return the limits that the options of a run ask for."""
     asked = options.engine if isinstance(options.engine, SparkOptions) else SparkOptions()
-    given = {
-        "rows": asked.max_rows_per_batch,
-        "nbytes": asked.max_bytes_per_batch,
-        "files": asked.max_files_per_batch,
-    }
-    return Limits(**{name: limit for name, limit in given.items() if limit is not None})
+    return Limits(
+        MAX_ROUNDS,
+        asked.max_rows_per_batch or MAX_ROWS,
+        asked.max_bytes_per_batch or sys.maxsize,
+        asked.max_files_per_batch or sys.maxsize,
+    )

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.connect.writers.staged_files import StagedFile
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
+from penstock.connect.writers.staged_files import StagedFile
 from penstock.engines.checkpoint.state_files import StateHandle, state_size
 from penstock.engines.spark.driver.sources import ReadRows, split_source
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, UnreadBatch, split_files
@@ -39,9 +39,12 @@ from penstock.engines.spark.fragments import (
     split_into_fragments,
 )
 from penstock.engines.spark.jvm_source import RemoteSource, hand_over, in_session
+from penstock.engines.spark.native_run import NativeRun, native_sink
 from penstock.engines.spark.read_placement import source_pipelines
+from penstock.engines.spark.session.settings import ARROW_ROWS, ARROW_ROWS_SETTING
 from penstock.engines.spark.source_task import SourceReadPlan, SourceReport, SourceSplit
 from penstock.engines.spark.tasks import (
+    ALIVE,
     FAILED,
     load_plans,
     read_source_rows,
@@ -92,6 +95,7 @@ class JobResult:
     sources   what source stages found in splits that the job read
     staged    sink -> the files that tasks have written for it
     written   sink -> round -> the number of its rows
+    files     (file, edge, round, offset, length) of packed batches that were too many to be sent
     nbytes    how much the driver was sent
     """
 
@@ -106,6 +110,7 @@ class JobResult:
     sources: list[SourceReport] = field(default_factory=list)
     staged: dict[str, list[StagedFile]] = field(default_factory=dict)
     written: dict[str, Counter[int]] = field(default_factory=dict)
+    files: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     nbytes: int = 0
 
     @property
@@ -135,6 +140,8 @@ def read_job_result(table: pa.Table) -> JobResult:
             result.reasons.setdefault(row.round, {}).update(message)
         elif row.kind is Kind.WORK_TIME:
             result.work_us += message["us"]
+        elif row.kind is Kind.ROWS_FILE:
+            result.files += [(message["file"], *place) for place in message["places"]]
         elif row.kind is Kind.SOURCE_REPORT:
             result.sources.append(SourceReport(**message))
         elif row.kind is Kind.STAGED:
@@ -183,6 +190,7 @@ class SparkJobs:
             plan_fragment(plan, self.fragments, number, run=self._run, n_partitions=n_partitions)
             for number in range(len(self.fragments.fragments))
         ]
+        self._native = self._plan_native()
         if self._plans:
             reads = {name: source.read_plan for name, source in self.remote.items() if source.by_workers}
             stages = {step.name: self._source_read_plan(step) for step in plan.sources}
@@ -205,6 +213,9 @@ class SparkJobs:
         has_rows = bool(rows or remote or read)
         if not has_rows and not any(fragment.keyed for fragment in self.fragments.fragments):
             return JobResult()
+        native = self._run_native(task, remote)
+        if native is not None:
+            return native
         in_jvm = [
             (round_, source, batch)
             for round_ in task.rounds
@@ -225,8 +236,30 @@ class SparkJobs:
         self._work_us = result.work_us
         return result
 
-    def read(self, splits: Sequence[SourceSplit]) -> CachedRows:
-        """Read splits ahead of their rounds, and keep the rows in Spark; only reports come back."""
+    def _run_native(self, task: JobTask, remote: RemoteBatches) -> JobResult | None:
+        """Run the rounds as Spark's own plan; None if the program, or a batch of it, needs our stages."""
+        if self._native is None:
+            return None
+        sink, number = self._native.sink.name, task.rounds[-1].number
+        batches = [batch for by_source in remote.values() for batch in by_source.values()]
+        proven = [batch for batch in batches if isinstance(batch, RemoteBatch)]
+        if len(proven) < len(task.rounds) or task.rounds[0].number <= task.committed.get(sink, -1):
+            return None
+        files, accounts, outcomes = self._native.write(proven, task.job)
+        result = JobResult(staged={sink: files}, written={sink: Counter({number: outcomes[ALIVE]})})
+        result.accounts.append((number, {name: counts.to_dict() for name, counts in accounts.items()}))
+        (source,) = self.remote
+        result.outcomes[number, source] = outcomes
+        return result
+
+    def read(self, splits: Sequence[SourceSplit], frame: Any = None) -> ReadRows:
+        """Read splits ahead of their rounds, and keep the rows in Spark; only reports come back.
+
+        frame  has the rows of the only split: a micro-batch of a stream
+        """
+        if frame is not None:
+            frame.sparkSession.conf.set(ARROW_ROWS_SETTING, str(ARROW_ROWS))  # that of its query alone
+            return self._keep(hand_over(frame, splits[0], self._broadcast_plans()))
         files = [split for split in splits if not self._reads_dataframe(split)]
         rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in files]
         plans = self._broadcast_plans()
@@ -239,6 +272,10 @@ class SparkJobs:
         for split in splits:
             if self._reads_dataframe(split):
                 frame = frame.unionAll(self._hand_over(split, plans))
+        return self._keep(frame)
+
+    def _keep(self, frame: DataFrame) -> CachedRows:
+        """Run a job whose rows stay in Spark's cache, and return the reports."""
         frame = frame.persist()
         reports = read_job_result(frame.where(f"fragment = {DRIVER}").toArrow())
         return CachedRows(frame, reports.sources)
@@ -252,7 +289,17 @@ class SparkJobs:
         if not isinstance(op.reader, FileReader):
             return [SourceSplit(source, number, now)]
         whole = self._plans[0].stages[source].needs_whole_batch
-        return split_source(op.reader, source, number, batch, now, whole=whole, n_tasks=self._n_tasks)
+        n_tasks = self._n_tasks
+        return split_source(
+            op.reader, source, number, batch, now, whole=whole, n_tasks=n_tasks, scan=self.read
+        )
+
+    def _plan_native(self) -> NativeRun | None:
+        if self._spark is None or len(self.remote) != 1:
+            return None
+        (source,) = self.remote.values()
+        sink = native_sink(self._plan, source.pipeline, self.fragments)
+        return None if sink is None else NativeRun(source, sink)
 
     def _source_read_plan(self, step: Step) -> SourceReadPlan:
         """Return how workers read a source; a reader that cannot travel is left behind."""

@@ -16,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,14 +26,14 @@ from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import PROCESSED, READ, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
-from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.checkpoint.state_files import StateFiles, state_size
 from penstock.engines.ends import SinkWriter
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.jobs import JobResult, SparkJobs
 from penstock.engines.spark.driver.sources import ReadRows, StreamSourceReader, merge_reports
 from penstock.engines.spark.file_splits import RemoteBatch
-from penstock.engines.spark.fragments import DRIVER, FILES, Fragments, JobTask, source_ports
+from penstock.engines.spark.fragments import DRIVER, FILES, Edge, Fragments, JobTask, source_ports
 from penstock.engines.spark.wire import Kind, WireRow, pack_pieces, split_evenly
 from penstock.engines.wire import failure_from_dict, unpack_batch
 from penstock.errors import NotSupported, PenstockError
@@ -71,20 +72,35 @@ class SinkDelivery:
         """Return the last round that is visible in every sink that tasks write."""
         return {name: self.writers[name].last_committed for name in self._in_files if name is not None}
 
-    def write(self, round_: PlannedRound, result: JobResult) -> dict[str, int]:
+    def write(self, round_: PlannedRound, result: JobResult, files: StateFiles) -> dict[str, int]:
         """Write a round to the sinks of the driver; return the number of rows of every sink."""
         number = round_.plan.number
-        batches: dict[str, list[pa.RecordBatch]] = {
-            name: [] for name in self.writers if name not in self._in_files
-        }
+        edges: dict[str, list[Edge]] = {name: [] for name in self.writers if name not in self._in_files}
         for edge in self._edges:
-            rows = self.collected[edge.ref] if edge.step is None else batches[edge.step]
-            if self._direct:
-                rows += [batch.rows for ref, batch in round_.batches if ref == edge.ref]
-            packed = result.rows.get(edge.number, {}).get(number, [])
-            rows += [unpack_batch(body, edge.schema).rows for body in packed]
-        written = {name: self.writers[name].write(number, rows) for name, rows in batches.items()}
+            if edge.step is None:
+                self.collected[edge.ref] += self._rows(edge, round_, result, files)
+            else:
+                edges[edge.step].append(edge)
+        written = {
+            name: self.writers[name].write(
+                number, chain.from_iterable(self._rows(edge, round_, result, files) for edge in of_sink)
+            )
+            for name, of_sink in edges.items()
+        }
         return written | {name: counts[number] for name, counts in result.written.items()}
+
+    def _rows(
+        self, edge: Edge, round_: PlannedRound, result: JobResult, files: StateFiles
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows on an edge to the driver, a piece at a time."""
+        number = round_.plan.number
+        if self._direct:
+            yield from (batch.rows for ref, batch in round_.batches if ref == edge.ref)
+        for body in result.rows.get(edge.number, {}).get(number, []):
+            yield unpack_batch(body, edge.schema).rows
+        for file, edge_number, of_round, offset, nbytes in result.files:
+            if (edge_number, of_round) == (edge.number, number):
+                yield unpack_batch(files.read_rows(file, offset, nbytes), edge.schema).rows
 
     def publish(self, number: int, result: JobResult) -> None:
         """Make the files of a micro-batch visible, whose last round has this number."""
@@ -185,7 +201,7 @@ class DriverLoop:
             if query is not None:
                 query.wait_until_asked(self.stopping)
             rounds = self._planner.next_rounds()
-            if rounds and self.checkpoint.durable and self._planner.polling.follows_clock:
+            if rounds and self.checkpoint.durable:
                 self.checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
             pass_crash_point(READ)
             self._keep(rounds)
@@ -343,6 +359,8 @@ class DriverLoop:
         )
         nbytes = self.checkpoint.commit(self._done)
         self._job = result.job
+        for name in {file for file, *_ in result.files}:
+            self.checkpoint.files.remove_rows(name)
         self._release(rounds)
         for reader in self._planner.readers:
             if isinstance(reader, StreamSourceReader):
@@ -364,7 +382,7 @@ class DriverLoop:
         """Count and write a round; report where its time went, and how far it is behind the clock."""
         self._count_round(round_, result)
         began = self._clock.now()
-        written = self.sinks.write(round_, result)
+        written = self.sinks.write(round_, result, self.checkpoint.files)
         now = self._clock.now()
         read = self._rows_in(round_, result)
         self._n_read += sum(read.values())

@@ -15,6 +15,7 @@ Spark plans in a process of its own, which meets the driver loop in a folder:
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -118,7 +119,7 @@ class RunQuery:
         self._folder, self._context = folder, spark.sparkContext
         self._changed = threading.Condition()
         self._work: Callable[[DataFrame], int] | None = None
-        self._n_planned = 0
+        self._n_planned, self._started = 0, threading.Event()
         spark.dataSource.register(PlanSource)
         stream = spark.readStream.format(FORMAT).option("folder", str(folder)).load()
         writer = stream.writeStream.foreachBatch(self._run_batch).queryName(name)
@@ -126,6 +127,7 @@ class RunQuery:
         if trigger is not None:
             writer = writer.trigger(processingTime=trigger)
         self._query: StreamingQuery = writer.start()
+        self._started.set()
 
     def wait_until_asked(self, stopping: threading.Event) -> None:
         """Wait until Spark asks for a micro-batch, or the run is to stop."""
@@ -169,14 +171,24 @@ class RunQuery:
             self._query.stop()
 
     def _run_batch(self, frame: DataFrame, number: int) -> None:
+        self._started.wait()
+        n_planned = self._n_planned_in_batch()
         with self._changed:
-            work = self._work
-        assert work is not None, "Spark has a batch when one is planned"
+            # Why: a query whose first micro-batch is planned late begins with a batch of nothing.
+            work = self._work if n_planned == self._n_planned else None
+        if work is None:
+            return
         n_rows = work(frame)
         self._count_input(n_rows)
         with self._changed:
             self._work = None
             self._changed.notify_all()
+
+    def _n_planned_in_batch(self) -> int:
+        """Return up to which planned micro-batch the current batch of Spark reaches."""
+        jvm_query: Any = self._query._jsq
+        offsets = str(jvm_query.streamingQuery().availableOffsets().toString())
+        return int(re.findall(r'"planned":\s*(\d+)', offsets)[-1])
 
     def _count_input(self, n_rows: int) -> None:
         """Let the progress of the query tell rows, where Spark itself has counted wire rows.

@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -50,6 +51,8 @@ _READ_AHEAD = 2
 """Batches with rows that wait to be taken."""
 _PLAN_AHEAD = 1024
 """Batches of files that wait to be taken: nobody has read them yet."""
+_TAKEN_POLL_S = 0.005
+"""Seconds between checks whether a batch has been taken."""
 _CLOSED_POLL_S = 0.1
 """Seconds between checks whether the run is over."""
 _END = object()
@@ -61,8 +64,20 @@ MIN_SPLIT_BYTES, MAX_SPLIT_BYTES = 1 << 22, 1 << 26
 """Files are cut into parts of such sizes."""
 
 
-ReadJob = Callable[[Sequence[SourceSplit]], "ReadRows"]
-"""A job that reads splits ahead of their rounds."""
+class ReadJobs(Protocol):
+    """The jobs that read sources."""
+
+    @property
+    def remote(self) -> Mapping[str, RemoteSource]:
+        """Return the sources whose times can be known before their rows."""
+
+    def source_splits(
+        self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
+    ) -> list[SourceSplit]:
+        """Return what tasks read of a batch, where source stages look at its rows."""
+
+    def read(self, splits: Sequence[SourceSplit], frame: Any = None) -> ReadRows:
+        """Read splits ahead of their rounds; `frame` has the rows of a split without files."""
 
 
 class ReadRows(ABC):
@@ -128,23 +143,27 @@ def open_source(
     step: Step,
     clock: Clock,
     accounts: Accounts,
-    remote: Mapping[str, RemoteSource],
+    jobs: ReadJobs,
     folder: Path,
-    read: ReadJob,
+    now: Callable[[], int],
 ) -> SourceReader:
-    """Return the reader of a source; `folder` is where Spark may keep the offsets of a stream."""
+    """Return the reader of a source.
+
+    folder  where Spark may keep the offsets of a stream
+    now     returns the time of the round that is taken next
+    """
     assert isinstance(step.op, Source), "only sources read"
     reader = step.op.reader
     if isinstance(reader, SparkStreamReader):
         place = folder / f"stream-{plan.sources.index(step)}"
-        return StreamSourceReader(plan, step, clock, accounts, place)
+        return StreamSourceReader(plan, step, clock, accounts, jobs, place, now)
     if isinstance(reader, FileReader) and reader.batch is not None:
-        return SequenceSourceReader(plan, step, clock, accounts, read)
+        return SequenceSourceReader(plan, step, clock, accounts, jobs, now)
     if lives_on_driver(reader):
         kind = SourceReader if reader.bounded else BackgroundSourceReader
         return kind(plan, step, clock, accounts)
     kind_of_files = RemoteSourceReader if reader.bounded else FollowedSourceReader
-    return kind_of_files(plan, step, clock, accounts, remote.get(step.name))
+    return kind_of_files(plan, step, clock, accounts, jobs.remote.get(step.name))
 
 
 class BackgroundSourceReader(SourceReader):
@@ -212,12 +231,28 @@ class BackgroundSourceReader(SourceReader):
 class StreamSourceReader(BackgroundSourceReader):
     """A streaming DataFrame. Spark goes on to its next batch when a manifest says that this one is done."""
 
-    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, folder: Path) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        step: Step,
+        clock: Clock,
+        accounts: Accounts,
+        jobs: ReadJobs,
+        folder: Path,
+        now: Callable[[], int],
+    ) -> None:
         super().__init__(plan, step, clock, accounts)
         # Why: Spark makes the next batch once this one is done, so there is nothing to read ahead.
         self.bounded = False
-        self._folder = folder
+        self._folder, self._jobs, self._now, self._accounts = folder, jobs, now, accounts
         self._stream: StreamBatches | None = None
+
+    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
+        """Return the rows of a batch that was pushed by hand; of Spark's only count and follow them."""
+        if isinstance(batch, SourceBatch):
+            return super().rows(batch)
+        take_over(self._stage, batch, self._accounts, self.reasons)
+        return []
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Continue behind the batches that are done; Spark repeats the one after them, if it had begun."""
@@ -235,7 +270,7 @@ class StreamSourceReader(BackgroundSourceReader):
             self._stage.promise(int(watermark))
         assert isinstance(self._reader, SparkStreamReader), "streams have a reader of streams"
         try:
-            self._stream = StreamBatches(self._reader, str(self._folder), position[0])
+            self._stream = StreamBatches(self._reader, str(self._folder), position[0], self._read_frame)
         except Exception as cause:
             raise self.read_error(cause) from cause
         self._start()
@@ -254,6 +289,12 @@ class StreamSourceReader(BackgroundSourceReader):
     def _read(self) -> Iterator[Any]:
         assert self._stream is not None, "a stream is resumed before it is read"
         return iter(self._stream)
+
+    def _read_frame(self, frame: Any, number: int) -> ReadBatch:
+        """Let workers look at the rows of a batch of Spark's, in the thread of its query."""
+        name = self.step.name
+        rows = self._jobs.read([SourceSplit(name, number, self._now())], frame)
+        return ReadBatch(number, merge_reports(rows.reports)[name, number], rows)
 
 
 class RemoteSourceReader(SourceReader):
@@ -330,7 +371,11 @@ class RemoteSourceReader(SourceReader):
         assert self._remote is not None, "it is asked only where there is a pipeline"
         if is_cast or not (self._remote.by_workers or all(map(_is_plain, paths))):
             return None
-        times = None if self._time is None or not n_rows else time_range_of(footers, self._time)
+        times = None
+        if self._time is not None and n_rows:
+            times = time_range_of(footers, self._time)
+            if times is None and not self._remote.by_workers:
+                times = self._remote.scan_times(files)
         return self._remote_batch(tuple(files), n_rows, times, n_bytes)
 
     def _remote_batch(
@@ -348,7 +393,7 @@ class RemoteSourceReader(SourceReader):
             if too_far or max(abs(least), abs(greatest)) > LIMIT:
                 return None
         remote = self._remote
-        return RemoteBatch(files, n_rows, least, greatest, remote.by_workers, remote.light, n_bytes)
+        return RemoteBatch(files, n_rows, least, greatest, remote.by_workers, remote.rows_as_one, n_bytes)
 
 
 class FollowedSourceReader(BackgroundSourceReader, RemoteSourceReader):
@@ -356,13 +401,34 @@ class FollowedSourceReader(BackgroundSourceReader, RemoteSourceReader):
 
     read_ahead = _PLAN_AHEAD
 
+    def _put(self, item: Any) -> None:
+        super()._put(item)
+        # Why: batches without files only say that time passes, so no more than one of them waits.
+        while isinstance(item, UnreadBatch) and not item.files and not self._queue.empty():
+            if self._closed:
+                break
+            time.sleep(_TAKEN_POLL_S)
+
 
 class SequenceSourceReader(SourceReader):
     """Files that a reader cuts into batches by rows: one worker reads some of these ahead."""
 
-    def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, read: ReadJob) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        step: Step,
+        clock: Clock,
+        accounts: Accounts,
+        jobs: ReadJobs,
+        now: Callable[[], int],
+    ) -> None:
         super().__init__(plan, step, clock, accounts)
-        self._read_job, self._clock, self._accounts = read, clock, accounts
+        assert isinstance(step.op, Source), "only sources read"
+        self._jobs, self._accounts, self._now = jobs, accounts, now
+        time = step.op.resolve()
+        follows_clock = time is not None and (time.column is None or time.max_future is not None)
+        # Why: what the clock says must be the same when a round is done again.
+        self._n_ahead = 1 if follows_clock else MAX_BATCHES
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
         """Return the rows of a batch that was pushed by hand; of one that was read ahead only count them."""
@@ -374,10 +440,9 @@ class SequenceSourceReader(SourceReader):
     def _read(self) -> Iterator[ReadBatch]:
         number = 0
         while True:
-            split = SourceSplit(
-                self.step.name, number, self._clock.now(), n_batches=MAX_BATCHES, max_rows=MAX_ROWS
-            )
-            rows = self._read_job([split])
+            name, now = self.step.name, self._now()
+            split = SourceSplit(name, number, now, n_batches=self._n_ahead, max_rows=MAX_ROWS)
+            rows = self._jobs.read([split])
             for _, report in sorted(merge_reports(rows.reports).items()):
                 if report.ended:
                     return
@@ -421,13 +486,28 @@ def split_source(
     *,
     whole: bool,
     n_tasks: int,
+    scan: Callable[[Sequence[SourceSplit]], ReadRows],
 ) -> list[SourceSplit]:
-    """Return what tasks read of a batch: parts of large files, and small files together."""
+    """Return what tasks read of a batch: parts of large files, and small files as they are.
+
+    scan  a job that finds the files that hold quotes, and therefore cannot be cut
+    """
     most = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-batch.n_bytes // n_tasks)))
+    doubtful = [file.path for file in batch.files if reader.format.needs_scan(Path(file.path), most)]
+    quoted = set[str | None]()
+    if doubtful and not whole:
+        scans = [
+            SourceSplit(source, number, now, ((path, part.first, part.last, 0),), most, scan=True)
+            for path in doubtful
+            for part in reader.format.parts(Path(path), most, plain=True)
+        ]
+        rows = scan(scans)
+        quoted = {report.quoted for report in rows.reports}
+        rows.release()
     parts = [
         (file.path, part.first, part.last, file.start)
         for file in batch.files
-        for part in reader.format.parts(Path(file.path), most)
+        for part in reader.format.parts(Path(file.path), most, plain=file.path not in quoted)
     ]
     if whole or not parts:
         return [SourceSplit(source, number, now, tuple(parts), batch.n_bytes)]

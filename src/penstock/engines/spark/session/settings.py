@@ -18,6 +18,7 @@ from penstock.frozen import dataclass
 
 EMBEDDED = "local[*,4]"  # all cores; a task that fails is tried four times, which plain local[*] never does
 DAEMON = "penstock.engines.spark.session.daemon"
+ARROW_ROWS_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS = 200_000  # rows per Arrow batch into a Python worker; Spark's 10,000 cost more hops than work
 _SQL = "spark.sql."  # these belong to a session, the others to Spark's start
 LOG4J = Path(__file__).parents[1] / "log4j2.properties"
@@ -79,7 +80,7 @@ def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | 
     """Return the settings of a run's own session: ours, the user's on top, and the fixed ones."""
     ours = {
         "spark.sql.shuffle.partitions": str(partitions),
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
+        ARROW_ROWS_SETTING: str(ARROW_ROWS),
     }
     if checkpoint is None or checkpoint.startswith("file:") or "://" not in checkpoint:
         ours[FILE_MANAGER] = _LOCAL_MANAGER
