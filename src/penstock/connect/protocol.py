@@ -181,3 +181,11 @@ class Writer(Protocol):
 
     def describe(self) -> str:
         """Return one line for explain(): `jsonl late/`."""
+
+
+@runtime_checkable
+class SelectiveWriter(Protocol):
+    """A writer that cannot take every schema."""
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise SchemaError for columns that it cannot write; called when the graph is built."""
