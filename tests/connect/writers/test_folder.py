@@ -45,7 +45,7 @@ def visible(folder: Path) -> list[str]:
     return sorted(str(file) for file in files if not str(file).startswith(("_", ".")))
 
 
-def staged(folder: Path) -> Path:
+def staged_folder(folder: Path) -> Path:
     return folder / "_penstock" / "staged"
 
 
@@ -93,10 +93,10 @@ def test_a_batch_that_was_carried_away_is_not_written_again(tmp_path: Path) -> N
 
 def test_what_a_crash_left_is_cleaned_up(tmp_path: Path) -> None:
     run(write.jsonl(tmp_path), [1])
-    (staged(tmp_path) / "00000001-1-0.jsonl").write_text("half a ro")
+    (staged_folder(tmp_path) / "00000001-1-0.jsonl").write_text("half a ro")
     run(write.jsonl(tmp_path), [1], [2], resume=True)
     assert visible(tmp_path) == ["part-00000000-00000.jsonl", "part-00000001-00000.jsonl"]
-    assert list(staged(tmp_path).iterdir()) == []
+    assert list(staged_folder(tmp_path).iterdir()) == []
 
 
 def test_a_fresh_run_is_refused_where_earlier_output_is_unless_it_may_overwrite(tmp_path: Path) -> None:
@@ -340,9 +340,9 @@ def test_files_that_others_staged_are_published_under_the_number_of_their_batch(
     assert visible(tmp_path) == ["part-00000007-00000.jsonl", "part-00000007-00001.jsonl"]
     assert out.last_committed == 7
     assert [row["a"] for row in rows_of(read.jsonl(tmp_path))] == [1, 2, 3]
-    assert [entry.name for entry in staged(tmp_path).iterdir()] == ["task-1-again-0.jsonl"]
+    assert [entry.name for entry in staged_folder(tmp_path).iterdir()] == ["task-1-again-0.jsonl"]
     out.close()
-    assert list(staged(tmp_path).iterdir()) == []
+    assert list(staged_folder(tmp_path).iterdir()) == []
 
 
 def test_a_batch_that_is_published_again_changes_nothing_and_its_files_are_removed(tmp_path: Path) -> None:
@@ -351,7 +351,7 @@ def test_a_batch_that_is_published_again_changes_nothing_and_its_files_are_remov
     out.publish(1, stage_rows(writer, "a", rows(1)))
     out.publish(1, stage_rows(writer, "b", rows(2)))
     out.publish(0, stage_rows(writer, "c", rows(3)))
-    assert list(staged(tmp_path).iterdir()) == []
+    assert list(staged_folder(tmp_path).iterdir()) == []
     out.close()
     out = writer.open(SCHEMA, "sink", resume=True)
     out.publish(1, stage_rows(writer, "d", rows(4)))
@@ -374,7 +374,12 @@ def test_a_commit_replaces_the_manifest_once_and_a_clean_end_has_nothing_to_publ
 ) -> None:
     saved: list[Manifest] = []
     save = Manifest.save
-    monkeypatch.setattr(Manifest, "save", lambda self, folder: (saved.append(self), save(self, folder)))
+
+    def record(manifest: Manifest, folder: Path) -> None:
+        saved.append(manifest)
+        save(manifest, folder)
+
+    monkeypatch.setattr(Manifest, "save", record)
     out = write.jsonl(tmp_path).open(SCHEMA, "sink")
     for batch in (0, 1):
         out.write(batch, rows(batch))
@@ -393,7 +398,7 @@ def test_a_staged_file_that_does_not_arrive_is_named_and_nothing_is_committed(tm
     writer = write.jsonl(tmp_path)
     out = writer.open(SCHEMA, "sink")
     files = stage_rows(writer, "task-0", rows(1)) + stage_rows(writer, "task-1", rows(2))
-    path = staged(tmp_path) / files[1].path
+    path = staged_folder(tmp_path) / files[1].path
     path.write_text("half")
     with pytest.raises(
         ConnectorError, match=r'task-1-0.jsonl" has 4 bytes, and a file of 8 bytes was staged'
@@ -456,7 +461,7 @@ def test_a_commit_that_the_disk_refuses_is_finished_when_it_is_asked_for_again(
         out.publish(1, stage_rows(writer, "c", rows(3)))
         out.close()
         assert [row["a"] for row in rows_of(read.jsonl(folder))] == [1, 2, 3], number
-        assert list(staged(folder).iterdir()) == []
+        assert list(staged_folder(folder).iterdir()) == []
     out.close()
     assert 3 < number < 19
 

@@ -30,9 +30,9 @@ NAMES = [
     (pa.bool_(), [True, False, None], ["true", "false", NULL]),
     (pa.int8(), [-128, 7], ["-128", "7"]),
     (pa.int64(), [-(2**63)], ["-9223372036854775808"]),
-    (pa.float64(), [0.1, 1e20, -0.0, 0.0, 5e-324], ["0.1", "1e%2B20", "-0.0", "0.0", "5e-324"]),
+    (pa.float64(), [0.1, 1e20, -0.0, 0.0, 5e-324], ["0.1", "1e20", "-0.0", "0.0", "5e-324"]),
     (pa.float64(), [math.nan, math.inf, -math.inf], ["NaN", "Infinity", "-Infinity"]),
-    (pa.float32(), [0.1, 16777216.0], ["0.1", "1.6777216e%2B07"]),
+    (pa.float32(), [0.1, 16777216.0], ["0.1", "1.6777216e07"]),
     (pa.date32(), [date(1, 1, 1), date(2026, 1, 31)], ["0001-01-01", "2026-01-31"]),
     (
         pa.timestamp("us"),
@@ -213,10 +213,10 @@ KINDS = {**SIMPLE, "text": (pa.string(), TEXTS)}
 def partitioned_rows(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[str]]:
     columns = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3, unique=True))
     kinds = {**KINDS, **NESTED, "n": (pa.int64(), st.integers(0, 9))}
-    others = draw(st.lists(st.sampled_from(sorted(set(kinds) - set(columns))), min_size=1, unique=True))
+    file_columns = draw(st.lists(st.sampled_from(sorted(set(kinds) - set(columns))), min_size=1, unique=True))
     n_rows = draw(st.integers(1, 12))
     arrays = {}
-    for name in draw(st.permutations(columns + others)):
+    for name in draw(st.permutations(columns + file_columns)):
         type_, values = kinds[name]
         few = st.sampled_from(draw(st.lists(values, min_size=1, max_size=3)))
         choice = st.none() | (few if name in columns else values)

@@ -28,7 +28,7 @@ def open_folder(folder: Path, **options: Any) -> tuple[FolderWriter, FolderOutpu
     return writer, writer.open(SCHEMA, "sink")
 
 
-def staged(folder: Path) -> list[str]:
+def list_staged(folder: Path) -> list[str]:
     return sorted(entry.name for entry in (folder / "_penstock" / "staged").iterdir())
 
 
@@ -42,7 +42,7 @@ def test_a_stage_says_what_it_wrote_in_plain_values(tmp_path: Path) -> None:
         {"path": "run-7-0-0.jsonl", "folder": "k=5", "n_rows": 2, "n_bytes": 16},
         {"path": "run-7-0-1.jsonl", "folder": "k=6", "n_rows": 1, "n_bytes": 8},
     ]
-    assert staged(tmp_path) == [file.path for file in files]
+    assert list_staged(tmp_path) == [file.path for file in files]
     assert pickle.loads(pickle.dumps(files)) == files  # as Spark brings them back
     out.close()
 
@@ -51,7 +51,7 @@ def test_a_stage_without_rows_has_no_file(tmp_path: Path) -> None:
     writer, out = open_folder(tmp_path)
     stage = writer.stage(SCHEMA, "task")
     stage.write(rows())
-    assert (stage.close(), staged(tmp_path)) == ([], [])
+    assert (stage.close(), list_staged(tmp_path)) == ([], [])
     out.close()
 
 
@@ -108,12 +108,12 @@ def test_an_aborted_stage_leaves_nothing_whether_it_was_closed_or_not(tmp_path: 
     for ends in (False, True):
         stage, before = writer.stage(SCHEMA, "task"), n_open_files()
         stage.write(rows(0, 0, 0))
-        assert len(staged(tmp_path)) == 2
+        assert len(list_staged(tmp_path)) == 2
         if ends:
             stage.close()
         stage.abort()
         stage.abort()
-        assert (staged(tmp_path), n_open_files()) == ([], before)
+        assert (list_staged(tmp_path), n_open_files()) == ([], before)
     out.close()
 
 
@@ -128,7 +128,7 @@ def test_a_stage_is_aborted_after_the_disk_refused_its_rows(
         with pytest.raises(ConnectorError, match="cannot be written: No space left on device"):
             stage.close()
     stage.abort()
-    assert staged(tmp_path) == []
+    assert list_staged(tmp_path) == []
     out.close()
 
 

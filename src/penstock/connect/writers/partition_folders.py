@@ -5,7 +5,7 @@ others put them back. A value is written as text, by its type:
 
     bool             true, false
     whole numbers    -7
-    floats           0.1, 1e+20, NaN, Infinity, -Infinity
+    floats           0.1, 1e20, NaN, Infinity, -Infinity
     decimals         1.50, with all digits of the scale
     dates            2026-01-31
     times            2026-01-31 12:00:00, or with six digits of a second; `Z` at the end if the column has a
@@ -150,7 +150,8 @@ def _format_values(values: pa.Array, column: str) -> list[str]:
     if kind.is_decimal(values.type):
         return [format(value, "f") for value in values.to_pylist()]
     if kind.is_floating(values.type):
-        texts = [str(value) for value in to_numpy(values)]
+        # Why: Spark reads quoted times and strings, but no quoted numbers.
+        texts = [str(value).replace("e+", "e") for value in to_numpy(values)]
         return [_FLOATS.get(text, text) for text in texts]
     return [str(value).lower() for value in values.to_pylist()]
 
