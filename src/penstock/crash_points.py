@@ -11,6 +11,7 @@ from collections.abc import Callable
 READ = "rounds read"
 PROCESSED = "round processed"
 WRITTEN = "file written"
+LISTED = "files listed"
 PUBLISHED = "file published"
 COMMITTED = "sink committed"
 STAGED = "manifest staged"
@@ -18,7 +19,7 @@ RENAMED = "manifest renamed"
 CLEANED = "old state removed"
 JOURNALED = "files journaled"
 """Passed only where files make the batches, and therefore not in POINTS: tests that follow files add it."""
-POINTS = (READ, PROCESSED, WRITTEN, PUBLISHED, COMMITTED, STAGED, RENAMED, CLEANED)
+POINTS = (READ, PROCESSED, WRITTEN, LISTED, PUBLISHED, COMMITTED, STAGED, RENAMED, CLEANED)
 
 listener: Callable[[str], None] | None = None
 """Called with every point that a run passes; None outside tests."""

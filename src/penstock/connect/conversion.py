@@ -7,6 +7,8 @@ canonical schemas.
 A schema is inferred from all values of all rows, and inference refuses to guess: a column of only nulls, or
 of values that share no type, is an error that names the rows. Whole numbers beside fractions make a float64
 column; strings stay strings, even if they look like times.
+
+Also times as text, in files and in the names of folders.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import RowFailure, SchemaError, nearest_first
+from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
+from penstock.expr import compute as pc
 from penstock.expr.types import canonical_batch, parse_schema
 from penstock.expr.values import from_list, from_plain, from_python
 from penstock.frozen import dataclass
@@ -42,6 +45,9 @@ _SIMPLE: dict[type, pa.DataType] = {
     bytes: pa.binary(),
     date: pa.date32(),
 }
+# ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 _DECLARE = 'say the types: schema={"price": "float64", …}'
 
 
@@ -151,6 +157,23 @@ def concat_batches(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.R
             detail=str(problem),
             hint="cut smaller batches: batch=1_000_000",
         ) from problem
+
+
+def format_times(array: pa.Array, name: str) -> pa.Array:
+    """Return timestamps as `2026-01-31T12:00:00.000000`, in UTC without a zone; dates as `2026-01-31`."""
+    is_date = pa.types.is_date32(array.type)
+    counts = array.view(pa.int32() if is_date else pa.int64())
+    first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_FIRST_US, _LAST_US)
+    reach = pc.min_max(counts).as_py()
+    if reach["min"] is not None and (reach["min"] < first or reach["max"] > last):
+        far = reach["min"] if reach["min"] < first else reach["max"]
+        raise ConnectorError(
+            f'column "{name}" holds a time outside the years 1 to 9999, which text cannot show',
+            detail=f"{far} {'days' if is_date else 'microseconds'} from 1970",
+            hint="keep it as a column of parquet files, or filter such rows",
+        )
+    text = counts.view(pa.date32() if is_date else pa.timestamp("us")).cast(pa.string())
+    return pc.replace_substring(text, " ", "T")
 
 
 def schema_difference(actual: pa.Schema, schema: pa.Schema) -> str | None:

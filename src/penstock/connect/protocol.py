@@ -211,3 +211,11 @@ class StagingWriter(Protocol):
 
     def stage(self, schema: pa.Schema, tag: str) -> OutputStage:
         """Begin the files of one task; `tag` is in their names, and no other task ever has it."""
+
+
+@runtime_checkable
+class SelectiveWriter(Protocol):
+    """A writer that cannot take every schema."""
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise SchemaError for columns that it cannot write; called when the graph is built."""

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from penstock.connect.protocol import Reader, Writer
+from penstock.connect.protocol import Reader, SelectiveWriter, Writer
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
 from penstock.frozen import dataclass
@@ -201,7 +201,10 @@ class Sink(Op):
             )
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """Return no stream: rows end here."""
+        """Return no stream, because rows end here; raise SchemaError if the writer cannot take them."""
+        if isinstance(self.writer, SelectiveWriter):
+            for stream in inputs.values():
+                self.writer.check_schema(stream.schema)
         return {}
 
     def describe(self) -> str:

@@ -43,6 +43,14 @@ def test_a_glob_reaches_into_folders_and_a_list_names_each_file_once(tmp_path: P
     assert list_files([a, f"{tmp_path}/*/*.csv"]) == [a, b]
 
 
+def test_a_glob_skips_hidden_folders_unless_it_names_them(tmp_path: Path) -> None:
+    a, b = touch(tmp_path / "day=1" / "a.csv"), touch(tmp_path / "day=1" / "_raw" / "b.csv")
+    touch(tmp_path / "_penstock" / "staged" / "c.csv")
+    touch(tmp_path / "_penstock" / "manifest.json")
+    assert list_files(f"{tmp_path}/**") == [a]
+    assert list_files(f"{tmp_path}/*/_raw/*.csv") == [b]
+
+
 def test_an_empty_folder_means_no_files(tmp_path: Path) -> None:
     assert list_files(tmp_path) == []
 

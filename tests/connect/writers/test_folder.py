@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +15,12 @@ import pytest
 
 import penstock.read as read
 import penstock.write as write
+from penstock import crash_points
 from penstock.connect.protocol import Delivery, Writer
-from penstock.connect.writers.folder import FolderWriter
+from penstock.connect.writers.folder import FolderWriter, Manifest
+from penstock.connect.writers.staged_files import StagedFile
 from penstock.errors import ConnectorError, SchemaError
+from tests.support.file_runs import Died
 from tests.support.reader_contents import rows_of
 
 SCHEMA = pa.schema([("a", pa.int64())])
@@ -34,13 +41,29 @@ def run(writer: FolderWriter, *batches: list[int], resume: bool = False, sink: s
 
 
 def visible(folder: Path) -> list[str]:
-    return sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(("_", ".")))
+    files = (entry.relative_to(folder) for entry in folder.rglob("*") if entry.is_file())
+    return sorted(str(file) for file in files if not str(file).startswith(("_", ".")))
+
+
+def staged_folder(folder: Path) -> Path:
+    return folder / "_penstock" / "staged"
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads((folder / "_penstock" / "manifest.json").read_bytes())
+    return fields
+
+
+def stage_rows(writer: FolderWriter, tag: str, batch: pa.RecordBatch) -> list[StagedFile]:
+    stage = writer.stage(batch.schema, tag)
+    stage.write(batch)
+    return stage.close()
 
 
 def test_each_batch_with_rows_is_one_file_and_the_folder_reads_back(tmp_path: Path) -> None:
     out = tmp_path / "deep" / "out"
     run(write.jsonl(out), [1, 2], [], [3])
-    assert visible(out) == ["part-00000000.jsonl", "part-00000002.jsonl"]
+    assert visible(out) == ["part-00000000-00000.jsonl", "part-00000002-00000.jsonl"]
     assert rows_of(read.jsonl(out)) == [{"a": 1}, {"a": 2}, {"a": 3}]
 
 
@@ -63,33 +86,17 @@ def test_committing_a_number_again_changes_nothing(tmp_path: Path) -> None:
 def test_a_batch_that_was_carried_away_is_not_written_again(tmp_path: Path) -> None:
     writer = write.jsonl(tmp_path)
     run(writer, [1], [2])
-    (tmp_path / "part-00000000.jsonl").unlink()
+    (tmp_path / "part-00000000-00000.jsonl").unlink()
     run(writer, [1], [2], resume=True)
-    assert visible(tmp_path) == ["part-00000001.jsonl"]
+    assert visible(tmp_path) == ["part-00000001-00000.jsonl"]
 
 
 def test_what_a_crash_left_is_cleaned_up(tmp_path: Path) -> None:
     run(write.jsonl(tmp_path), [1])
-    (tmp_path / ".part-00000001.jsonl.tmp").write_text("half a ro")
+    (staged_folder(tmp_path) / "00000001-1-0.jsonl").write_text("half a ro")
     run(write.jsonl(tmp_path), [1], [2], resume=True)
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
-        "_penstock",
-        "part-00000000.jsonl",
-        "part-00000001.jsonl",
-    ]
-
-
-def test_a_batch_that_a_crash_left_unnoted_is_noted_by_the_next_run(tmp_path: Path) -> None:
-    writer, manifest = write.jsonl(tmp_path), tmp_path / "_penstock" / "manifest.json"
-    run(writer, [1])
-    before = manifest.read_text()
-    run(writer, [1], [2], resume=True)
-    manifest.write_text(before.replace('"committed": 0', '"committed": null'))
-    out = writer.open(SCHEMA, "sink", resume=True)
-    assert out.last_committed == 1
-    out.close()
-    run(writer, [1], [2], [3], resume=True)
-    assert [row["a"] for row in rows_of(read.jsonl(tmp_path))] == [1, 2, 3]
+    assert visible(tmp_path) == ["part-00000000-00000.jsonl", "part-00000001-00000.jsonl"]
+    assert list(staged_folder(tmp_path).iterdir()) == []
 
 
 def test_a_fresh_run_is_refused_where_earlier_output_is_unless_it_may_overwrite(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_a_fresh_run_is_refused_where_earlier_output_is_unless_it_may_overwrite(
 
 def test_output_carried_away_still_counts_as_an_earlier_run(tmp_path: Path) -> None:
     run(write.jsonl(tmp_path), [1])
-    (tmp_path / "part-00000000.jsonl").unlink()
+    (tmp_path / "part-00000000-00000.jsonl").unlink()
     with pytest.raises(ConnectorError, match="earlier run"):
         write.jsonl(tmp_path).open(SCHEMA, "sink")
 
@@ -111,12 +118,12 @@ def test_output_carried_away_still_counts_as_an_earlier_run(tmp_path: Path) -> N
 def test_a_run_that_wrote_nothing_leaves_the_folder_free(tmp_path: Path) -> None:
     run(write.jsonl(tmp_path), [])
     run(write.csv(tmp_path), [1], sink="other")
-    assert visible(tmp_path) == ["part-00000000.csv"]
+    assert visible(tmp_path) == ["part-00000000-00000.csv"]
 
 
 def test_resuming_may_begin_in_an_empty_folder(tmp_path: Path) -> None:
     run(write.jsonl(tmp_path), [1], resume=True)
-    assert visible(tmp_path) == ["part-00000000.jsonl"]
+    assert visible(tmp_path) == ["part-00000000-00000.jsonl"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
@@ -128,8 +135,8 @@ def test_files_of_others_are_never_touched(tmp_path: Path, overwrite: bool) -> N
 
 
 def test_parts_without_a_manifest_are_someone_elses(tmp_path: Path) -> None:
-    (tmp_path / "part-00000000.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ConnectorError, match=r'holds "part-00000000\.jsonl"'):
+    (tmp_path / "part-00000000-00000.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(ConnectorError, match=r'holds "part-00000000-00000\.jsonl"'):
         write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
 
 
@@ -156,7 +163,10 @@ def test_a_refused_folder_is_not_left_locked(tmp_path: Path) -> None:
             write.jsonl(tmp_path).open(SCHEMA, "sink")
 
 
-@pytest.mark.parametrize("text", ["{", '{"format": "jsonl"}', '{"sink": 1, "rubbish": 2}'])
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"format": "jsonl"}', '{"version": 2, "rubbish": 2}', '{"version": 2, "publishing": [1]}'],
+)
 def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
     run(write.jsonl(tmp_path), [1])
     (tmp_path / "_penstock" / "manifest.json").write_text(text)
@@ -164,12 +174,25 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
         write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
 
 
-def test_a_manifest_of_a_later_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_manifest_of_another_version_is_refused(tmp_path: Path, version: int, overwrite: bool) -> None:
     run(write.jsonl(tmp_path), [1])
     manifest = tmp_path / "_penstock" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(ConnectorError, match="its version is 2, and this build knows 1"):
+    manifest.write_text(manifest.read_text().replace('"version": 2', f'"version": {version}'))
+    with pytest.raises(ConnectorError, match=f"has version {version}, and this build knows 2") as caught:
+        write.jsonl(tmp_path, overwrite=overwrite).open(SCHEMA, "sink", resume=not overwrite)
+    assert "resume the run with that version; or write to another folder" in str(caught.value.hint)
+
+
+def test_a_manifest_as_the_first_version_wrote_it_is_refused(tmp_path: Path) -> None:
+    first = {"format": "jsonl", "sink": "sink", "columns": "a: int64", "committed": 0, "version": 1}
+    (tmp_path / "_penstock").mkdir()
+    (tmp_path / "_penstock" / "manifest.json").write_text(json.dumps(first))
+    (tmp_path / "part-00000000.jsonl").write_text('{"a":1}\n')
+    with pytest.raises(ConnectorError, match=r'manifest\.json" has version 1, and this build knows 2'):
         write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
+    assert visible(tmp_path) == ["part-00000000.jsonl"]
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -224,3 +247,237 @@ def test_what_is_no_path_is_refused() -> None:
     with pytest.raises(ConnectorError, match="3 is not a path") as caught:
         write.jsonl(wrong)
     assert caught.value.hint == 'name a folder: ps.write.jsonl("out/")'
+
+
+DAYS = pa.schema([("a", pa.int64()), ("day", pa.int64()), ("place", pa.string())])
+
+
+def days(*rows: tuple[int, int, str]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(column) for column in columns], schema=DAYS)
+
+
+def test_a_batch_of_several_partitions_has_a_file_in_each_and_the_columns_in_their_names(
+    tmp_path: Path,
+) -> None:
+    out = write.csv(tmp_path, partition_by=["place", "day"]).open(DAYS, "sink")
+    out.write(0, days((1, 7, "DE"), (2, 7, "FR"), (3, 8, "DE")))
+    out.write(0, days((4, 7, "DE")))
+    out.commit(0)
+    out.close()
+    assert {name: (tmp_path / name).read_text() for name in visible(tmp_path)} == {
+        "place=DE/day=7/part-00000000-00000.csv": "a\n1\n4\n",
+        "place=FR/day=7/part-00000000-00001.csv": "a\n2\n",
+        "place=DE/day=8/part-00000000-00002.csv": "a\n3\n",
+    }
+    assert manifest_of(tmp_path)["partition_by"] == ["place", "day"]
+
+
+def test_partitioned_output_is_resumed_and_read_by_its_files(tmp_path: Path) -> None:
+    writer = write.jsonl(tmp_path, partition_by="place")
+    for n in (1, 2):
+        out = writer.open(DAYS, "sink", resume=n == 2)
+        for batch in range(n):
+            out.write(batch, days((batch, 7, "DE")))
+            out.commit(batch)
+        out.close()
+    assert rows_of(read.jsonl(f"{tmp_path}/**")) == [{"a": 0, "day": 7}, {"a": 1, "day": 7}]
+
+
+def test_overwriting_removes_parts_and_partition_folders_that_are_empty_then(tmp_path: Path) -> None:
+    out = write.jsonl(tmp_path, partition_by=["place", "day"]).open(DAYS, "sink")
+    out.write(0, days((1, 7, "DE"), (2, 8, "FR"), (3, 9, "IT")))
+    out.commit(0)
+    out.close()
+    (tmp_path / "place=FR" / ".notes").write_text("of the user")
+    (tmp_path / "place=IT" / "day=9" / "part-00000000-00002.jsonl").unlink()  # moved away
+    run(write.jsonl(tmp_path, overwrite=True), [5])
+    assert visible(tmp_path) == ["part-00000000-00000.jsonl", "place=FR/.notes"]
+    assert sorted(entry.name for entry in tmp_path.iterdir() if entry.is_dir()) == ["_penstock", "place=FR"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize(
+    "name",
+    ["place=DE/notes.txt", "place=DE/day=7/notes.txt", "place=FR", "notes=1/x", "part-00000000-00000.jsonl"],
+)
+def test_what_is_no_partition_of_the_manifest_is_never_touched(
+    tmp_path: Path, name: str, overwrite: bool
+) -> None:
+    writer = write.jsonl(tmp_path, partition_by=["place", "day"], overwrite=overwrite)
+    out = writer.open(DAYS, "sink")
+    out.write(0, days((1, 7, "DE")))
+    out.commit(0)
+    out.close()
+    foreign = tmp_path / name
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_text("years of work")
+    with pytest.raises(ConnectorError, match="which is no output of this graph"):
+        writer.open(DAYS, "sink", resume=not overwrite)
+    assert foreign.read_text() == "years of work"
+    assert "place=DE/day=7/part-00000000-00000.jsonl" in visible(tmp_path)
+
+
+def test_resuming_with_other_partitions_is_refused(tmp_path: Path) -> None:
+    out = write.jsonl(tmp_path, partition_by=["place", "day"]).open(DAYS, "sink")
+    out.write(0, days((1, 7, "DE")))
+    out.commit(0)
+    out.close()
+    with pytest.raises(ConnectorError, match="holds files partitioned by place, day"):
+        write.jsonl(tmp_path).open(DAYS, "sink", resume=True)
+    run(write.jsonl(tmp_path / "flat"), [1])
+    with pytest.raises(ConnectorError, match="holds files partitioned by no column"):
+        write.jsonl(tmp_path / "flat", partition_by="day").open(DAYS, "sink", resume=True)
+
+
+def test_files_that_others_staged_are_published_under_the_number_of_their_batch(tmp_path: Path) -> None:
+    writer = write.jsonl(tmp_path)
+    out = writer.open(SCHEMA, "sink")
+    files = stage_rows(writer, "task-0", rows(1, 2)) + stage_rows(writer, "task-1", rows(3))
+    stage_rows(writer, "task-1-again", rows(3))
+    assert visible(tmp_path) == []
+    out.publish(7, files)
+    assert visible(tmp_path) == ["part-00000007-00000.jsonl", "part-00000007-00001.jsonl"]
+    assert out.last_committed == 7
+    assert [row["a"] for row in rows_of(read.jsonl(tmp_path))] == [1, 2, 3]
+    assert [entry.name for entry in staged_folder(tmp_path).iterdir()] == ["task-1-again-0.jsonl"]
+    out.close()
+    assert list(staged_folder(tmp_path).iterdir()) == []
+
+
+def test_a_batch_that_is_published_again_changes_nothing_and_its_files_are_removed(tmp_path: Path) -> None:
+    writer = write.jsonl(tmp_path)
+    out = writer.open(SCHEMA, "sink")
+    out.publish(1, stage_rows(writer, "a", rows(1)))
+    out.publish(1, stage_rows(writer, "b", rows(2)))
+    out.publish(0, stage_rows(writer, "c", rows(3)))
+    assert list(staged_folder(tmp_path).iterdir()) == []
+    out.close()
+    out = writer.open(SCHEMA, "sink", resume=True)
+    out.publish(1, stage_rows(writer, "d", rows(4)))
+    assert [row["a"] for row in rows_of(read.jsonl(tmp_path))] == [1]
+    out.close()
+
+
+def test_publishing_no_file_records_nothing(tmp_path: Path) -> None:
+    out = write.jsonl(tmp_path).open(SCHEMA, "sink")
+    before = (tmp_path / "_penstock" / "manifest.json").stat()
+    out.publish(3, [])
+    out.commit(4)
+    assert out.last_committed is None
+    assert (tmp_path / "_penstock" / "manifest.json").stat().st_ino == before.st_ino
+    out.close()
+
+
+def test_a_commit_replaces_the_manifest_once_and_a_clean_end_has_nothing_to_publish(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved: list[Manifest] = []
+    save = Manifest.save
+
+    def record(manifest: Manifest, folder: Path) -> None:
+        saved.append(manifest)
+        save(manifest, folder)
+
+    monkeypatch.setattr(Manifest, "save", record)
+    out = write.jsonl(tmp_path).open(SCHEMA, "sink")
+    for batch in (0, 1):
+        out.write(batch, rows(batch))
+        out.commit(batch)
+    assert [(manifest.committed, len(manifest.publishing)) for manifest in saved] == [
+        (None, 0),
+        (0, 1),
+        (1, 1),
+    ]
+    assert manifest_of(tmp_path)["publishing"] == [["00000001-2-0.jsonl", "part-00000001-00000.jsonl"]]
+    out.close()
+    assert (manifest_of(tmp_path)["committed"], manifest_of(tmp_path)["publishing"]) == (1, [])
+
+
+def test_a_staged_file_that_does_not_arrive_is_named_and_nothing_is_committed(tmp_path: Path) -> None:
+    writer = write.jsonl(tmp_path)
+    out = writer.open(SCHEMA, "sink")
+    files = stage_rows(writer, "task-0", rows(1)) + stage_rows(writer, "task-1", rows(2))
+    path = staged_folder(tmp_path) / files[1].path
+    path.write_text("half")
+    with pytest.raises(
+        ConnectorError, match=r'task-1-0.jsonl" has 4 bytes, and a file of 8 bytes was staged'
+    ):
+        out.publish(0, files)
+    path.unlink()
+    with pytest.raises(
+        ConnectorError, match=r'task-1-0.jsonl" does not exist, and a file of 8 bytes'
+    ) as caught:
+        out.publish(0, files)
+    assert "every executor must reach the folder under this path" in str(caught.value.hint)
+    assert (visible(tmp_path), out.last_committed) == ([], None)
+    out.close()
+
+
+def test_files_moved_away_between_the_renames_of_a_commit_are_not_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = write.jsonl(tmp_path, partition_by="day")
+    out = writer.open(DAYS, "sink")
+    out.write(0, days((1, 7, "DE"), (2, 8, "FR")))
+
+    def move_away(point: str) -> None:
+        if point == crash_points.PUBLISHED:
+            shutil.rmtree(tmp_path / "day=7")
+            raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "listener", move_away)
+        with pytest.raises(Died):
+            out.commit(0)
+    out.close()
+    assert len(manifest_of(tmp_path)["publishing"]) == 2
+    out = writer.open(DAYS, "sink", resume=True)
+    assert visible(tmp_path) == ["day=8/part-00000000-00001.jsonl"]
+    out.write(0, days((1, 7, "DE"), (2, 8, "FR")))
+    out.commit(0)
+    out.close()
+    assert visible(tmp_path) == ["day=8/part-00000000-00001.jsonl"]
+
+
+@pytest.mark.parametrize("failing", ["replace", "fsync"])
+def test_a_commit_that_the_disk_refuses_is_finished_when_it_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """Whichever rename or sync it is that fails, before the disk recovers."""
+    for number in range(1, 20):
+        folder = tmp_path / str(number)
+        writer = write.jsonl(folder)
+        out = writer.open(SCHEMA, "sink")
+        files = stage_rows(writer, "a", rows(1)) + stage_rows(writer, "b", rows(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, failing, failing_call(getattr(os, failing), number))
+            try:
+                out.publish(0, files)
+                break
+            except ConnectorError as problem:
+                assert problem.fact == f'"{folder}" cannot be written: Input/output error'  # noqa: PT017
+        out.publish(0, files)
+        out.publish(1, stage_rows(writer, "c", rows(3)))
+        out.close()
+        assert [row["a"] for row in rows_of(read.jsonl(folder))] == [1, 2, 3], number
+        assert list(staged_folder(folder).iterdir()) == []
+    out.close()
+    assert 3 < number < 19
+
+
+def failing_call(call: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The call, of which the n-th fails."""
+    left = [number]
+
+    def instead(*args: Any, **kwargs: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise OSError(errno.EIO, "Input/output error")
+        return call(*args, **kwargs)
+
+    return instead
+
+
+def test_folders_say_how_they_are_partitioned() -> None:
+    assert write.parquet("out", partition_by=["place", "day"]).describe() == "parquet out/ by place, day"

@@ -13,6 +13,7 @@ import pytest
 from penstock.crash_points import (
     CLEANED,
     COMMITTED,
+    LISTED,
     POINTS,
     PROCESSED,
     PUBLISHED,
@@ -26,7 +27,7 @@ from tests.support.dying_local_program import DIED
 
 pytestmark = pytest.mark.slow
 CHAINS = [
-    [(READ, 2), (PROCESSED, 1), (WRITTEN, 1), (PUBLISHED, 1)],
+    [(READ, 2), (PROCESSED, 1), (WRITTEN, 1), (LISTED, 1), (PUBLISHED, 1)],
     [(COMMITTED, 2), (STAGED, 2), (RENAMED, 1), (CLEANED, 1)],
 ]
 """How often each point is passed before the process ends there: each restart gets a little further."""

@@ -370,7 +370,7 @@ def _files(text: str) -> list[Path]:
         return entries
     if glob.has_magic(text):
         matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns
-        files = [match for match in matches if match.is_file() and not _is_hidden(match)]
+        files = [match for match in matches if match.is_file() and not _is_hidden(match, path.parts)]
         if files:
             return files
         raise ConnectorError(
@@ -379,8 +379,10 @@ def _files(text: str) -> list[Path]:
     raise ConnectorError(f'"{text}" does not exist', hint=_list_neighbours(path))
 
 
-def _is_hidden(path: Path) -> bool:
-    return path.name.startswith((".", "_"))
+def _is_hidden(path: Path, pattern: Sequence[str] | None = None) -> bool:
+    """Return whether a file is hidden, or of a pattern's match anything that the pattern does not name."""
+    names = [path.name] if pattern is None else [name for name in path.parts if name not in pattern]
+    return any(name.startswith((".", "_")) for name in names)
 
 
 def _list_neighbours(path: Path) -> str:

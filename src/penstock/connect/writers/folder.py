@@ -1,66 +1,66 @@
-"""Writers of files into a folder: each batch in one file, exactly once.
+"""Writers of files into a folder: every batch exactly once.
 
-    out/part-00000007.parquet        a committed batch; one without rows has no file
-    out/.part-00000008.parquet.tmp   a batch being written; readers skip it, the next run removes it
-    out/_penstock/manifest.json      the sink of this output, and the last batch that is committed
-    out/_penstock/lock               held while a run writes
+    out/part-00000007-00000.parquet             a committed batch: its number, and that of the file in it
+    out/country=DE/part-00000007-00000.parquet  the same with partition_by=("country",)
+    out/_penstock/staged/                       files being written; the next run removes what is left
+    out/_penstock/manifest.json                 the sink of this output, the last batch that is committed, and
+                                                the names that its staged files get
+    out/_penstock/lock                          held while a run writes
 
-A commit finishes the hidden file, syncs it, renames it (the batch is now visible, whole), and then records
-the number in the manifest. A crash before the rename leaves nothing visible; a crash after it leaves a file
-whose number says that it is committed, and that the next run records: either way, committing the number again
-is right. The record is for users who move finished files away: a batch they took is not written a second
-time.
+Readers skip names that begin with `_`. A batch that has no rows has no file.
 
-Invariant: batches commit in rising order.
+A commit is one replacement of the manifest, written ahead: it says that the batch is committed, and what its
+staged files, which are whole, are to be named. Then they are renamed. A crash before the manifest leaves
+nothing visible; after it, the next run finishes the renames first. A staged file that is gone by then has
+been renamed already, and perhaps moved away by the user: a batch that is committed is never written again.
+
+Invariant: batches commit in rising order; a manifest is replaced only when the renames of the last are done.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
-from pathlib import Path
-from typing import IO, ClassVar, Protocol
+from pathlib import Path, PurePosixPath
+from typing import IO, ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from penstock.connect.batching import check_size
 from penstock.connect.protocol import Delivery
-from penstock.crash_points import PUBLISHED, WRITTEN, pass_crash_point
-from penstock.errors import ConnectorError
+from penstock.connect.writers.partition_folders import (
+    check_partition_columns,
+    column_prefix,
+    parse_partition_by,
+)
+from penstock.connect.writers.staged_files import (
+    METADATA,
+    STAGED,
+    FileEncoder,
+    FolderStage,
+    OutputFormat,
+    StagedFile,
+    sync_path,
+    translate_os_errors,
+)
+from penstock.crash_points import LISTED, PUBLISHED, WRITTEN, pass_crash_point
+from penstock.errors import ConnectorError, describe_cause
 from penstock.frozen import dataclass
 
-_VERSION = 1
-_METADATA = "_penstock"
-_PART = re.compile(r"part-(\d{8,})\.\w+")
-_STAGED = re.compile(r"\.part-\d{8,}\.\w+\.tmp")
-
-
-class StagedFile(Protocol):
-    """A file that is being written, under a hidden name."""
-
-    def write_batch(self, rows: pa.RecordBatch) -> None:
-        """Append rows."""
-
-    def close(self) -> None:
-        """Write what is buffered, and close the file."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
-    """One kind of file.
-
-    name    such as `csv`: also the suffix of the files
-    create  creates a file for rows of a schema
-    check   raises SchemaError for columns that the format cannot hold; None if it holds all
-    """
-
-    name: str
-    create: Callable[[Path, pa.Schema], StagedFile]
-    check: Callable[[pa.Schema], None] | None = None
+MAX_ROWS_PER_FILE = 10_000_000
+_VERSION = 2
+_PART = re.compile(r"part-\d{8,}-\d{5,}\.\w+")
+_REACH = (
+    "every executor must reach the folder under this path and may write there: use a disk that they share, "
+    "and check its permissions and its space"
+)
+_EMPTY = "write to another folder, or empty this one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,27 +70,35 @@ class FolderWriter:
     format: OutputFormat
     folder: Path
     overwrite: bool
+    partition_by: tuple[str, ...] = ()
+    max_rows_per_file: int | None = MAX_ROWS_PER_FILE
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
     accepts_updates: ClassVar[bool] = False  # a file that is visible does not change
 
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
-        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise SchemaError for columns that the files or the names of the folders cannot hold."""
+        check_partition_columns(schema, self.partition_by)
         if self.format.check is not None:
             self.format.check(schema)
+
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
+        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
+        self.check_schema(schema)
         with translate_os_errors(self.folder):
             if self.folder.exists() and not self.folder.is_dir():
                 raise ConnectorError(
                     f'"{self.folder}" is a file, and output needs a folder',
                     hint=f'write to "{self.folder}.out/"',
                 )
-            (self.folder / _METADATA).mkdir(parents=True, exist_ok=True)
+            (self.folder / METADATA).mkdir(parents=True, exist_ok=True)
             # Why: the lock belongs to the open file, so it ends with the process, however that ends.
-            lock = (self.folder / _METADATA / "lock").open("w")
+            lock = (self.folder / METADATA / "lock").open("w")
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 columns = ", ".join(f"{field.name}: {field.type}" for field in schema)
-                manifest = self._prepare_folder(Manifest(self.format.name, sink, columns), resume)
+                ours = Manifest(self.format.name, sink, columns, self.partition_by)
+                manifest = self._prepare_folder(ours, resume)
             except BlockingIOError as problem:
                 lock.close()
                 raise ConnectorError(
@@ -100,57 +108,70 @@ class FolderWriter:
             except BaseException:
                 lock.close()
                 raise
-        return FolderOutput(self.format, self.folder, schema, manifest, lock)
+        return FolderOutput(self, schema, manifest, lock)
+
+    def stage(self, schema: pa.Schema, tag: str) -> FolderStage:
+        """Begin files in a folder that another process has open, which publishes them.
+
+        The tag names the files, so no two stages of any run may have the same. A relative path of the folder
+        counts from the working folder of this process.
+        """
+        staged = self.folder / STAGED
+        with translate_os_errors(self.folder, _REACH):
+            if not staged.is_dir():
+                raise OSError(errno.ENOENT, f'"{STAGED}" does not exist on {os.uname().nodename}')
+            if not os.access(staged, os.W_OK | os.X_OK):
+                raise OSError(errno.EACCES, f"{os.strerror(errno.EACCES)} on {os.uname().nodename}")
+        return FolderStage(self, schema, tag, hint=_REACH)
 
     def describe(self) -> str:
-        """Return such as `jsonl late/`."""
-        return f"{self.format.name} {self.folder}/"
+        """Return such as `jsonl late/`, or `parquet out/ by country`."""
+        partitions = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
+        return f"{self.format.name} {self.folder}/{partitions}"
 
     def _prepare_folder(self, ours: Manifest, resume: bool) -> Manifest:
-        """Remove what a crash or an earlier run left, and return the manifest to continue with."""
+        """Finish or remove what a crash or an earlier run left, and return the manifest to continue with."""
         theirs = Manifest.load(self.folder)
-        entries = [entry for entry in self.folder.iterdir() if entry.name != _METADATA]
-        foreign = [e.name for e in entries if not e.name.startswith(".") and not _PART.fullmatch(e.name)]
-        parts = [entry for entry in entries if _PART.fullmatch(entry.name)]
-        if foreign or (parts and theirs is None):
-            raise self._refusal(
-                f'holds "{(foreign or [parts[0].name])[0]}", which is no output of this graph', False
-            )
-        for entry in entries:
-            if _STAGED.fullmatch(entry.name):
-                entry.unlink()
+        contents = _list_contents(self.folder, () if theirs is None else theirs.partition_by)
+        foreign = [*contents.foreign, *(contents.parts if theirs is None else [])]
+        if foreign:
+            name = foreign[0].relative_to(self.folder)
+            raise self._refusal(f'holds "{name}", which is no output of this graph', _EMPTY)
+        (self.folder / STAGED).mkdir(exist_ok=True)
         if resume and theirs is not None:
-            if replace(theirs, committed=None) != ours:
-                raise self._refusal(theirs.describe_difference(ours), False)
-            last = max((int(match[1]) for part in parts if (match := _PART.fullmatch(part.name))), default=-1)
-            if last > (-1 if theirs.committed is None else theirs.committed):
-                theirs = replace(theirs, committed=last)  # a crash came before the last record
+            if replace(theirs, committed=None, publishing=()) != ours:
+                raise self._refusal(theirs.describe_difference(ours), _EMPTY)
+            if theirs.publishing:
+                rename_files(self.folder, theirs.publishing)
+                theirs = replace(theirs, publishing=())
                 theirs.save(self.folder)
+            remove_staged_files(self.folder)
             return theirs
-        if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
-            raise self._refusal("holds the output of an earlier run", True)
-        for part in parts:
+        if (contents.parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
+            hint = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
+            raise self._refusal("holds the output of an earlier run", hint)
+        for part in contents.parts:
             part.unlink()
+        for folder in reversed(contents.folders):
+            with suppress(OSError):  # it holds hidden files of others
+                folder.rmdir()
+        remove_staged_files(self.folder)
         ours.save(self.folder)
         return ours
 
-    def _refusal(self, why: str, can_overwrite: bool) -> ConnectorError:
-        over = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
-        return ConnectorError(
-            f'"{self.folder}" {why}',
-            hint=over if can_overwrite else "write to another folder, or empty this one",
-        )
+    def _refusal(self, why: str, hint: str) -> ConnectorError:
+        return ConnectorError(f'"{self.folder}" {why}', hint=hint)
 
 
 class FolderOutput:
     """The output of one run into a folder."""
 
-    def __init__(
-        self, file_format: OutputFormat, folder: Path, schema: pa.Schema, manifest: Manifest, lock: IO[str]
-    ) -> None:
-        self._format, self._folder, self._schema = file_format, folder, schema
+    def __init__(self, writer: FolderWriter, schema: pa.Schema, manifest: Manifest, lock: IO[str]) -> None:
+        self._writer, self._folder, self._schema = writer, writer.folder, schema
         self._manifest, self._lock = manifest, lock
-        self._staged_files: dict[int, StagedFile] = {}
+        self._published = True  # the manifest is saved, and its files are renamed
+        self._stages: dict[int, FolderStage] = {}
+        self._n_stages = 0
 
     @property
     def last_committed(self) -> int | None:
@@ -158,54 +179,97 @@ class FolderOutput:
         return self._manifest.committed
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Append to the batch's hidden file, unless the batch is committed."""
-        if not rows.num_rows:
+        """Append to the batch's staged files, unless the batch is committed."""
+        if not rows.num_rows or self._is_committed(batch):
             return
-        with translate_os_errors(self._folder):
-            if batch not in self._staged_files:
-                staged, part = self._paths(batch)
-                last = self._manifest.committed
-                if (last is not None and batch <= last) or part.exists():
-                    return
-                self._staged_files[batch] = self._format.create(staged, self._schema)
-            self._staged_files[batch].write_batch(rows)
+        if batch not in self._stages:
+            # Why a count: were a batch staged twice, a file that the manifest may list would be overwritten.
+            self._n_stages += 1
+            self._stages[batch] = FolderStage(self._writer, self._schema, f"{batch:08d}-{self._n_stages}")
+        self._stages[batch].write(rows)
 
     def commit(self, batch: int) -> None:
-        """Make the batch's file visible, unless it is."""
-        staged_file = self._staged_files.pop(batch, None)
-        if staged_file is None:
-            return
-        staged, part = self._paths(batch)
+        """Make the batch's files visible, unless it is committed."""
+        files = self._stages[batch].close() if batch in self._stages else []
+        self._stages.pop(batch, None)  # first, because what is still a stage is removed in the end
+        self.publish(batch, files)
+
+    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
+        """Commit a batch of files that stages have completed; remove them if it is committed already.
+
+        Without files nothing is recorded.
+        """
         with translate_os_errors(self._folder):
-            staged_file.close()
-            sync_path(staged)
-            pass_crash_point(WRITTEN)
-            staged.replace(part)
-            pass_crash_point(PUBLISHED)
-            sync_path(self._folder)
-            self._manifest = replace(self._manifest, committed=batch)
-            self._manifest.save(self._folder)
+            if not self._published:  # an earlier commit failed on its way
+                self._publish()
+            if files and self._is_committed(batch):
+                for file in files:
+                    (self._folder / STAGED / file.path).unlink(missing_ok=True)
+            elif files:
+                publishing = tuple(
+                    (file.path, str(PurePosixPath(file.folder, self._part_name(batch, index))))
+                    for index, file in enumerate(files)
+                )
+                self._check_staged(files)
+                for folder in {file.folder for file in files}:
+                    (self._folder / folder).mkdir(parents=True, exist_ok=True)
+                sync_path(self._folder / STAGED)
+                pass_crash_point(WRITTEN)
+                self._manifest = replace(self._manifest, committed=batch, publishing=publishing)
+                self._published = False
+                self._publish()
 
     def close(self) -> None:
         """Remove what was not committed, and release the lock."""
         try:
-            with translate_os_errors(self._folder):
-                for batch, staged_file in self._staged_files.items():
-                    staged_file.close()
-                    self._paths(batch)[0].unlink(missing_ok=True)
+            for stage in self._stages.values():
+                stage.abort()
+            # Why suppress: whatever is left here, the next run removes.
+            with suppress(OSError):
+                if self._published:
+                    if self._manifest.publishing:
+                        self._manifest = replace(self._manifest, publishing=())
+                        self._manifest.save(self._folder)
+                    remove_staged_files(self._folder)
         finally:
-            self._staged_files.clear()
+            self._stages.clear()
             self._lock.close()
 
-    def _paths(self, batch: int) -> tuple[Path, Path]:
-        """Return where a batch is staged, and where it is visible."""
-        name = f"part-{batch:08d}.{self._format.name}"
-        return self._folder / f".{name}.tmp", self._folder / name
+    def _publish(self) -> None:
+        """Save the manifest, and then rename the files that it lists."""
+        self._manifest.save(self._folder)
+        pass_crash_point(LISTED)
+        rename_files(self._folder, self._manifest.publishing)
+        self._published = True
+
+    def _is_committed(self, batch: int) -> bool:
+        last = self._manifest.committed
+        return last is not None and batch <= last
+
+    def _part_name(self, batch: int, index: int) -> str:
+        return f"part-{batch:08d}-{index:05d}.{self._writer.format.name}"
+
+    def _check_staged(self, files: Sequence[StagedFile]) -> None:
+        """Raise unless all files are here and whole.
+
+        Why: a file that the manifest lists and that is not here counts as renamed, so its rows would be lost.
+        """
+        for file in files:
+            path = self._folder / STAGED / file.path
+            n_bytes = path.stat().st_size if path.exists() else None
+            if n_bytes != file.n_bytes:
+                size = "does not exist" if n_bytes is None else f"has {n_bytes:,} bytes"
+                raise ConnectorError(
+                    f'"{path}" {size}, and a file of {file.n_bytes:,} bytes was staged there', hint=_REACH
+                )
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The output of one sink, saved beside the data; `committed` is the last batch that has a file.
+    """The output of one sink, saved beside the data.
+
+    committed   the last batch whose files are all visible or listed
+    publishing  the names of the files of the last commit: in the staged folder, and below the output folder
 
     It is replaced as a whole, so it is either the old one or the new one.
     """
@@ -213,26 +277,36 @@ class Manifest:
     format: str
     sink: str
     columns: str
+    partition_by: tuple[str, ...] = ()
     committed: int | None = None
+    publishing: tuple[tuple[str, str], ...] = ()
     version: int = _VERSION
 
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:
         """Return the folder's manifest, or None when it has none."""
-        file = folder / _METADATA / "manifest.json"
+        file = folder / METADATA / "manifest.json"
         if not file.exists():
             return None
         try:
-            loaded = cls(**json.loads(file.read_bytes()))
-        except (ValueError, TypeError) as problem:
-            raise _damage_error(file, str(problem)) from problem
-        if loaded.version != _VERSION:
-            raise _damage_error(file, f"its version is {loaded.version}, and this build knows {_VERSION}")
-        return loaded
+            fields = json.loads(file.read_bytes())
+            if fields["version"] == _VERSION:
+                fields["partition_by"] = tuple(fields["partition_by"])
+                fields["publishing"] = tuple(
+                    (str(staged), str(name)) for staged, name in fields["publishing"]
+                )
+                return cls(**fields)
+        except (ValueError, TypeError, KeyError) as problem:
+            raise ConnectorError(f'"{file}" is damaged: {describe_cause(problem)}', hint=_EMPTY) from problem
+        raise ConnectorError(
+            f'"{file}" has version {fields["version"]}, and this build knows {_VERSION}',
+            detail="another version of Penstock wrote this folder, and names its files otherwise",
+            hint=f"resume the run with that version; or {_EMPTY}",
+        )
 
     def save(self, folder: Path) -> None:
         """Replace the folder's manifest."""
-        metadata = folder / _METADATA
+        metadata = folder / METADATA
         staged = metadata / ".manifest.json.tmp"
         with staged.open("w", encoding="utf-8") as file:
             json.dump(asdict(self), file, indent=1)
@@ -245,56 +319,96 @@ class Manifest:
         """Say how this output differs from the other, in words that follow the folder's name."""
         if self.sink != other.sink:
             return f'holds the output of sink "{self.sink}", not "{other.sink}"'
+        if self.partition_by != other.partition_by:
+            return f"holds files partitioned by {', '.join(self.partition_by) or 'no column'}"
         return f"holds {self.format} files with the columns {self.columns}"
 
 
-def sync_path(path: Path) -> None:
-    """Make the content of a file, or the renames in a folder, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+class _Contents(NamedTuple):
+    """What is in an output folder: our files and partition folders, and what is not ours."""
+
+    parts: list[Path]
+    folders: list[Path]
+    foreign: list[Path]
 
 
-def _damage_error(file: Path, why: str) -> ConnectorError:
-    return ConnectorError(f'"{file}" is damaged: {why}', hint="write to another folder, or empty this one")
+def _list_contents(folder: Path, partition_by: Sequence[str]) -> _Contents:
+    """List an output folder and its partition folders, upper ones first, without hidden files."""
+    contents = _Contents([], [], [])
+    waiting = [(folder, 0)]
+    for place, level in waiting:  # which grows meanwhile
+        for entry in sorted(place.iterdir()):
+            if entry.name.startswith(".") or entry == folder / METADATA:
+                continue
+            if level == len(partition_by):
+                (contents.parts if _PART.fullmatch(entry.name) else contents.foreign).append(entry)
+            elif entry.name.startswith(column_prefix(partition_by[level])) and entry.is_dir():
+                contents.folders.append(entry)
+                waiting.append((entry, level + 1))
+            else:
+                contents.foreign.append(entry)
+    return contents
 
 
-@contextmanager
-def translate_os_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of the operating system into one that names the folder."""
-    try:
-        yield
-    except OSError as problem:
-        raise ConnectorError(
-            f'"{folder}" cannot be written: {problem.strerror or problem}',
-            hint="check its permissions and the space on its disk, or write to another folder",
-        ) from problem
+def rename_files(folder: Path, publishing: Iterable[tuple[str, str]]) -> None:
+    """Give staged files their visible names, durably; those that are gone have them already."""
+    changed = {folder}
+    for staged, name in publishing:
+        part = folder / name
+        if (folder / STAGED / staged).exists():
+            part.parent.mkdir(parents=True, exist_ok=True)
+            (folder / STAGED / staged).replace(part)
+            pass_crash_point(PUBLISHED)
+        changed.update(parent for parent in part.parents if parent.is_relative_to(folder))
+    for path in changed:
+        with suppress(FileNotFoundError):  # users may move files away, and remove an empty folder
+            sync_path(path)
+
+
+def remove_staged_files(folder: Path) -> None:
+    """Remove what is in the staged folder."""
+    for entry in (folder / STAGED).iterdir():
+        entry.unlink(missing_ok=True)
 
 
 def build_folder_writer(
-    file_format: OutputFormat, path: str | os.PathLike[str], overwrite: bool
+    file_format: OutputFormat,
+    path: str | os.PathLike[str],
+    overwrite: bool,
+    partition_by: str | Sequence[str] | None,
+    max_rows_per_file: int | None,
 ) -> FolderWriter:
     """Return a writer of the format into the folder."""
     if not isinstance(path, str | os.PathLike):
         raise ConnectorError(
             f"{path!r:.80} is not a path", hint=f'name a folder: ps.write.{file_format.name}("out/")'
         )
-    return FolderWriter(file_format, Path(path), overwrite)
+    columns = parse_partition_by(partition_by)
+    max_rows = check_size("max_rows_per_file", max_rows_per_file)
+    return FolderWriter(file_format, Path(path), overwrite, columns, max_rows)
 
 
-def parquet(path: str | os.PathLike[str], *, overwrite: bool = False) -> FolderWriter:
-    """Write parquet files into a folder, one per batch that has rows, exactly once.
+def parquet(
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    partition_by: str | Sequence[str] | None = None,
+    max_rows_per_file: int | None = MAX_ROWS_PER_FILE,
+) -> FolderWriter:
+    """Write parquet files into a folder, for each batch that has rows, exactly once.
 
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
+
+    partition_by       columns whose values name folders, `out/country=DE/`; they are left out of the files
+    max_rows_per_file  a batch with more rows has several files; None: never
     """
-    return build_folder_writer(OutputFormat("parquet", _create_parquet), path, overwrite)
+    file_format = OutputFormat("parquet", _create_parquet)
+    return build_folder_writer(file_format, path, overwrite, partition_by, max_rows_per_file)
 
 
-def _create_parquet(file: Path, schema: pa.Schema) -> StagedFile:
+def _create_parquet(file: Path, schema: pa.Schema) -> FileEncoder:
     """Create a file as Arrow writes it; each batch of rows makes a row group."""
     import pyarrow.parquet as pq
 
-    writer: StagedFile = pq.ParquetWriter(file, schema)
+    writer: FileEncoder = pq.ParquetWriter(file, schema)
     return writer

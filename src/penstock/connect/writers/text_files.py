@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -22,32 +22,45 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.connect.writers.folder import FolderWriter, OutputFormat, build_folder_writer
-from penstock.errors import ConnectorError, SchemaError
+from penstock.connect.conversion import format_times
+from penstock.connect.writers.folder import MAX_ROWS_PER_FILE, FolderWriter, build_folder_writer
+from penstock.connect.writers.staged_files import OutputFormat
+from penstock.errors import SchemaError
 from penstock.expr import compute as pc
 
 _NEEDS_QUOTES = r'[",\r\n]|^$|^\x{FEFF}'
-# ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
-_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 
 
-def csv(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
-    """Write csv files with a header into a folder, one per batch that has rows, exactly once.
+def csv(
+    path: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    partition_by: str | Sequence[str] | None = None,
+    max_rows_per_file: int | None = MAX_ROWS_PER_FILE,
+) -> FolderWriter:
+    """Write csv files with a header into a folder, for each batch that has rows, exactly once.
 
-    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
+    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over. The other
+    options are those of `parquet`.
     """
-    csv_format = OutputFormat("csv", partial(StagedTextFile, encode_csv, _encode_header), check_csv_columns)
-    return build_folder_writer(csv_format, path, overwrite)
+    csv_format = OutputFormat("csv", partial(TextEncoder, encode_csv, _encode_header), check_csv_columns)
+    return build_folder_writer(csv_format, path, overwrite, partition_by, max_rows_per_file)
 
 
-def jsonl(path: str | PathLike[str], *, overwrite: bool = False) -> FolderWriter:
-    """Write JSON lines into a folder, one file per batch that has rows, exactly once.
+def jsonl(
+    path: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    partition_by: str | Sequence[str] | None = None,
+    max_rows_per_file: int | None = MAX_ROWS_PER_FILE,
+) -> FolderWriter:
+    """Write files of JSON lines into a folder, for each batch that has rows, exactly once.
 
-    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over.
+    A folder with an earlier run's output is refused, unless `overwrite=True` starts it over. The other
+    options are those of `parquet`.
     """
-    json_format = OutputFormat("jsonl", partial(StagedTextFile, encode_jsonl, lambda schema: b""))
-    return build_folder_writer(json_format, path, overwrite)
+    json_format = OutputFormat("jsonl", partial(TextEncoder, encode_jsonl, None))
+    return build_folder_writer(json_format, path, overwrite, partition_by, max_rows_per_file)
 
 
 def check_csv_columns(schema: pa.Schema) -> None:
@@ -60,18 +73,19 @@ def check_csv_columns(schema: pa.Schema) -> None:
             )
 
 
-class StagedTextFile:
-    """A text file; `encode` turns rows into whole lines."""
+class TextEncoder:
+    """Writes a text file; `encode` turns rows into whole lines."""
 
     def __init__(
         self,
         encode: Callable[[pa.RecordBatch], bytes],
-        encode_header: Callable[[pa.Schema], bytes],
+        encode_header: Callable[[pa.Schema], bytes] | None,
         file: Path,
         schema: pa.Schema,
     ) -> None:
         self._stream, self._encode = file.open("wb"), encode
-        self._stream.write(encode_header(schema))
+        if encode_header is not None:
+            self._stream.write(encode_header(schema))
 
     def write_batch(self, rows: pa.RecordBatch) -> None:
         """Append rows."""
@@ -80,23 +94,6 @@ class StagedTextFile:
     def close(self) -> None:
         """Write what is buffered, and close the file."""
         self._stream.close()
-
-
-def format_times(array: pa.Array, name: str) -> pa.Array:
-    """Return timestamps as `2026-01-31T12:00:00.000000`, in UTC without a zone; dates as `2026-01-31`."""
-    is_date = kind.is_date32(array.type)
-    counts = array.view(pa.int32() if is_date else pa.int64())
-    first, last = (_FIRST_DAY, _LAST_DAY) if is_date else (_FIRST_US, _LAST_US)
-    reach = pc.min_max(counts).as_py()
-    if reach["min"] is not None and (reach["min"] < first or reach["max"] > last):
-        far = reach["min"] if reach["min"] < first else reach["max"]
-        raise ConnectorError(
-            f'column "{name}" holds a time outside the years 1 to 9999, which text cannot show',
-            detail=f"{far} {'days' if is_date else 'microseconds'} from 1970",
-            hint="write parquet, or filter such rows",
-        )
-    text = counts.view(pa.date32() if is_date else pa.timestamp("us")).cast(pa.string())
-    return pc.replace_substring(text, " ", "T")
 
 
 def encode_csv(rows: pa.RecordBatch) -> bytes:

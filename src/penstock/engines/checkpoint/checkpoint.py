@@ -31,7 +31,7 @@ import xxhash
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.connect.readers.files import JournalEntry
-from penstock.connect.writers.folder import sync_path
+from penstock.connect.writers.staged_files import sync_path
 from penstock.crash_points import CLEANED, JOURNALED, RENAMED, STAGED, pass_crash_point
 from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles

@@ -19,7 +19,7 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 import xxhash
 
-from penstock.connect.writers.folder import sync_path
+from penstock.connect.writers.staged_files import sync_path
 from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import dataclass
 from penstock.stages.snapshot import count_saved_rows

@@ -1,0 +1,166 @@
+"""Staged files: output that is written, and not yet visible.
+
+A stage writes the rows of one batch, or of one task's part of it, into files of `out/_penstock/staged/`. It
+takes no lock and touches nothing else, so that many processes may have one each, under tags that differ.
+Whoever has the folder open then publishes the files of the stages that came to their end
+(`penstock.connect.writers.folder`); a file that nobody publishes is removed by the next run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+
+from penstock.connect.writers.partition_folders import split_by_partition
+from penstock.errors import ConnectorError
+from penstock.frozen import dataclass
+
+if TYPE_CHECKING:
+    from penstock.connect.writers.folder import FolderWriter
+
+METADATA = "_penstock"
+STAGED = f"{METADATA}/staged"
+MAX_OPEN_FILES = 100
+"""A stage with rows for more partition folders closes the file that had no rows for longest."""
+_HINT = "check its permissions and the space on its disk, or write to another folder"
+
+
+class FileEncoder(Protocol):
+    """What writes the rows of one file."""
+
+    def write_batch(self, rows: pa.RecordBatch) -> None:
+        """Append rows."""
+
+    def close(self) -> None:
+        """Write what is buffered, and close the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """One kind of file.
+
+    name    such as `csv`: also the suffix of the files
+    create  creates a file for rows of a schema
+    check   raises SchemaError for columns that the format cannot hold; None if it holds all
+    """
+
+    name: str
+    create: Callable[[Path, pa.Schema], FileEncoder]
+    check: Callable[[pa.Schema], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A whole file in the staged folder.
+
+    path     its name there
+    folder   the partition folder below the output folder where it belongs; empty without partitions
+    """
+
+    path: str
+    folder: str
+    n_rows: int
+    n_bytes: int
+
+
+@dataclass(slots=True)
+class _OpenFile:
+    path: Path
+    encoder: FileEncoder
+    n_rows: int = 0
+
+
+class FolderStage:
+    """The files of one batch, or of one task's part of it, while they are written.
+
+    Rows are divided by partition folder. When a file has the most rows it may have, another is begun.
+    """
+
+    def __init__(self, writer: FolderWriter, schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
+        self._format, self._folder, self._tag = writer.format, writer.folder, tag
+        self._partition_by, self._max_rows = writer.partition_by, writer.max_rows_per_file
+        self._schema = pa.schema([field for field in schema if field.name not in writer.partition_by])
+        self._hint = hint
+        self._open_files: dict[str, _OpenFile] = {}  # by partition folder; the last one had rows last
+        self._paths: list[Path] = []  # of all files, in the order of their creation
+        self._files: dict[Path, StagedFile] = {}  # those that are complete
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Append rows to the files of their partition folders."""
+        if not rows.num_rows:
+            return
+        with translate_os_errors(self._folder, self._hint):
+            if not self._partition_by:
+                self._append("", rows)
+                return
+            for folder, part in split_by_partition(rows, self._partition_by):
+                self._append(folder, part)
+
+    def close(self) -> list[StagedFile]:
+        """Complete the files, make their content durable, and return all of them, the first one first."""
+        with translate_os_errors(self._folder, self._hint):
+            for folder in list(self._open_files):
+                self._complete(folder)
+        return [self._files[path] for path in self._paths]
+
+    def abort(self) -> None:
+        """Remove all files, also the complete ones."""
+        for file in self._open_files.values():
+            with suppress(OSError, pa.ArrowException):  # what could not be written is removed anyway
+                file.encoder.close()
+        self._open_files.clear()
+        with translate_os_errors(self._folder, self._hint):
+            for path in self._paths:
+                path.unlink(missing_ok=True)
+        self._paths.clear()
+
+    def _append(self, folder: str, rows: pa.RecordBatch) -> None:
+        while rows.num_rows:
+            file = self._open_files.pop(folder, None) or self._create()
+            self._open_files[folder] = file
+            if len(self._open_files) > MAX_OPEN_FILES:
+                self._complete(next(iter(self._open_files)))
+            n_rows = rows.num_rows if self._max_rows is None else self._max_rows - file.n_rows
+            head, rows = rows.slice(0, n_rows), rows.slice(n_rows)
+            file.encoder.write_batch(head)
+            file.n_rows += head.num_rows
+            if file.n_rows == self._max_rows:
+                self._complete(folder)
+
+    def _create(self) -> _OpenFile:
+        path = self._folder / STAGED / f"{self._tag}-{len(self._paths)}.{self._format.name}"
+        self._paths.append(path)
+        return _OpenFile(path, self._format.create(path, self._schema))
+
+    def _complete(self, folder: str) -> None:
+        file = self._open_files[folder]
+        file.encoder.close()
+        sync_path(file.path)
+        del self._open_files[folder]
+        n_bytes = file.path.stat().st_size
+        self._files[file.path] = StagedFile(file.path.name, folder, file.n_rows, n_bytes)
+
+
+def sync_path(path: Path) -> None:
+    """Make the content of a file, or the renames in a folder, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def translate_os_errors(folder: Path, hint: str = _HINT) -> Iterator[None]:
+    """Turn errors of the operating system into one that names the folder."""
+    try:
+        yield
+    except OSError as problem:
+        raise ConnectorError(
+            f'"{folder}" cannot be written: {problem.strerror or problem}', hint=hint
+        ) from problem
