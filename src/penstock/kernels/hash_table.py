@@ -5,8 +5,8 @@ marks an empty one. Number keys are their own word. The word of a string is its 
 one key when hashes, lengths and bytes are equal; the hash alone never decides. `insert_slots` and
 `remove_slots` serve both, since they never compare words.
 
-Strings are read eight bytes at a time, in int64 arrays that hold their bytes one after the other. The
-string of a slot lies in the arena: a word for its length in bytes, then the bytes, filled up with zeros.
+Strings are read eight bytes at a time, where Arrow has them. The string of a slot lies in the arena, an int64
+array: a word for its length in bytes, then the bytes, filled up with zeros.
 
 A new key gets the slot on top of the stack of free ones. A loop that cannot go on (no free slot, a word out
 of range, no room in the arena) returns the row it stopped at; the caller makes room and calls again from
@@ -34,10 +34,16 @@ BLOCK_ROWS = 128
 
 
 @loop()
+def _mix(word: np.uint64) -> np.uint64:
+    """Return the word with its upper half in the lower one too: a product moves bits up only."""
+    return word ^ (word >> _HALF)
+
+
+@loop()
 def _home(word: np.int64, shift: int) -> np.uint64:
     """Return where the search for a word begins: an even place in the pairs, below 2^(65 - shift)."""
-    bits = np.uint64(word)
-    return (((bits ^ (bits >> _HALF)) * _SPREAD) >> np.uint64(shift)) << _ONE
+    place: np.uint64 = ((_mix(np.uint64(word)) * _SPREAD) >> np.uint64(shift)) << _ONE
+    return place
 
 
 @loop("Ir i i I I I i I")
@@ -180,13 +186,12 @@ def remove_slots(slots: Ints, slot_words: Ints, pairs: Ints, shift: int) -> None
 
 
 @loop()
-def _read(data: Octets, byte: np.uint64, end: np.uint64) -> np.uint64:
-    """Return the eight bytes from `byte` on, zeros from `end` on; data has eight bytes from there on."""
+def _read(data: Octets, byte: np.uint64) -> np.uint64:
+    """Return the eight bytes from `byte` on; data has as many from there on."""
     # Why: written so, LLVM makes one load of the eight (benchmark: `python -m bench runtime`, YSB, UUIDs).
     low = _one(data, byte, 0) | _one(data, byte, 1) | _one(data, byte, 2) | _one(data, byte, 3)
     high = _one(data, byte, 4) | _one(data, byte, 5) | _one(data, byte, 6) | _one(data, byte, 7)
-    beyond = byte + _EIGHT - min(end, byte + _EIGHT)
-    word: np.uint64 = (low | high) & (~_ZERO >> (beyond << _THREE))
+    word: np.uint64 = low | high
     return word
 
 
@@ -198,30 +203,41 @@ def _one(data: Octets, byte: np.uint64, place: int) -> np.uint64:
 
 
 @loop()
+def _read_rest(data: Octets, byte: np.uint64, end: np.uint64) -> np.uint64:
+    """Return the bytes from `byte` to `end`, fewer than eight, then zeros; data has eight from there on."""
+    word: np.uint64 = _read(data, byte) & ((_ONE << ((end - byte) << _THREE)) - _ONE)
+    return word
+
+
+@loop()
 def _hash_string(data: Octets, begin: np.uint64, end: np.uint64) -> np.uint64:
     """Return a hash of the bytes from `begin` to `end`; it stays inside a process.
 
-    Why: each word is multiplied by a factor of its own, so that no product waits for the one before it.
+    Why: the last word overlaps the one before it, so that none is filled up with zeros; and each word is
+    multiplied by a factor of its own, so that no product waits for the one before it.
     """
-    hashed, factor = (end - begin) * _SPREAD, _SPREAD
-    for byte in range(begin, end, _EIGHT):
-        word = _read(data, np.uint64(byte), end)
-        hashed += (word ^ (word >> _HALF)) * factor
+    length, factor, byte = end - begin, _SPREAD, begin
+    last = _read(data, end - _EIGHT) if length >= _EIGHT else _read_rest(data, begin, end)
+    hashed: np.uint64 = length + _mix(last) * _SPREAD
+    while byte + _EIGHT < end:
         factor *= _SPREAD
-    return hashed ^ (hashed >> _HALF)
+        hashed += _mix(_read(data, byte)) * factor
+        byte += _EIGHT
+    return hashed
 
 
 @loop()
 def _is_string(data: Octets, begin: np.uint64, end: np.uint64, arena: Ints, start: np.int64) -> bool:
     """Return whether the bytes from `begin` to `end` are the string at `start` of the arena."""
-    place = np.uint64(start)
+    place, byte = np.uint64(start), begin
     if np.uint64(arena[place]) != end - begin:
         return False
-    for byte in range(begin, end, _EIGHT):
+    while byte + _EIGHT <= end:
         place += _ONE
-        if _read(data, np.uint64(byte), end) != np.uint64(arena[place]):
+        if _read(data, byte) != np.uint64(arena[place]):
             return False
-    return True
+        byte += _EIGHT
+    return byte == end or bool(_read_rest(data, byte, end) == np.uint64(arena[place + _ONE]))
 
 
 @loop("Jr Or i Ir i I i I I I i I i I")
@@ -283,8 +299,12 @@ def assign_strings(
             starts[slot] = n_arena
             arena[n_arena] = length
             n_arena += 1
-            for byte in range(begin, end, _EIGHT):
-                arena[n_arena] = np.int64(_read(data, np.uint64(byte), end))
+            while begin + _EIGHT <= end:
+                arena[n_arena] = np.int64(_read(data, begin))
+                n_arena += 1
+                begin += _EIGHT
+            if begin < end:
+                arena[n_arena] = np.int64(_read_rest(data, begin, end))
                 n_arena += 1
         slots[i] = slot
     return slots.shape[0], n_free, n_arena

@@ -201,11 +201,12 @@ class StringColumn(NamedTuple):
 
     @classmethod
     def of(cls, strings: pa.Array) -> StringColumn:
-        """Read the buffers where they are."""
+        """Read the buffers where they are; those of fewer than eight bytes are copied."""
         _, offsets, data = strings.buffers()
+        if data is None or data.size < 8:
+            return cls.copy(strings)
         ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
-        octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-        return cls(ends, octets, max(len(octets) - 8, 0))
+        return cls(ends, np.frombuffer(data, np.uint8), data.size - 8)
 
     @classmethod
     def copy(cls, strings: pa.Array) -> StringColumn:
