@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from penstock.engines.spark.session.executors import (
     build_probe,
     check_executors,
     explain_failure,
+    find_cache_problems,
     find_folder_problems,
     find_package_problems,
     shared_folders,
@@ -43,7 +46,7 @@ def probe(*folders: Path, packages: tuple[str, ...] = ()) -> ExecutorReport:
 
 def executor(**parts: Any) -> ExecutorReport:
     report: dict[str, Any] = {"host": "worker-7", "python": "3.11, /usr/bin/python3"}
-    report |= {"packages": {}, "problems": {}, "folders": []}
+    report |= {"packages": {}, "problems": {}, "no_cache": None, "folders": []}
     return {**report, **parts}  # type: ignore[typeddict-item]  # parts of a report
 
 
@@ -76,6 +79,94 @@ def test_many_hosts_are_counted_and_three_are_named() -> None:
     lacking = [executor(host=f"worker-{n}", problems={"numba": "x"}) for n in range(5)]
     (error,) = find_package_problems(lacking)
     assert str(error.detail).endswith("and 2 more")
+
+
+def test_an_executor_without_a_folder_for_compiled_code_is_told_how_to_get_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert probe()["no_cache"] is None
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    (error,) = find_cache_problems([executor(), probe()])
+    assert error.fact.startswith("executors of Spark cannot keep compiled code: NotADirectoryError")
+    assert "spark.executorEnv.XDG_CACHE_HOME" in str(error.hint)
+
+
+class InProcessContext:
+    """A Spark context whose executors are this process, or fail."""
+
+    master, defaultParallelism = "spark://host:7077", 2
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self._failure, self._description = failure, "the user's"
+        self.n_tasks, self.descriptions = 0, list[str]()
+
+    def getLocalProperty(self, name: str) -> str:
+        assert name == "spark.job.description"
+        return self._description
+
+    def setJobDescription(self, text: str) -> None:
+        self._description = text
+
+    def parallelize(self, numbers: range, n_tasks: int) -> InProcessContext:
+        self.n_tasks = n_tasks
+        return self
+
+    def mapPartitions(self, function: Any) -> InProcessContext:
+        self._function = function
+        return self
+
+    def collect(self) -> list[Any]:
+        self.descriptions.append(self._description)
+        if self._failure is not None:
+            raise self._failure
+        return [report for _ in range(self.n_tasks) for report in self._function(iter(()))]
+
+
+def check(context: InProcessContext, *folders: SharedFolder) -> None:
+    check_executors(SimpleNamespace(sparkContext=context), folders)
+
+
+def test_every_executor_is_asked_twice_over_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    context = InProcessContext()
+    check(context, SharedFolder(tmp_path))
+    assert context.n_tasks == 4
+    assert context.descriptions == ["penstock: are the executors ready?"]
+    assert context.getLocalProperty("spark.job.description") == "the user's"
+    assert list(tmp_path.iterdir()) == []
+    check(context)
+    assert len(context.descriptions) == 1  # known to be ready, and there is no folder to ask for
+
+
+def test_the_first_problem_is_raised_and_the_others_are_named_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "xxhash", None)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    with pytest.raises(EngineError, match='executors of Spark cannot import "xxhash"') as caught:
+        check(InProcessContext(), SharedFolder(tmp_path))
+    assert "also, executors of Spark cannot keep compiled code" in str(caught.value.detail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_the_driver_itself_cannot_write_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r'state cannot be written to ".*" by the driver') as caught:
+        check(InProcessContext(), SharedFolder(tmp_path / "absent"))
+    assert "FileNotFoundError" in str(caught.value.detail)
+
+
+@pytest.mark.parametrize(
+    ("text", "fact"),
+    [
+        ('Cannot run program "python3"', "executors of Spark cannot start Python"),
+        ("java.lang.OutOfMemoryError: Java heap space", "Spark failed to ask its executors"),
+    ],
+)
+def test_executors_that_do_not_answer_are_told_of_in_a_line(tmp_path: Path, text: str, fact: str) -> None:
+    with pytest.raises(EngineError, match=fact):
+        check(InProcessContext(Py4JJavaError(text)), SharedFolder(tmp_path))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_both_see_is_shared(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pyspark
 import pytest
 
 from penstock.engines.spark.session.java import find_java
+from tests.conftest import QUICK_JAVA
 from tests.support.spark_cluster import cluster
 
 pytestmark = pytest.mark.slow
@@ -151,6 +152,8 @@ def test_a_submitted_program_with_py_files_writes_its_files_and_keeps_its_settin
         "spark.speculation.quantile": "0.1",
         "spark.speculation.minTaskRuntime": "1ms",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.defaultJavaOptions": QUICK_JAVA,
+        "spark.executor.defaultJavaOptions": QUICK_JAVA,
     }
     settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"

@@ -112,12 +112,14 @@ class ExecutorReport(TypedDict):
 
     packages  package -> its version
     problems  package -> why it cannot be imported
+    no_cache  why code that was compiled there cannot be kept; None if it can
     """
 
     host: str
     python: str
     packages: dict[str, str]
     problems: dict[str, str]
+    no_cache: str | None
     folders: list[FolderReport]
 
 
@@ -135,17 +137,20 @@ def check_executors(spark: SparkSession, folders: Sequence[SharedFolder] = ()) -
         return
     token = uuid.uuid4().hex
     token_files = [folder.path / f".penstock-{token}" for folder in folders]
-    reports: list[ExecutorReport] = []
     try:
         for folder, file in zip(folders, token_files, strict=True):
             _write_token(folder, file, token)
         reports = _ask_executors(context, [str(file) for file in token_files], token)
-        problems = [*find_package_problems(reports), *find_folder_problems(reports, folders, token)]
+        problems = [
+            *find_package_problems(reports),
+            *find_cache_problems(reports),
+            *find_folder_problems(reports, folders, token),
+        ]
     finally:
-        written = [Path(seen["file"]) for report in reports for seen in report["folders"] if seen["file"]]
-        for file in (*token_files, *written):
+        # Why by name: a task that failed has reported nothing, and may have written.
+        for file in [file for folder in folders for file in folder.path.glob(f".penstock-{token}*")]:
             with suppress(OSError):
-                file.unlink(missing_ok=True)
+                file.unlink()
     if problems:
         first, *more = problems
         if more:
@@ -173,10 +178,9 @@ def _ask_executors(context: Any, files: Sequence[str], token: str) -> list[Execu
             build_probe(tuple(NEEDED), files, token)
         ).collect()
     except Exception as failure:
-        error = explain_failure(failure)
-        if error is None:
-            raise
-        raise error from failure
+        raise explain_failure(failure) or EngineError(
+            "Spark failed to ask its executors whether they are ready", detail=str(failure)[:500]
+        ) from failure
     finally:
         context.setJobDescription(before)
     return reports
@@ -195,9 +199,11 @@ def build_probe(
         import contextlib
         import importlib
         import importlib.metadata
+        import os
         import pathlib
         import socket
         import sys
+        import tempfile
         import uuid
 
         versions, problems, folders = {}, {}, []
@@ -209,6 +215,14 @@ def build_probe(
             else:
                 with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                     versions[package] = importlib.metadata.version(package)
+        # Why there: of code in a zip, as the package is sent, Numba keeps what it compiled nowhere else.
+        cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "numba")
+        try:
+            cache.expanduser().mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=cache.expanduser()).close()
+            no_cache = None
+        except (OSError, RuntimeError) as cause:  # RuntimeError: there is no home
+            no_cache = f"{type(cause).__name__}: {cause}"
         for name in files:
             path, report = pathlib.Path(name), {"path": name, "file": None, "problem": None}
             folders.append(report)
@@ -230,6 +244,7 @@ def build_probe(
             "python": f"{sys.version_info[0]}.{sys.version_info[1]}, {sys.executable}",
             "packages": versions,
             "problems": problems,
+            "no_cache": no_cache,
             "folders": folders,
         }
 
@@ -257,6 +272,18 @@ def find_package_problems(reports: Sequence[ExecutorReport]) -> Iterator[Penstoc
                 detail=_name_hosts(old),
                 hint=_install_hint(package, oldest),
             )
+
+
+def find_cache_problems(reports: Sequence[ExecutorReport]) -> Iterator[PenstockError]:
+    """Yield an error if some executors have no folder for compiled code: Numba then compiles nothing."""
+    lacking = [report for report in reports if report["no_cache"] is not None]
+    if lacking:
+        yield EngineError(
+            f"executors of Spark cannot keep compiled code: {lacking[0]['no_cache']}",
+            detail=_name_hosts(lacking),
+            hint="name a folder that they can write: "
+            'SparkOptions(conf={"spark.executorEnv.XDG_CACHE_HOME": "/tmp/penstock-cache"})',
+        )
 
 
 def find_folder_problems(
