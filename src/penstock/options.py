@@ -6,7 +6,7 @@ checkers and editors know them by name, and `refuse_unknown` in `graph/pipe.py` 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
@@ -14,6 +14,8 @@ from penstock.errors import GraphError
 from penstock.frozen import dataclass
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from penstock.clock import Clock
     from penstock.events import EventSink
 
@@ -136,12 +138,14 @@ class SparkOptions:
     trigger     how often to start a micro-batch; as soon as there is data when left out
     partitions  number of partitions of a shuffle; the number of cores when left out
     session     a SparkSession that exists already
+    py_files    modules of yours that functions import and that are not installed on the executors: .py files,
+                .zip, .egg and .whl archives, and package folders; a change is sent with the next run
 
     How much input a micro-batch takes; a batch of a reader (one file, if nothing else is said) is always
     taken whole:
 
     max_rows_per_batch   rows of all sources
-    max_bytes_per_batch  bytes of files whose rows are not known from a footer
+    max_bytes_per_batch  bytes of the files of all sources
     max_files_per_batch  files of all sources
     """
 
@@ -149,6 +153,7 @@ class SparkOptions:
     trigger: str | None = None
     partitions: int | None = None
     session: Any = None
+    py_files: str | PathLike[str] | Sequence[str | PathLike[str]] = ()
     max_rows_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
     max_files_per_batch: int | None = None

@@ -20,6 +20,7 @@ from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
+    from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.engines.spark.driver.run import SparkRun
     from penstock.engines.spark.session.session import RunSession
 
@@ -63,26 +64,28 @@ class SparkEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Start a run."""
-        session = _open_session(options)
+        session = _open_session(options, plan.graph)
         from penstock.engines.spark.driver.run import SparkRun, add_progress_line, build_loop
 
         events = add_progress_line(events)
         loop = build_loop(plan, session, clock=clock, events=events, options=options)
+        _check_executors(plan, session, loop.checkpoint)
         return SparkRun(loop, session, options)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> EngineHarness:
         """Start a run that is fed by hand, each round of it run by Spark."""
-        session = _open_session(options)
+        session = _open_session(options, plan.graph)
         from penstock.engines.spark.driver.run import SparkHarness, build_loop
 
         loop = build_loop(plan, session, clock=clock, events=events, options=options)
+        _check_executors(plan, session, loop.checkpoint)
         return SparkHarness(loop, options)
 
     def to_spark(self, plan: Plan, feeds: Sequence[Ref], session: Any) -> Any:
         """Return the rows of a pipe as a DataFrame of the user's session, or of the one that is running."""
-        run_session = _open_session(RunOptions(engine=SparkOptions(session=session)))
+        run_session = _open_session(RunOptions(engine=SparkOptions(session=session)), plan.graph)
         from pyspark.sql import SparkSession
 
         from penstock.engines.spark.to_spark import build_frame
@@ -121,7 +124,20 @@ def _sql_outside_jvm(plan: Plan) -> list[Gap]:
     ]
 
 
-def _open_session(options: RunOptions) -> RunSession:
+def _check_executors(plan: Plan, session: RunSession, checkpoint: Checkpoint) -> None:
+    """Raise if executors elsewhere cannot run the plan, before its first row."""
+    if session.spark.sparkContext.master.startswith("local"):
+        return
+    from penstock.engines.spark.session.executors import check_executors, shared_folders
+
+    try:
+        check_executors(session.spark, shared_folders(plan, checkpoint.folder, saved=checkpoint.durable))
+    except BaseException:
+        checkpoint.close()
+        raise
+
+
+def _open_session(options: RunOptions, name: str) -> RunSession:
     chosen = options.engine or SparkOptions()
     if not isinstance(chosen, SparkOptions):
         raise EngineError(
@@ -131,4 +147,4 @@ def _open_session(options: RunOptions) -> RunSession:
     need_pyspark()
     from penstock.engines.spark.session.session import open_session
 
-    return open_session(chosen, master=options.master, checkpoint=options.checkpoint)
+    return open_session(chosen, master=options.master, checkpoint=options.checkpoint, name=name)

@@ -37,10 +37,12 @@ def test_the_next_run_uses_the_same_spark_with_settings_of_its_own(spark_session
     assert spark_session.spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
-def test_a_session_of_the_users_keeps_its_own_zone(spark: Any) -> None:
+def test_a_session_of_the_users_keeps_its_own_zone_and_name(spark: Any) -> None:
     theirs = spark.newSession()
     theirs.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
-    ours = open_session(ps.SparkOptions(session=theirs)).spark
+    before = theirs.sparkContext.appName
+    ours = open_session(ps.SparkOptions(session=theirs), name="another").spark
+    assert ours.sparkContext.appName == before != "another"
     assert ours.conf.get("spark.sql.session.timeZone") == "UTC"
     assert theirs.conf.get("spark.sql.session.timeZone") == "Europe/Berlin"
 

@@ -48,6 +48,60 @@ def test_the_users_settings_win_and_ours_stay_where_they_say_nothing() -> None:
     assert sql["spark.sql.session.timeZone"] == "UTC"
 
 
+def test_the_application_is_named_after_the_program_unless_the_user_names_it() -> None:
+    assert settings.core_settings("local", {}, "views")["spark.app.name"] == "views"
+    assert settings.core_settings("local", {"spark.app.name": "mine"}, "views")["spark.app.name"] == "mine"
+
+
+def test_what_spark_submit_was_told_wins_over_ours_and_the_program_wins_over_both() -> None:
+    conf = {"spark.ui.showConsoleProgress": "true"}
+    core = settings.core_settings("yarn", conf, "views")
+    submitted = {
+        "spark.ui.enabled": "true",
+        "spark.app.name": "program.py",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    result = settings.under_submit(core, conf, submitted, "program.py")
+    assert "spark.ui.enabled" not in result
+    assert result["spark.app.name"] == "views"  # spark-submit took the name of the file, nobody's choice
+    assert result["spark.ui.showConsoleProgress"] == "true"
+    assert "spark.app.name" not in settings.under_submit(core, conf, {"spark.app.name": "mine"}, "program.py")
+
+
+@pytest.mark.parametrize(
+    ("conf", "cores"),
+    [
+        ({}, 2),
+        ({"spark.executor.instances": "10", "spark.executor.cores": "4"}, 40),
+        ({"spark.executor.instances": "10"}, 10),
+        ({"spark.cores.max": "16"}, 16),
+        ({"spark.cores.max": "1"}, 2),
+        ({"spark.cores.max": "16", "spark.executor.instances": "3", "spark.executor.cores": "4"}, 12),
+        ({"spark.dynamicAllocation.enabled": "true"}, 2),
+        ({"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "8"}, 8),
+        ({"spark.dynamicAllocation.maxExecutors": "8"}, 2),
+        (
+            {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "2147483647"},
+            2,
+        ),
+        ({"spark.default.parallelism": "2", "spark.cores.max": "16"}, 2),
+    ],
+)
+def test_a_run_is_planned_for_the_cores_that_are_promised_and_not_only_for_those_that_came_first(
+    conf: dict[str, str], cores: int
+) -> None:
+    assert settings.expected_cores(conf, 2) == cores
+
+
+@pytest.mark.parametrize("master", ["spark://10.0.0.1:7077", "yarn", "k8s://https://host:6443", "local"])
+def test_none_of_our_settings_is_about_allocation_speculation_or_retries(master: str) -> None:
+    words = ("dynamicAllocation", "speculation", "maxFailures", "excludeOnFailure", "decommission")
+    assert not any(word in key for key in settings.core_settings(master, {}) for word in words)
+    assert not any(
+        word in key for key in settings.sql_settings({}, partitions=1, checkpoint=None) for word in words
+    )
+
+
 def test_the_users_java_options_come_after_ours() -> None:
     options = settings.core_settings("local", {"spark.driver.extraJavaOptions": "-Da=b"})
     ours, _, theirs = options["spark.driver.extraJavaOptions"].partition(" ")
@@ -109,10 +163,24 @@ def test_what_is_no_setting_of_spark_is_refused(key: object) -> None:
         "spark.x.apiKey",
         "spark.kubernetes.oauthToken",
         "spark.hadoop.fs.azure.account.key.x.dfs",
+        "spark.db.pwd",
+        "spark.db.userPwd",
+        "spark.db.pass",
+        "spark.ssh.passphrase",
+        "spark.x.passcode",
+        "spark.x.encryptionKey",
+        "spark.x.signing.key",
+        "spark.kafka.sasl.jaas.config",
+        "spark.x.bearer",
     ],
 )
 def test_keys_that_name_secrets_are_known(key: str) -> None:
     assert is_secret(key)
+
+
+@pytest.mark.parametrize("key", ["spark.driver.memory", "spark.sql.shuffle.passThrough", "spark.x.bypassing"])
+def test_other_keys_are_not_taken_for_secrets(key: str) -> None:
+    assert not is_secret(key)
 
 
 def test_shown_texts_hold_no_secret() -> None:

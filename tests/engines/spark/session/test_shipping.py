@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.spark.session.session import write_zip
+from penstock.engines.spark.session.py_files import write_zip
 
 PROBE = """
 import penstock.stages.window.stage, penstock.engines.spark.session.daemon, penstock.kernels.build

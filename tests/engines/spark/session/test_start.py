@@ -19,8 +19,24 @@ import penstock as ps
 from pathlib import Path
 from penstock.engines.spark.session.session import open_session
 
-options = ps.SparkOptions(conf={"spark.hadoop.fs.s3a.secret.key": "hunter2"})
-opened = open_session(options)
+conf = {
+    "spark.hadoop.fs.s3a.secret.key": "hunter2",
+    "spark.db.pwd": "hunter2",
+    "spark.sql.catalog.mine.password": "hunter2",
+    "spark.sql.warehouse.dir": "tables",
+    "spark.sql.streaming.ui.enabled": "false",
+    "spark.sql.catalog.mine": "no.such.Catalog",
+    "spark.sql.ansi.enabled": "false",
+}
+opened = open_session(ps.SparkOptions(conf=conf), name="views")
+again = open_session(ps.SparkOptions(conf=conf), name="clicks").spark
+other = open_session(ps.SparkOptions()).spark
+refused = []
+for key in ("spark.sql.warehouse.dir", "spark.sql.extensions", "spark.sql.hive.metastore.version"):
+    try:
+        open_session(ps.SparkOptions(conf={key: "elsewhere"}))
+    except ps.EngineError as problem:
+        refused.append(problem.fact)
 context = opened.spark.sparkContext
 rows = opened.spark.range(100).mapInArrow(lambda batches: batches, "id long").toArrow()
 print(json.dumps({
@@ -29,6 +45,12 @@ print(json.dumps({
     "secret": context.getConf().get("spark.hadoop.fs.s3a.secret.key"),
     "command": Path(f"/proc/{context._gateway.proc.pid}/cmdline").read_text(),
     "home": __import__("os").environ.get("JAVA_HOME"),
+    "name": context.appName,
+    "warehouse": again.conf.get("spark.sql.warehouse.dir"),
+    "static": again.conf.get("spark.sql.streaming.ui.enabled"),
+    "catalogs": [session.conf.get("spark.sql.catalog.mine", None) for session in (opened.spark, again)],
+    "ansi": [session.conf.get("spark.sql.ansi.enabled") for session in (opened.spark, again, other)],
+    "refused": refused,
 }))
 """
 FAILS = """
@@ -40,6 +62,19 @@ for conf, master in [({"spark.driver.memory": "1k"}, None), ({"spark.x.password"
         open_session(ps.SparkOptions(conf=conf), master=master)
     except ps.EngineError as problem:
         print(problem, end="\\n\\n")
+"""
+
+
+RESTARTS = """
+import penstock as ps
+from penstock.engines.spark.session.session import open_session
+
+open_session(ps.SparkOptions(conf={"spark.driver.memory": "700m"})).spark.stop()
+open_session(ps.SparkOptions(conf={"spark.driver.memory": "700m"})).spark.stop()
+try:
+    open_session(ps.SparkOptions(conf={"spark.driver.memory": "800m"}))
+except ps.EngineError as problem:
+    print(problem)
 """
 
 
@@ -70,6 +105,16 @@ def test_without_any_java_spark_starts_on_the_packaged_one_and_prints_nothing(tm
     assert data["secret"] == "hunter2"
     assert "hunter2" not in data["command"]  # every user of the machine can read command lines
     assert sorted(path.name for path in tmp_path.iterdir()) == [".cache"]
+    assert data["name"] == "views"  # of the run that started Spark
+    assert data["warehouse"].endswith(f"{tmp_path.name}/tables")
+    assert data["static"] == "false"
+    assert data["catalogs"] == ["no.such.Catalog", "no.such.Catalog"]
+    assert data["ansi"] == ["false", "false", "true"]  # what a session can have is not every session's
+    assert [fact.split()[2] for fact in data["refused"]] == [
+        "spark.sql.warehouse.dir",
+        "spark.sql.extensions",
+        "spark.sql.hive.metastore.version",
+    ]
 
 
 def test_when_spark_does_not_start_the_error_says_why_and_hides_secrets(tmp_path: Path) -> None:
@@ -82,3 +127,10 @@ def test_when_spark_does_not_start_the_error_says_why_and_hides_secrets(tmp_path
     assert "master" in master.partition("\n")[2].lower()
     assert "penstock doctor" in memory
     assert "hunter2" not in done.stdout
+
+
+def test_a_setting_of_the_drivers_java_is_refused_once_java_runs(tmp_path: Path) -> None:
+    done = run(RESTARTS, tmp_path, PATH=os.environ["PATH"])
+    assert done.stderr == ""
+    assert "the setting spark.driver.memory comes too late: the driver's Java is running" in done.stdout
+    assert "give it in the first run of the process" in done.stdout

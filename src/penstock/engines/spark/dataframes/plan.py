@@ -47,7 +47,7 @@ from penstock.engines.spark.jvm_partials import (
     slice_start,
 )
 from penstock.engines.spark.read_placement import aggregate_columns
-from penstock.engines.spark.session.session import ship
+from penstock.engines.spark.session.py_files import ship
 from penstock.engines.spark.session.settings import FIXED
 from penstock.errors import EngineError, NotSupported, SchemaError, TimeError
 from penstock.expr.types import canonical

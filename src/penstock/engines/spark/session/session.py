@@ -7,29 +7,25 @@ run that needs it and stays for the next ones; it ends with the process, or when
 It is started quietly: the JVM's own output goes to a file, whose end is quoted when Spark does not start.
 Settings with secrets are handed over through the gateway and never on the command line, which every user of
 the machine can read.
-
-To executors elsewhere that lack it, the package is sent as a zip (`ship`): only its own files; pyarrow, numpy
-and numba must be installed there. Embedded Spark needs none of this: its workers are processes of this
-machine and environment.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import socket
 import sys
 import threading
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from penstock.engines.spark.engine import need_pyspark
 from penstock.engines.spark.session import settings
 from penstock.engines.spark.session.java import Java, find_java, temporary_folder
+from penstock.engines.spark.session.py_files import check_py_files, send_py_files, ship
 from penstock.engines.spark.session.settings import is_secret, without_login, without_secrets
 from penstock.errors import EngineError, NotSupported
 from penstock.frozen import dataclass
@@ -38,47 +34,14 @@ from penstock.options import SparkOptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACKAGE = Path(__file__).parents[3]
-_SUFFIXES = {".py", ".pyi", ".typed", ".properties"}
-_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same zip
 _LAST_LINES = 15
 _PATIENCE_S = 10  # for the first answer of a standalone master
-
-
-def ship(context: Any) -> None:
-    """Send the package to the executors of a Spark context that are elsewhere, once."""
-    if context.master.startswith("local"):
-        return
-    name = f"penstock-{_digest()}.zip"
-    if any(file.endswith(name) for file in context.listFiles):
-        return
-    folder = temporary_folder("penstock-ship-")
-    before = list(sys.path)
-    context.addPyFile(str(write_zip(folder / name)))
-    sys.path[:] = before  # Spark puts the zip on the driver's path, which has the package already
-
-
-def write_zip(target: Path, package: Path = PACKAGE) -> Path:
-    """Write the package as a zip from which Python can import it."""
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for file in _files(package):
-            info = zipfile.ZipInfo(file.relative_to(package.parent).as_posix(), _LONG_AGO)
-            zipped.writestr(info, file.read_bytes(), zipfile.ZIP_DEFLATED)
-    return target
-
-
-def _files(package: Path) -> list[Path]:
-    return sorted(file for file in package.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-
-
-def _digest() -> str:
-    seen = hashlib.sha256()
-    for file in _files(PACKAGE):
-        seen.update(file.relative_to(PACKAGE).as_posix().encode() + b"\0" + file.read_bytes())
-    return seen.hexdigest()[:12]
-
+_AT_LAUNCH = ("memory", "extraJavaOptions", "extraClassPath", "extraLibraryPath")
+"""Settings `spark.driver.…` that a JVM must be launched with."""
 
 _STARTING = threading.Lock()  # a process has one Spark, also when two threads ask for it
+_STARTED_WITH: WeakKeyDictionary[Any, Mapping[str, str]] = WeakKeyDictionary()
+"""context -> the user's settings; Spark changes some of them, such as the path of its warehouse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +53,26 @@ class RunSession:
 
 
 def open_session(
-    options: SparkOptions, *, master: str | None = None, checkpoint: str | None = None
+    options: SparkOptions,
+    *,
+    master: str | None = None,
+    checkpoint: str | None = None,
+    name: str = settings.NAME,
 ) -> RunSession:
-    """Open a session for one run; raise EngineError when the settings or the machine do not allow it."""
+    """Open a session for one run; raise EngineError when the settings or the machine do not allow it.
+
+    name  of the application, if Spark is started for the run
+    """
     need_pyspark()
-    conf = settings.check_conf(options.conf)
+    conf, py_files = settings.check_conf(options.conf), check_py_files(options.py_files)
     with _STARTING:
-        root = _find_or_start(options.session, master, conf)
+        root = _find_or_start(options.session, master, conf, name)
         context = root.sparkContext
         ship(context)
-    partitions = context.defaultParallelism if options.partitions is None else options.partitions
+        send_py_files(context, py_files)
+    partitions = options.partitions
+    if partitions is None:
+        partitions = settings.expected_cores(dict(context.getConf().getAll()), context.defaultParallelism)
     if not isinstance(partitions, int) or isinstance(partitions, bool) or partitions < 1:
         raise EngineError(
             f"partitions={partitions!r} is not a number of parts",
@@ -107,7 +80,7 @@ def open_session(
         )
     own = root.newSession()
     for key, value in settings.sql_settings(conf, partitions=partitions, checkpoint=checkpoint).items():
-        if own.conf.isModifiable(key):
+        if _belongs_to_session(own, key):
             own.conf.set(key, value)
     _refuse_fixed_settings(own, conf)
     _share_listeners(root, own)
@@ -122,7 +95,7 @@ def _share_listeners(root: SparkSession, own: SparkSession) -> None:
             own._jsparkSession.streams().addListener(listener)
 
 
-def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str], name: str) -> SparkSession:
     """Return the session that a run's own derives from: the user's, one that runs already, or a new one."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -132,7 +105,7 @@ def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str]) ->
         return session
     running = SparkContext._active_spark_context
     if running is None:
-        return start_spark(master or _submitted_master() or settings.EMBEDDED, conf)
+        return start_spark(master or _submitted_master() or settings.EMBEDDED, conf, name)
     if master is not None and running.master != master:
         raise EngineError(
             f'Spark already runs in this process at "{without_login(running.master)}"',
@@ -168,7 +141,7 @@ def _check_users(session: Any, master: str | None) -> None:
 
 def _submitted_master() -> str | None:
     """Return the master that spark-submit was given, when it started this program."""
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if not _is_submitted():
         return None
     from pyspark import SparkConf, SparkContext
 
@@ -177,10 +150,26 @@ def _submitted_master() -> str | None:
     return str(master) if master else None
 
 
+def _is_submitted() -> bool:
+    """Return whether spark-submit started this program, in a JVM that is there already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _belongs_to_session(own: SparkSession, key: str) -> bool:
+    """Return whether a setting may differ between the sessions of one Spark, such as that of a catalog."""
+    if own.conf.isModifiable(key):
+        return True
+    # Why: Spark does not say of Hive's settings that they are static before it has loaded Hive.
+    is_hive = key.startswith("spark.sql.hive.")
+    sql_conf = own.sparkContext._jvm.org.apache.spark.sql.internal.SQLConf
+    return key.startswith(settings.SQL) and not is_hive and not sql_conf.isStaticConfigKey(key)
+
+
 def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
     """Raise for a setting that cannot take effect any more, instead of running without it."""
+    started_with = _STARTED_WITH.get(own.sparkContext, {})
     for key, value in conf.items():
-        if own.conf.isModifiable(key):
+        if started_with.get(key) == value or _belongs_to_session(own, key):
             continue
         actual = own.sparkContext.getConf().get(key)
         if actual != value and key != "spark.driver.extraJavaOptions":
@@ -192,23 +181,57 @@ def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
             )
 
 
-def start_spark(master: str, conf: Mapping[str, str]) -> SparkSession:
+def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME) -> SparkSession:
     """Start Spark in this process at that master: find a Java, launch the JVM, make the context."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     _need_an_answer(master)
-    core = settings.core_settings(master, conf)
-    is_running = SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ
+    core = settings.core_settings(master, conf, name)
+    is_running = SparkContext._gateway is not None or _is_submitted()
     java = None if is_running else find_java()
     log = temporary_folder("penstock-spark-") / "spark.log"
     with _environment(_variables(java, master, conf)):
         try:
             jvm = _gateway(core, log).jvm
-            SparkContext(conf=SparkConf(_jvm=jvm).setMaster(master).setAll(list(core.items())))
+            known = SparkConf(_jvm=jvm)
+            if is_running:
+                _refuse_launch_settings(dict(known.getAll()), core, conf)
+            if _is_submitted():
+                core = settings.under_submit(core, conf, dict(known.getAll()), Path(sys.argv[0]).name)
+            core |= _static_settings(jvm, conf)
+            context = SparkContext(conf=known.setMaster(master).setAll(list(core.items())))
+        except EngineError:
+            raise
         except Exception as problem:
             raise _did_not_start(problem, master, conf, log) from None
+        _STARTED_WITH[context] = dict(conf)
         return SparkSession.builder.getOrCreate()
+
+
+def _static_settings(jvm: Any, conf: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's SQL settings that Spark must be started with: static ones, and unknown ones."""
+    sql = {key: value for key, value in conf.items() if key.startswith(settings.SQL)}
+    if not sql:
+        return {}
+    internal = jvm.org.apache.spark.sql.internal
+    internal.StaticSQLConf.WAREHOUSE_PATH()  # Spark registers the static ones when one is first used
+    sql_conf = internal.SQLConf()
+    return {key: value for key, value in sql.items() if not sql_conf.isModifiable(key)}
+
+
+def _refuse_launch_settings(
+    known: Mapping[str, str], core: Mapping[str, str], conf: Mapping[str, str]
+) -> None:
+    """Raise for a setting of the driver's JVM that comes after its launch."""
+    for key in (f"spark.driver.{name}" for name in _AT_LAUNCH):
+        if key in conf and known.get(key) not in (conf[key], core[key]):
+            raise EngineError(
+                f"the setting {key} comes too late: the driver's Java is running already",
+                hint=f"give it to what starts Java: spark-submit --conf {key}=…"
+                if _is_submitted()
+                else "give it in the first run of the process",
+            )
 
 
 def _gateway(core: Mapping[str, str], log: Path) -> Any:

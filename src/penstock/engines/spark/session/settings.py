@@ -16,11 +16,12 @@ from pathlib import Path
 from penstock.errors import EngineError
 from penstock.frozen import dataclass
 
+NAME = "penstock"  # of the application, where there is no graph to name it after
 EMBEDDED = "local[*,4]"  # all cores; a task that fails is tried four times, which plain local[*] never does
 DAEMON = "penstock.engines.spark.session.daemon"
 ARROW_ROWS_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS = 200_000  # rows per Arrow batch into a Python worker; Spark's 10,000 cost more hops than work
-_SQL = "spark.sql."  # these belong to a session, the others to Spark's start
+SQL = "spark.sql."  # these belong to a session, the others to Spark's start
 LOG4J = Path(__file__).parents[1] / "log4j2.properties"
 
 # Renames instead of forking a process for every file's permissions: up to 2.7 times on a batch. Its rename
@@ -55,10 +56,10 @@ FIXED = {
 }
 
 
-def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+def core_settings(master: str, conf: Mapping[str, str], name: str = NAME) -> dict[str, str]:
     """Return the settings that Spark is started with: ours, the user's on top."""
     ours = {
-        "spark.app.name": "penstock",
+        "spark.app.name": name,
         "spark.ui.enabled": "false",  # it would listen on all addresses
         "spark.ui.showConsoleProgress": "false",
     }
@@ -70,10 +71,45 @@ def core_settings(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     if master.startswith("local"):
         # A cluster's executors start the daemon before the package has been shipped to them.
         ours["spark.python.daemon.module"] = DAEMON
-    theirs = {key: value for key, value in conf.items() if not key.startswith(_SQL)}
+    theirs = {key: value for key, value in conf.items() if not key.startswith(SQL)}
     quiet = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     options = "spark.driver.extraJavaOptions"
     return {**ours, **theirs, options: f"{quiet} {theirs.get(options, '')}".strip()}
+
+
+def under_submit(
+    core: Mapping[str, str], conf: Mapping[str, str], submitted: Mapping[str, str], program: str
+) -> dict[str, str]:
+    """Return the core settings without those of ours that spark-submit or its defaults file set otherwise.
+
+    program  the file that was submitted, after which spark-submit names what has no name
+    """
+    theirs = {key for key, value in submitted.items() if not (key == "spark.app.name" and value == program)}
+    return {key: value for key, value in core.items() if key in conf or key not in theirs}
+
+
+_MOST_CORES = 1_000  # promises beyond it, such as Spark's own default, are not meant
+
+
+def expected_cores(conf: Mapping[str, str], registered: int) -> int:
+    """Return the number of cores to plan for: those that are there, or more if the settings promise more.
+
+    When a program starts, few executors are there, and with dynamic allocation they come as there is work.
+
+    >>> expected_cores({"spark.executor.instances": "8", "spark.executor.cores": "4"}, 2)
+    32
+    """
+    if "spark.default.parallelism" in conf:
+        return registered
+    is_dynamic = conf.get("spark.dynamicAllocation.enabled", "").lower() == "true"
+    n_executors = conf.get(
+        "spark.dynamicAllocation.maxExecutors" if is_dynamic else "spark.executor.instances", ""
+    )
+    numbers = (n_executors, conf.get("spark.executor.cores", "1"))
+    promises = [int(n_executors) * int(numbers[1])] if all(map(str.isdigit, numbers)) else []
+    if conf.get("spark.cores.max", "").isdigit():
+        promises.append(int(conf["spark.cores.max"]))
+    return max(registered, min((n for n in promises if n <= _MOST_CORES), default=0))
 
 
 def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | None) -> dict[str, str]:
@@ -84,7 +120,7 @@ def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | 
     }
     if checkpoint is None or checkpoint.startswith("file:") or "://" not in checkpoint:
         ours[FILE_MANAGER] = _LOCAL_MANAGER
-    theirs = {key: value for key, value in conf.items() if key.startswith(_SQL)}
+    theirs = {key: value for key, value in conf.items() if key.startswith(SQL)}
     return {**ours, **theirs, **{key: fixed.value for key, fixed in FIXED.items()}}
 
 
@@ -118,7 +154,8 @@ def is_on_this_machine(master: str) -> bool:
 
 HIDDEN = "(hidden)"
 _SECRET = re.compile(
-    r"secret|passw|token|credential|access[._-]?key|api[._-]?key|account[._-]?key|private[._-]?key|sas",
+    r"secret|passw|passphrase|passcode|pass(?![a-z])|pwd|token|credential|sas|jaas|bearer"
+    r"|(access|api|account|private|encryption|shared|signing|master|storage)[._-]?key",
     re.IGNORECASE,
 )
 _IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")
