@@ -133,7 +133,7 @@ def format_outcome(outcome: Outcome) -> str:
     tries = f"{outcome.tries} {'try' if outcome.tries == 1 else 'tries'}"
     return (
         f"{number:>3} {outcome.kind or 'undisturbed':<12}{outcome.program:<10}"
-        f"{kills or 'nothing killed':<44}{tries:<8}{outcome.seconds:>6.1f} s  {outcome.verdict()}"
+        f"{kills or 'nothing killed':<44}  {tries:<8}{outcome.seconds:>6.1f} s  {outcome.verdict()}"
     )
 
 

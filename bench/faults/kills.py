@@ -17,6 +17,8 @@ TARGETS: tuple[Target, ...] = ("executor", "python worker", "python daemon", "wo
 TWICE = 0.2
 """How many of the runs lose two processes."""
 MOST_DRIVERS = 3
+FIRST_PROGRAM: dict[Kind, int] = {"driver": 4}
+"""Kind -> the program that it begins with, so that a short campaign has most of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ def plan_campaign(runs: dict[Kind, int], programs: Sequence[str], seed: int) -> 
         for index in range(n):
             # Why a generator of its own: a run is the same however many there are.
             chance = Random(f"{seed} {kind} {index}")  # noqa: S311  # no secret hangs on it
-            program = "attempts" if kind == "speculation" else programs[index % len(programs)]
+            place = (index + FIRST_PROGRAM.get(kind, 0)) % len(programs)
+            program = "attempts" if kind == "speculation" else programs[place]
             kills = draw_kills(kind, index, chance)
             planned.append(Disturbance(len(planned), kind, program, kills))
     return planned

@@ -258,8 +258,8 @@ def format_measurement(one: Measurement) -> str:
     return (
         f"  {one.case.name:<36}{one.n_rows / report.seconds:>12,.0f} rows/s {report.seconds:>8.1f} s  "
         f"driver +{report.growth_bytes / 1e6:,.0f} MB on {report.before_bytes / 1e6:,.0f} MB, "
-        f"heap {report.heap_bytes / 1e6:,.0f} MB  {report.micro_batches:,} micro-batches "
-        f"({report.rounds:,} rounds), driver received: {received}  {'; '.join(one.problems) or 'exact'}"
+        f"heap {report.heap_bytes / 1e6:,.0f} MB  micro-batches {report.micro_batches:,} "
+        f"of {report.rounds:,} rounds, driver received: {received}  {'; '.join(one.problems) or 'exact'}"
     )
 
 

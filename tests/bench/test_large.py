@@ -123,7 +123,7 @@ def test_a_line_has_the_speed_the_memory_and_the_micro_batches() -> None:
     for part in (
         "500,000 rows/s",
         "driver +5 MB on 90 MB",
-        "4 micro-batches (20 rounds)",
+        "micro-batches 4 of 20 rounds",
         "not told",
         "exact",
     ):
