@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 import bench as benches
+from bench.faults import command as faults
+from bench.large import command as large
 from penstock.cli import screen
 from penstock.cli.main import Commands
 from penstock.cli.screen import MEANING, Code
@@ -24,7 +26,9 @@ ABOUT = (
     "  python -m bench                              list the workloads\n"
     "  python -m bench graphs --quick               measure one, in short\n"
     "  python -m bench graphs --json a.json --html a.html\n"
-    "  python -m bench compare a.json b.json        faster, slower or within noise?"
+    "  python -m bench compare a.json b.json        faster, slower or within noise?\n"
+    "  python -m bench faults --quick               kill processes of a Spark cluster, compare every row\n"
+    "  python -m bench large --quick                large inputs on Spark with a small driver"
 )
 
 ABOUT_RUN = (
@@ -147,6 +151,10 @@ def compare_results(
         screen.say(benches.format_comparison(comparison))
     if fail_on == "slower" and comparison.slower:
         raise typer.Exit(NOT_HELD)
+
+
+app.command("faults", help=faults.ABOUT, epilog=epilog())(faults.run_faults)
+app.command("large", help=large.ABOUT, epilog=epilog())(large.run_large)
 
 
 def _require_folder(path: Path | None) -> None:

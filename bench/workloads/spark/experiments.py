@@ -7,13 +7,16 @@ window get fewer rows the more windows a row is in, or a round would take hours.
 from __future__ import annotations
 
 from bench.workload import Case, Cell, Chart, Claim, Line, Point, Size, Way, Workload
-from bench.workloads.spark import ours, peers
+from bench.workloads.spark import etl, ours, peers
 from bench.workloads.spark.ours import BYTES, PER_BATCH
 from bench.workloads.spark.rows import Rows, Shape, check_answer, compute_answer
 
 OURS, WINDOWS, PANES, SUMS = "penstock", "Spark's window()", "groupBy(pane, key)", "groupBy(key)"
 LIVE, LIVE_PANES = "penstock, a batch at a time", "groupBy(pane, key), a batch at a time"
 FOLD, IDENTITY = "penstock, a fold", "identity mapInArrow"
+ETL, SPARK_ETL = "penstock, expressions", "Spark's DataFrame"
+FUNCTION, MAP_IN_ARROW = "penstock, a batch function", "mapInArrow"
+FOLLOW, FILE_STREAM = "penstock, a folder followed", "Spark's file stream"
 SECOND = 1_000_000
 PLAIN, SMALL, TUMBLING, FOLDED = (
     "10 s / 100 ms, 100 keys",
@@ -21,6 +24,7 @@ PLAIN, SMALL, TUMBLING, FOLDED = (
     "tumbling 1 s, 100 keys",
     "a fold of three numbers, 100 keys",
 )
+EXPRESSIONS, BATCHES, BACKLOG = "etl: expressions", "etl: a Python batch function", "etl: many small files"
 OVERLAPS = {1: 10 * SECOND, 10: SECOND, 100: SECOND // 10, 1_000: SECOND // 100}
 
 Shapes = dict[str, tuple[str, Shape]]
@@ -34,11 +38,11 @@ def workload(size: Size) -> Workload:
     shapes |= _other_shapes(500_000 if quick else 2_000_000) | _overlap_shapes(
         250_000 if quick else 1_000_000
     )
-    shapes |= _grid_shapes(100_000 if quick else 400_000)
+    shapes |= _grid_shapes(100_000 if quick else 400_000) | _etl_shapes(quick)
     ways = _ways(shapes)
     return Workload(
         name="spark",
-        about="sliding windows on Structured Streaming, files to files, against Spark written by hand",
+        about="windows and ETL on Structured Streaming, files to files, against Spark written by hand",
         cases=tuple(_case(name, group, shape) for name, (group, shape) in shapes.items()),
         ways=ways,
         oracle=compute_answer,
@@ -62,6 +66,17 @@ def _other_shapes(batch: int) -> Shapes:
     return {
         TUMBLING: ("tumbling", Shape(2, batch, n_keys=100, size=SECOND, every=SECOND)),
         FOLDED: ("fold", Shape(2, batch, n_keys=100, size=SECOND, every=SECOND)),
+    }
+
+
+def _etl_shapes(quick: bool) -> Shapes:
+    """Return the cases without windows: eight large files, or very many small ones."""
+    large, n_small = 500_000 if quick else 1_000_000, 400 if quick else 2_000
+    plain = {"n_keys": 100, "size": SECOND, "every": SECOND}
+    return {
+        EXPRESSIONS: ("etl", Shape(8, large, **plain)),
+        BATCHES: ("etl", Shape(8, large, **plain)),
+        BACKLOG: ("etl", Shape(n_small, 500, **plain)),
     }
 
 
@@ -118,6 +133,12 @@ def _ways(shapes: Shapes) -> tuple[Way, ...]:
         ),
         Way(FOLD, ours.run_fold, oracle=ours.count_rows, only=of("fold")),
         Way(IDENTITY, peers.run_identity, oracle=ours.count_rows, only=of("fold")),
+        Way(ETL, etl.run_expressions, oracle=etl.compute_etl, only=(EXPRESSIONS,)),
+        Way(SPARK_ETL, etl.run_spark_expressions, oracle=etl.compute_etl, only=(EXPRESSIONS,)),
+        Way(FUNCTION, etl.run_batch_function, oracle=etl.compute_scores, only=(BATCHES,)),
+        Way(MAP_IN_ARROW, etl.run_map_in_arrow, oracle=etl.compute_scores, only=(BATCHES,)),
+        Way(FOLLOW, etl.run_backlog, oracle=etl.compute_etl, only=(BACKLOG,)),
+        Way(FILE_STREAM, etl.run_file_stream, oracle=etl.compute_etl, only=(BACKLOG,)),
     )
     return tuple(way for way in ways if way.only)
 
@@ -151,6 +172,9 @@ def _claims(shapes: Shapes) -> tuple[Claim, ...]:
         ),
         _speed_claim("tumbling windows: at least 1.2 times Spark's own", TUMBLING, OURS, WINDOWS, 1.2),
         _speed_claim("a fold: at least 0.7 of an identity mapInArrow", FOLDED, FOLD, IDENTITY, 0.7),
+        _speed_claim("expressions: at least 0.9 of Spark's DataFrame", EXPRESSIONS, ETL, SPARK_ETL, 0.9),
+        _speed_claim("a batch function: at least 0.9 of mapInArrow", BATCHES, FUNCTION, MAP_IN_ARROW, 0.9),
+        _speed_claim("many small files: at least 0.8 of a file stream", BACKLOG, FOLLOW, FILE_STREAM, 0.8),
         Claim(
             "1,000 windows a row for 1, equal rows per slice and key, cost at most 1.5x",
             Cell(_overlap_name(1_000), OURS),

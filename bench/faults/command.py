@@ -1,0 +1,182 @@
+"""`python -m bench faults`: a line for every run, the totals, and JSON for scripts."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bench.faults.kills import Kind, plan_campaign
+from bench.faults.programs import PROGRAMS
+from bench.faults.rows import Difference
+from bench.machine import commit_of, describe_machine, package_versions
+from bench.workload import BenchError
+from penstock.cli import screen
+from penstock.errors import nearest_first
+
+if TYPE_CHECKING:
+    from bench.faults.campaign import Outcome
+
+ABOUT = (
+    "Kill processes of a Spark cluster while programs run; compare every row with the reference engine.\n\n"
+    "A master and two workers are started on loopback. In runs of kind executor, an executor, a Python "
+    "worker, its daemon or a worker is killed, and the run must end by itself. In runs of kind driver, the "
+    "program is killed and started again on its checkpoint. In runs of kind speculation, two attempts of a "
+    "task both finish. The code is 1 if a row or a count differs, a run does not end, or no run of a kind "
+    "was hit.\n\n"
+    "\b\nExamples:\n"
+    "  python -m bench faults --quick\n"
+    "  python -m bench faults --runs 100 --seed 7 --json faults.json\n"
+    "  python -m bench faults --kind driver --only state --runs 5"
+)
+KINDS: dict[Kind, tuple[int, int]] = {"executor": (40, 4), "driver": (40, 4), "speculation": (4, 1)}
+"""Kind -> the usual number of runs, and that of `--quick`."""
+
+
+def run_faults(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs.")] = False,
+    runs: Annotated[
+        int | None, typer.Option(help="Runs of each kind [40, of speculation 4].", min=1, metavar="N")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the data and the kills.", metavar="N")] = 1,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only this kind; may be repeated.", metavar="KIND")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this program; may be repeated.", metavar="NAME")
+    ] = None,
+    limit: Annotated[float, typer.Option(help="Seconds within which a try must end.", metavar="S")] = 180.0,
+    json: Annotated[
+        Path | None, typer.Option(help="Write every run here; - for standard output.", metavar="FILE")
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(help="Keep what runs that went wrong left, in this folder.", metavar="FOLDER"),
+    ] = None,
+) -> None:
+    """Run the campaign."""
+    counts = count_runs(runs, kind or list(KINDS), quick=quick)
+    programs = [require_known("program", name, PROGRAMS) for name in only or PROGRAMS]
+    tell = screen.note if json == Path("-") else screen.say
+    work = Path(tempfile.mkdtemp(prefix="penstock-faults-", dir=keep))
+    try:
+        outcomes = _run_all(work, counts, programs, seed, limit, tell)
+    finally:
+        if keep is None:
+            shutil.rmtree(work, ignore_errors=True)
+    tell(format_totals(count_totals(outcomes)))
+    if json is not None:
+        text = to_json(outcomes, seed)
+        if json == Path("-"):
+            sys.stdout.write(text)
+        else:
+            json.write_text(text, encoding="utf-8")
+    if not has_passed(outcomes):
+        raise typer.Exit(1)
+
+
+def count_runs(runs: int | None, kinds: Collection[str], *, quick: bool) -> dict[Kind, int]:
+    """Return the number of runs of every kind that is asked for."""
+    names = [require_known("kind", name, KINDS) for name in kinds]
+    return {name: runs or KINDS[name][quick] for name in KINDS if name in names}
+
+
+def require_known(sort: str, name: str, known: Collection[str]) -> str:
+    """Return a name that is known; raise BenchError otherwise."""
+    if name in known:
+        return name
+    names = nearest_first(name, known)
+    raise BenchError(
+        f'the campaign has no {sort} "{name}"',
+        detail=f"its {sort}s: {', '.join(names)}",
+        hint=f'did you mean "{names[0]}"?',
+    )
+
+
+def _run_all(
+    work: Path,
+    counts: dict[Kind, int],
+    programs: Sequence[str],
+    seed: int,
+    limit_s: float,
+    tell: Callable[[str], None],
+) -> list[Outcome]:
+    from bench.faults.campaign import open_campaign  # it loads pyspark
+
+    planned = plan_campaign(counts, programs, seed)
+    with open_campaign(work, seed=seed, limit_s=limit_s, tell=tell) as campaign:
+        outcomes: list[Outcome] = []
+        for outcome in campaign.prepare(list(dict.fromkeys(run.program for run in planned))):
+            outcomes.append(outcome)
+            tell(format_outcome(outcome))
+        # Why: a program that goes wrong by itself tells nothing about what is killed.
+        wrong = {outcome.program for outcome in outcomes if not outcome.exact}
+        for run in planned:
+            if run.program not in wrong:
+                outcomes.append(campaign.run(run))
+                tell(format_outcome(outcomes[-1]))
+    return outcomes
+
+
+def format_outcome(outcome: Outcome) -> str:
+    """Return one line about a run."""
+    kills = ", ".join(f"{target} at {seconds:.1f} s" for target, seconds in outcome.kills)
+    number = "" if outcome.kind is None else str(outcome.number + 1)
+    tries = f"{outcome.tries} {'try' if outcome.tries == 1 else 'tries'}"
+    return (
+        f"{number:>3} {outcome.kind or 'undisturbed':<12}{outcome.program:<10}"
+        f"{kills or 'nothing killed':<44}  {tries:<8}{outcome.seconds:>6.1f} s  {outcome.verdict()}"
+    )
+
+
+def count_totals(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Return how many runs there were, and what went wrong in them."""
+    rows = sum((outcome.difference for outcome in outcomes), Difference())
+    return {
+        "runs": sum(outcome.kind is not None for outcome in outcomes),
+        **asdict(rows),
+        "not ended": sum(not outcome.ended for outcome in outcomes),
+        "with problems": sum(bool(outcome.problems) for outcome in outcomes),
+        "kills": sum(len(outcome.kills) for outcome in outcomes),
+        "missed": sum(outcome.missed for outcome in outcomes),
+    }
+
+
+def format_totals(totals: dict[str, int]) -> str:
+    """Return the totals as one line.
+
+    >>> format_totals({"runs": 80, "lost": 0, "doubled": 0, "wrong": 0})
+    'runs 80, lost 0, doubled 0, wrong 0'
+    """
+    return ", ".join(f"{name} {count:,}" for name, count in totals.items())
+
+
+def has_passed(outcomes: Sequence[Outcome]) -> bool:
+    """Return whether all runs are exact, and every kind has a run that was not missed."""
+    kinds = {outcome.kind for outcome in outcomes}
+    hit = {outcome.kind for outcome in outcomes if not outcome.missed}
+    return all(outcome.exact for outcome in outcomes) and kinds == hit
+
+
+def to_json(outcomes: Sequence[Outcome], seed: int) -> str:
+    """Return all runs as JSON text."""
+    fields: dict[str, Any] = {
+        "kind": "penstock-faults",
+        "schema": 1,
+        "seed": seed,
+        "passed": has_passed(outcomes),
+        "totals": count_totals(outcomes),
+        "machine": asdict(describe_machine()),
+        "versions": package_versions(),
+        "commit": asdict(commit) if (commit := commit_of()) else None,
+        "runs": [{**asdict(one), "exact": one.exact, "verdict": one.verdict()} for one in outcomes],
+    }
+    return jsonlib.dumps(fields, indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,183 @@
+"""Run one program over a large input in a process of its own, and tell what its driver needed.
+
+    python -m bench.large.child '{"program": "windows", ...}'
+
+First the program runs over a little input, so that all libraries are loaded, Spark is there and its workers
+are warm; what the memory of the process grows by from then on is measured. One JSON object on standard output
+tells it, as its last line.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import penstock as ps
+from bench.large.programs import PROGRAMS
+from penstock.events import BatchDone, Event
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+SAMPLE_S = 0.02
+SPARK_SCHEMA = "ts timestamp, key long, value double, payload binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a child is to run.
+
+    warm_up             folder of the little input
+    files_per_trigger   None reads files; a number reads a stream of Spark, so many files a micro-batch
+    """
+
+    program: str
+    input: str
+    warm_up: str
+    output: str
+    master: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+    files_per_trigger: int | None = None
+
+    def to_json(self) -> str:
+        """Return the order as an argument."""
+        return json.dumps(asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run needed.
+
+    growth_bytes   greatest resident memory of the driver's Python during the run, less that before it
+    heap_bytes     the limit of the JVM's heap
+    rounds         rounds of batches, and how many micro-batches they shared
+    received       what the driver received per micro-batch, by name, if the engine tells; the greatest
+    """
+
+    seconds: float
+    growth_bytes: int
+    before_bytes: int
+    heap_bytes: int
+    rounds: int
+    micro_batches: int
+    received: Mapping[str, float]
+
+
+class MemoryWatch:
+    """Watches the resident memory of this process: the kernel's own maximum, or samples without it."""
+
+    def __init__(self) -> None:
+        gc.collect()
+        self._stop = threading.Event()
+        self.before = self._peak = read_status("VmRSS")
+        self._is_reset = _reset_peak()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            self._peak = max(self._peak, read_status("VmRSS"))
+
+    def growth(self) -> int:
+        """Stop, and return by how much the memory had grown at most."""
+        self._stop.set()
+        self._thread.join()
+        peak = max(self._peak, read_status("VmHWM") if self._is_reset else 0)
+        return peak - self.before
+
+
+def read_status(name: str) -> int:
+    """Return a size of this process in bytes, such as VmRSS."""
+    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1]) * 1024
+
+
+def _reset_peak() -> bool:
+    """Let the kernel forget the greatest memory so far; return whether it did."""
+    try:
+        CLEAR.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def count_micro_batches(batches: Sequence[BatchDone]) -> int:
+    """Return how many micro-batches the rounds shared: those of one have the same times of its job."""
+    jobs = [{name: us for name, us in one.parts_us.items() if name != "write"} for one in batches]
+    return sum(not job or job != before for job, before in zip(jobs, [None, *jobs], strict=False))
+
+
+def find_received(batches: Sequence[BatchDone]) -> dict[str, float]:
+    """Return the greatest of what events tell about what the driver received, by the field's name."""
+    received: dict[str, float] = {}
+    for batch in batches:
+        for name, value in batch.to_dict().items():
+            if "driver" not in name and "received" not in name:
+                continue
+            size = sum(value.values()) if isinstance(value, Mapping) else value
+            if isinstance(size, int | float):
+                received[name] = max(received.get(name, 0), size)
+    return received
+
+
+def run_order(order: Order) -> Report:
+    """Run the program over the little input, then over the large one."""
+    options: dict[str, Any] = {"conf": dict(order.conf)}
+    if order.files_per_trigger is not None:
+        options = {"session": _open_session(order)}
+    output, batches = Path(order.output), list[BatchDone]()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchDone):
+            batches.append(event)
+
+    settings: dict[str, Any] = {"options": ps.SparkOptions(**options), "events": listen}
+    if order.files_per_trigger is None:
+        settings["master"] = order.master
+    _run(order, order.warm_up, output / "warm-up", settings)
+    batches.clear()
+    watch, began = MemoryWatch(), time.perf_counter()
+    _run(order, order.input, output / "large", settings)
+    seconds = time.perf_counter() - began
+    growth = watch.growth()
+    micro_batches = count_micro_batches(batches)
+    received = find_received(batches)
+    return Report(seconds, growth, watch.before, _heap_limit(), len(batches), micro_batches, received)
+
+
+def _run(order: Order, folder: str, output: Path, settings: dict[str, Any]) -> None:
+    if order.files_per_trigger is None:
+        reader: Any = ps.read.parquet(folder)
+    else:
+        stream = settings["options"].session.readStream.schema(SPARK_SCHEMA)
+        stream = stream.option("maxFilesPerTrigger", order.files_per_trigger)
+        reader = ps.read.spark(stream.parquet(folder), follow=False)
+    graph = PROGRAMS[order.program](reader, output / "rows")
+    graph.run("spark", checkpoint=str(output / "checkpoint"), **settings)
+
+
+def _open_session(order: Order) -> Any:
+    """Open a session as a user has it, from which the stream is read."""
+    from pyspark.sql import SparkSession
+
+    os.environ |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    builder = SparkSession.builder.master(order.master).appName("bench").config("spark.ui.enabled", "false")
+    return builder.config(map=dict(order.conf)).getOrCreate()
+
+
+def _heap_limit() -> int:
+    from pyspark.sql import SparkSession
+
+    jvm = SparkSession.builder.getOrCreate().sparkContext._jvm
+    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+
+
+if __name__ == "__main__":
+    report = run_order(Order(**json.loads(sys.argv[1])))
+    sys.stdout.write(json.dumps(asdict(report)) + "\n")
