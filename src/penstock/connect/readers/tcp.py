@@ -23,8 +23,10 @@ from penstock.connect.address import Address, check_address, check_format, check
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers import csv
+from penstock.connect.readers.chunks import Chunk, RowEnd, end_of_last_line, number_rows
+from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, parse_rows
 from penstock.connect.readers.iterable import DEFAULT_BATCH
-from penstock.connect.readers.text import Chunk, RowEnd, number_rows, parse_json_rows
+from penstock.connect.readers.text import parse_json_rows
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
@@ -235,16 +237,16 @@ def tcp(
     if format == "csv":
         csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
         names = tuple(columns.names)
-        layout = csv.CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
+        layout = CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
         line_format = LineFormat(
             "csv",
-            partial(csv.end_of_last_row, delimiter=delimiter),
-            partial(csv.parse_rows, place=place, layout=layout, schema=columns),
+            partial(end_of_last_row, delimiter=delimiter),
+            partial(parse_rows, place=place, layout=layout, schema=columns),
         )
     else:
         line_format = LineFormat(
             "jsonl",
-            lambda text: text.rfind(b"\n") + 1,
+            end_of_last_line,
             partial(parse_json_rows, place=place, schema=columns, declared=True),
         )
     return TcpReader(
