@@ -12,7 +12,7 @@ from pathlib import Path
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.spark.driver import epochs
+from penstock.engines.spark.driver import rounds
 from tests.support import crashing_graph as dying
 
 DIED = 9
@@ -29,7 +29,7 @@ def main(folder: Path, at: str | None = None, number: str = "0") -> None:
         if at is not None and left == 0:
             os._exit(DIED)
 
-    epochs.MAX_ROUNDS = 1
+    rounds.MAX_ROUNDS = 1
     crash_points.listener = heard
     dying.run(folder, "spark", options=ps.SparkOptions(partitions=2))
 

@@ -16,8 +16,8 @@ import pytest
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.spark.driver import epochs as ahead
 from penstock.engines.spark.driver import jobs
+from penstock.engines.spark.driver import rounds as ahead
 from penstock.engines.spark.session.session import open_session
 from tests.conformance.engines import everywhere
 from tests.support import crashing_graph as dying

@@ -20,9 +20,10 @@ from penstock.clock import Clock
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
-from penstock.engines.spark.driver.jobs import JobResult, RemoteBatches, SparkJobs, read_job_result
+from penstock.engines.spark.driver.job_results import JobResult, read_job_result
+from penstock.engines.spark.driver.jobs import RemoteBatches, SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
-from penstock.engines.spark.driver.sources import ReadRows
+from penstock.engines.spark.driver.read_ahead import ReadRows
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask
 from penstock.engines.spark.source_task import SourceReport, SourceSplit
@@ -75,8 +76,8 @@ class InProcessJobs(SparkJobs):
         frame: object = None,
     ) -> JobResult:
         """Runs what the driver sends through all fragments."""
-        kept = [row for part in read if isinstance(part, KeptRows) for row in part.rows]
-        wire = [*rows, *kept, *self.wake_ups(task.rounds[-1].number)]
+        rows_read = [row for part in read if isinstance(part, KeptRows) for row in part.rows]
+        wire = [*rows, *rows_read, *self.wake_ups(task.rounds[-1].number)]
         self._n_jobs += 1
         if self._alone(self._n_jobs - 1):
             self._random.shuffle(wire)

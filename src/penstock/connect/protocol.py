@@ -214,6 +214,14 @@ class StagingWriter(Protocol):
 
 
 @runtime_checkable
+class ScratchWriter(Protocol):
+    """A writer whose tasks need a folder of the run, for rows that somebody else takes from there."""
+
+    def in_folder(self, folder: str) -> Writer:
+        """Return the writer with a folder that the driver and all executors reach."""
+
+
+@runtime_checkable
 class SelectiveWriter(Protocol):
     """A writer that cannot take every schema."""
 

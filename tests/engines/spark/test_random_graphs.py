@@ -6,8 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.engines.spark.driver import epochs as ahead
 from penstock.engines.spark.driver import jobs
+from penstock.engines.spark.driver import rounds as ahead
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
 from tests.support.random_graphs import Choice, choices

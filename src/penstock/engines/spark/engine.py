@@ -131,7 +131,8 @@ def _check_executors(plan: Plan, session: RunSession, checkpoint: Checkpoint) ->
     from penstock.engines.spark.session.executors import check_executors, shared_folders
 
     try:
-        check_executors(session.spark, shared_folders(plan, checkpoint.folder, saved=checkpoint.durable))
+        folder, saved = checkpoint.folder, checkpoint.durable
+        check_executors(session.spark, shared_folders(plan, folder, saved=saved, writes_output=True))
     except BaseException:
         checkpoint.close()
         raise

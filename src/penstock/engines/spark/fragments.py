@@ -12,13 +12,14 @@ for the whole run, and `JobTask` what it is asked to do in one job.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 import pyarrow as pa
 
 from penstock.connect.protocol import Reader, StagingWriter
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader
+from penstock.connect.writers.folder import FolderWriter
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.file_splits import FileReadPlan
@@ -308,12 +309,19 @@ def plan_fragment(
         n_partitions,
         sends,
         {
-            step.name: (step.op.writer, step.up.schema)
+            step.name: (_ship(step.op.writer), step.up.schema)
             for step in plan.sinks
             if isinstance(step.op, Sink) and isinstance(step.op.writer, StagingWriter)
         },
         source_ports(plan),
     )
+
+
+def _ship(writer: StagingWriter) -> StagingWriter:
+    """Return a writer for tasks, whose working folder is not the driver's."""
+    if isinstance(writer, FolderWriter):
+        return replace(writer, folder=writer.folder.absolute())
+    return writer
 
 
 def source_ports(plan: Plan) -> tuple[tuple[Ref, pa.Schema], ...]:

@@ -84,7 +84,7 @@ class NativeRun:
         """
         n_rows = sum(batch.n_rows for batch in batches)
         files = [file for batch in batches for file in batch.files]
-        frame, observed = self._observed(files)
+        frame, observed = self._observe_rows(files)
         folder = Path(self._writer.folder).absolute() / STAGED / tag
         limit = self._writer.max_rows_per_file or 0
         frame.sparkSession.conf.set(_TIMESTAMPS, "TIMESTAMP_MICROS")
@@ -95,7 +95,7 @@ class NativeRun:
             return [], {}, outcomes
         return _list_files(folder, tag), self._accounts(n_rows, counts), outcomes
 
-    def _observed(self, files: Sequence[SourceFile]) -> tuple[DataFrame, dict[int | None, Observation]]:
+    def _observe_rows(self, files: Sequence[SourceFile]) -> tuple[DataFrame, dict[int | None, Observation]]:
         """Return the rows of the last step, and what is observed at its end and before later filters."""
         observed: dict[int | None, Observation] = {}
 

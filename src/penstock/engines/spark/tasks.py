@@ -314,10 +314,10 @@ def pack_source_rows(
             yield WireRow(0, Kind.SOURCE, numbers[Ref(source, port)], batch, partition, body)
 
 
-def report_source(found: SourceReport, partition: int) -> WireRow:
+def report_source(source_report: SourceReport, partition: int) -> WireRow:
     """Return the report of a source stage as a wire row."""
-    message = {name: value for name, value in asdict(found).items() if value is not None}
-    return report(Kind.SOURCE_REPORT, found.batch, partition, message)
+    message = {name: value for name, value in asdict(source_report).items() if value is not None}
+    return report(Kind.SOURCE_REPORT, source_report.batch, partition, message)
 
 
 def report_outcomes(source: str, outcomes: Mapping[int, int], round_: RoundPlan, partition: int) -> WireRow:

@@ -17,7 +17,7 @@ import pytest
 
 from penstock import crash_points
 from penstock.crash_points import POINTS
-from penstock.engines.spark.driver import epochs as ahead
+from penstock.engines.spark.driver import rounds as ahead
 from penstock.errors import CheckpointError
 from tests.support import crashing_graph as dying
 from tests.support.spark_in_process import InProcessSparkEngine

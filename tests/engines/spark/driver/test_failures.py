@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import penstock as ps
-from penstock.engines.spark.driver.jobs import translate_failure
+from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.errors import EngineError
 from penstock.plan.plan import Plan
 

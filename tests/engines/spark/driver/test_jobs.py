@@ -6,8 +6,8 @@ import pytest
 
 import penstock as ps
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
-from penstock.engines.spark.driver.epochs import TakenRound
 from penstock.engines.spark.driver.jobs import ROW_WEIGHT, SMALL_INPUT, SMALL_STATE, SMALL_WORK, balance_slots
+from penstock.engines.spark.driver.rounds import SourceRound
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch
 from penstock.engines.spark.fragments import JobTask, RoundPlan
 from penstock.engines.spark.wire import NO_EDGE, Kind, WireRow
@@ -76,7 +76,7 @@ def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
 def test_rows_that_workers_make_parts_of_at_once_fill_a_turn_more_slowly() -> None:
     def load(rows_as_one: int) -> int:
         batch = RemoteBatch((), 1_600, 0, 0, by_workers=True, rows_as_one=rows_as_one)
-        return TakenRound(0, 0, {"s": batch}, {}, frozenset()).load
+        return SourceRound(0, 0, {"s": batch}, {}, frozenset()).load
 
     assert (load(1), load(16)) == (1_600, 100)
 

@@ -14,13 +14,8 @@ import pytest
 import penstock as ps
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
-from penstock.engines.spark.driver.sources import (
-    ReadBatch,
-    ReadRows,
-    RemoteSourceReader,
-    merge_reports,
-    time_range_of,
-)
+from penstock.engines.spark.driver.read_ahead import ReadBatch, ReadRows, merge_reports
+from penstock.engines.spark.driver.sources import RemoteSourceReader, time_range_of
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
 from penstock.engines.spark.jvm_source import TimeRange
 from penstock.engines.spark.source_task import SourceReport

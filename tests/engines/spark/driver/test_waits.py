@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.spark.driver import epochs as ahead
+from penstock.engines.spark.driver import rounds as ahead
 from penstock.engines.spark.session.session import RunSession
 from tests.support.spark_in_process import InProcessSparkEngine
 

@@ -8,10 +8,8 @@ same for all partitions, so they are planned here too.
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -19,17 +17,12 @@ from typing import Any
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.checkpoint.checkpoint import Manifest
-from penstock.engines.ends import JournalOf, SourceReader
+from penstock.engines.ends import JournalOf
 from penstock.engines.frontiers import Frontiers
 from penstock.engines.protocol import RunOptions
-from penstock.engines.spark.driver.sources import (
-    BackgroundSourceReader,
-    ReadBatch,
-    ReadJobs,
-    RemoteSourceReader,
-    merge_reports,
-    open_source,
-)
+from penstock.engines.spark.driver.read_ahead import ReadBatch, ReadJobs, merge_reports
+from penstock.engines.spark.driver.rounds import Limits, SourcePolling, SourceRound, batch_number, limits_of
+from penstock.engines.spark.driver.sources import RemoteSourceReader, open_source
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
 from penstock.engines.spark.fragments import RoundClock, RoundPlan
 from penstock.engines.spark.source_task import SourceReport
@@ -37,57 +30,10 @@ from penstock.engines.wire import failure_from_dict
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
 from penstock.frozen import dataclass
-from penstock.operators.ends import Source
 from penstock.operators.windows import Windows
-from penstock.options import SparkOptions
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.rows.batch import Batch
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
-
-MAX_ROUNDS = 512
-MAX_ROWS = 1_000_000
-"""A micro-batch ends after so many rounds, or so many rows."""
-_BYTES_PER_ROW = 64
-"""What a row is taken to have where only the size of a file is known."""
-_CLOCK_POLL_S = 0.02
-"""Seconds between checks of the clock."""
-OTHERS_S = 0.1
-"""Seconds that rows of one source wait for those of another."""
-
-
-@dataclass(slots=True)
-class TakenRound:
-    """The batches of a round, before anything is known of their rows.
-
-    number     of the round
-    now        what the clock said
-    batches    source -> its batch
-    positions  source -> the number of batches taken from it, and of the rows in them
-    ended      the sources that have no more batches
-    last       it closes everything
-    idle       the idle sources, if it is known already
-    """
-
-    number: int
-    now: int
-    batches: dict[str, Any]
-    positions: dict[str, tuple[int, int]]
-    ended: frozenset[str]
-    last: bool = False
-    idle: Sequence[str] | None = None
-
-    @property
-    def load(self) -> int:
-        """Return the number of rows of all sources, by how much there is to do for them."""
-        return sum(_count_load(batch) for batch in self.batches.values())
-
-
-def _count_load(batch: Any) -> int:
-    if isinstance(batch, UnreadBatch):
-        return batch.n_bytes // _BYTES_PER_ROW
-    if isinstance(batch, RemoteBatch):
-        return batch.n_rows // batch.rows_as_one
-    return int(batch.n_rows if isinstance(batch, ReadBatch) else batch.num_rows)
 
 
 @dataclass(slots=True)
@@ -118,72 +64,6 @@ class PlannedRound:
     moved: dict[str, WatermarkMoved] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     record: dict[str, Any] = field(default_factory=dict)
-
-
-class SourcePolling:
-    """Decides when a round is due, and which sources give a batch to it. `stopping` ends the wait.
-
-    A round takes a batch of every source. One that is silent is waited for, but not for ever: the others
-    continue beside it. Where idle sources or early firings are asked for, a round without rows is due when
-    the clock says so, once for every such moment.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        readers: Sequence[SourceReader],
-        clock: Clock,
-        stopping: threading.Event,
-        early: Collection[int],
-    ) -> None:
-        self._readers, self._clock, self._stopping = readers, clock, stopping
-        self._background = [reader for reader in readers if isinstance(reader, BackgroundSourceReader)]
-        self._arrived = threading.Condition()
-        self._early = min(early, default=None)
-        times = {step.name: step.op.resolve() for step in plan if isinstance(step.op, Source)}
-        self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
-        self._deadlines: dict[str, int] = {}
-
-    def begin(self) -> None:
-        """Start to read the sources that do not end by themselves."""
-        for reader in self._background:
-            reader.begin(self._arrived)
-        self.end_round(self._clock.now(), self._idle, ())
-
-    def end_round(self, now: int, batches: Collection[str], idle: Collection[str]) -> None:
-        """Set the deadlines for the next round, after one with batches of these sources."""
-        self._deadlines = {name: at for name, at in self._deadlines.items() if at > now}
-        if batches and self._early is not None:
-            self._deadlines["early results"] = now + self._early
-        for name, after in self._idle.items():
-            if name in batches:
-                self._deadlines[name] = now + after
-            elif name in idle:
-                self._deadlines.pop(name, None)
-
-    @property
-    def ready(self) -> bool:
-        """Return whether every source has a batch that need not be waited for, or has ended."""
-        return not any(reader.silent for reader in self._background)
-
-    def wait(self) -> list[str] | None:
-        """Wait until a round is due; return the sources that give a batch, or None if the run is to stop.
-
-        No source gives a batch to a round that the clock asks for.
-        """
-        waited_since: float | None = None
-        while silent := [reader for reader in self._background if reader.silent]:
-            if self._stopping.is_set():
-                return None
-            if any(at <= self._clock.now() for at in self._deadlines.values()):
-                break
-            if any(not reader.ended and reader not in silent for reader in self._readers):
-                waited_since = waited_since or time.monotonic()
-                if time.monotonic() - waited_since >= OTHERS_S:
-                    break
-            with self._arrived:
-                self._arrived.wait(_CLOCK_POLL_S)
-        return [reader.step.name for reader in self._readers if reader not in silent]
 
 
 class EpochPlanner:
@@ -246,14 +126,14 @@ class EpochPlanner:
 
     def next_rounds(self) -> list[PlannedRound]:
         """Plan the next rounds: as many as are ready now, up to the limits of a micro-batch."""
-        taken = self._take_rounds()
+        source_rounds = self._take_rounds()
         try:
-            self._read_ahead(taken)
+            self._read_ahead(source_rounds)
         except PenstockError as failure:
             self.failure, self.over = failure, True
             return []
         rounds = []
-        for round_ in taken:
+        for round_ in source_rounds:
             try:
                 rounds.append(self._plan_round(round_))
             except PenstockError as failure:
@@ -261,16 +141,17 @@ class EpochPlanner:
                 break
         return rounds
 
-    def _take_rounds(self) -> list[TakenRound]:
-        """Take batches, round by round; what cannot be taken ends the run behind the rounds before it.
+    def _take_rounds(self) -> list[SourceRound]:
+        """Take batches, round by round; a failure ends the run behind the rounds before it.
 
         A micro-batch that an earlier run had begun is taken as it was: its number is known outside.
         """
-        taken: list[TakenRound] = []
+        source_rounds: list[SourceRound] = []
         used, n_again = Limits(), len(self._recorded)
         while not self.over:
-            may_go_on = len(taken) < n_again if n_again else self.polling.ready and used.within(self._limits)
-            if taken and not may_go_on:
+            is_ready = self.polling.ready and used.within(self._limits)
+            may_go_on = len(source_rounds) < n_again if n_again else is_ready
+            if source_rounds and not may_go_on:
                 break
             if self._until is not None and self._next - self._begun >= self._until:
                 self.over = True
@@ -283,10 +164,10 @@ class EpochPlanner:
             if round_ is None:
                 break
             used = used.plus(round_)
-            taken.append(round_)
-        return taken
+            source_rounds.append(round_)
+        return source_rounds
 
-    def _take(self) -> TakenRound | None:
+    def _take(self) -> SourceRound | None:
         """Take one round; the one that drains when there are no more batches, if that is wanted."""
         record = self._recorded.pop(self._next, None)
         names = self.polling.wait() if record is None else record["took"]
@@ -302,11 +183,13 @@ class EpochPlanner:
             self.over = True
             if not self._drain:
                 return None
-        return self._taken(batches, last=last, idle=None if record is None else record["idle"])
+        return self._build_round(batches, last=last, idle=None if record is None else record["idle"])
 
-    def _taken(self, batches: dict[str, Any], *, last: bool, idle: Sequence[str] | None = None) -> TakenRound:
+    def _build_round(
+        self, batches: dict[str, Any], *, last: bool, idle: Sequence[str] | None = None
+    ) -> SourceRound:
         self._next += 1
-        return TakenRound(
+        return SourceRound(
             self._next - 1,
             self._clock.us,
             batches,
@@ -316,11 +199,11 @@ class EpochPlanner:
             idle,
         )
 
-    def _read_ahead(self, taken: Sequence[TakenRound]) -> None:
+    def _read_ahead(self, source_rounds: Sequence[SourceRound]) -> None:
         """Let a job read the batches whose times nobody knows; afterwards they have been read."""
         unread = [
             (round_, source, batch)
-            for round_ in taken
+            for round_ in source_rounds
             for source, batch in round_.batches.items()
             if isinstance(batch, UnreadBatch) and source in self._timed
         ]
@@ -329,23 +212,23 @@ class EpochPlanner:
         splits = [
             split
             for round_, source, batch in unread
-            for split in self._jobs.source_splits(source, _number(round_, source), batch, round_.now)
+            for split in self._jobs.source_splits(source, batch_number(round_, source), batch, round_.now)
         ]
         rows = self._jobs.read(splits)
         reports = merge_reports(rows.reports)
         for round_, source, _ in unread:
-            number = _number(round_, source)
+            number = batch_number(round_, source)
             report = reports.get((source, number)) or SourceReport(source, number)
             round_.batches[source] = ReadBatch(number, report, rows)
 
     def plan_pushed(self, batches: Mapping[str, Any], *, last: bool) -> PlannedRound:
         """Plan a round, now, of batches that no reader gave; `last` closes everything."""
         self._clock.us = self._now()
-        return self._plan_round(self._taken(dict(batches), last=last))
+        return self._plan_round(self._build_round(dict(batches), last=last))
 
-    def _plan_round(self, taken: TakenRound) -> PlannedRound:
-        """Plan the round of batches that were taken, and read if they had to be."""
-        now, batches = taken.now, taken.batches
+    def _plan_round(self, source_round: SourceRound) -> PlannedRound:
+        """Plan the round of batches that were source_round, and read if they had to be."""
+        now, batches = source_round.now, source_round.batches
         self._clock.us = now
         rows: list[tuple[Ref, Batch]] = []
         before = {reader.step.name: reader.frontier.watermark for reader in self.readers}
@@ -354,26 +237,28 @@ class EpochPlanner:
             if name in batches:
                 rows += [(Ref(name, port), batch) for port, batch in reader.rows(batches[name])]
             # Why: with drain=False a later run may go on where a source ended, so it still holds back.
-            if (name in taken.ended or taken.last) and self._drain:
+            if (name in source_round.ended or source_round.last) and self._drain:
                 reader.end()
         frontiers = {reader.step.name: reader.frontier for reader in self.readers}
         reached = {name: frontier.watermark for name, frontier in frontiers.items()}
-        if taken.idle is not None:
-            frontiers = {name: replace(known, idle=name in taken.idle) for name, known in frontiers.items()}
+        if source_round.idle is not None:
+            frontiers = {
+                name: replace(known, idle=name in source_round.idle) for name, known in frontiers.items()
+            }
         advances = self._frontiers.advance(frontiers)
         silent = [name for name, frontier in frontiers.items() if frontier.idle]
         self.polling.end_round(now, batches, silent)
         fired_before = dict(self._fired)
         self._fired |= {name: now for name, every in self._early.items() if now - self._fired[name] >= every}
-        numbers = {source: _number(taken, source) for source in batches}
+        numbers = {source: batch_number(source_round, source) for source in batches}
         return PlannedRound(
-            RoundPlan(taken.number, now, advances, fired_before, numbers),
+            RoundPlan(source_round.number, now, advances, fired_before, numbers),
             rows,
-            taken.positions,
+            source_round.positions,
             {reader.step.name: reader.watermark for reader in self.readers},
             self._frontiers.watermarks(),
             {name: accounts.take() for name, accounts in self._accounts.items()},
-            taken.last,
+            source_round.last,
             dict(self._fired),
             {name: b for name, b in batches.items() if isinstance(b, RemoteBatch | UnreadBatch)},
             {name: batch for name, batch in batches.items() if isinstance(batch, ReadBatch)},
@@ -383,7 +268,7 @@ class EpochPlanner:
                 if at > before[name]
             },
             {reader.step.name: reader.reasons.pop() for reader in self.readers if reader.reasons},
-            {"now": now, "took": list(batches), "idle": silent, "last": taken.last},
+            {"now": now, "took": list(batches), "idle": silent, "last": source_round.last},
         )
 
     def look_at_rows(self, round_: PlannedRound) -> PlannedRound:
@@ -405,53 +290,3 @@ class EpochPlanner:
                 read[name] = ReadBatch(number, report, rows)
         remote = [(name, batch) for name, batch in round_.remote.items() if isinstance(batch, UnreadBatch)]
         return replace(round_, read=read, remote=dict(remote))
-
-
-def _number(round_: TakenRound, source: str) -> int:
-    """Return the number of a source's batch in a round; a batch that was pushed by hand has the round's."""
-    n_batches, _ = round_.positions[source]
-    batch = round_.batches[source]
-    if isinstance(batch, ReadBatch):
-        return batch.number
-    return n_batches - 1 if n_batches else round_.number
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much input a micro-batch takes, or has taken: a round that began is always taken whole."""
-
-    rounds: int = 0
-    rows: int = 0
-    nbytes: int = 0
-    files: int = 0
-
-    def within(self, limits: Limits) -> bool:
-        """Return whether one more round may be taken."""
-        return (
-            self.rounds < limits.rounds
-            and self.rows < limits.rows
-            and self.nbytes < limits.nbytes
-            and self.files < limits.files
-        )
-
-    def plus(self, round_: TakenRound) -> Limits:
-        """Return what has been taken with this round."""
-        files = [
-            file
-            for batch in round_.batches.values()
-            if isinstance(batch, RemoteBatch | UnreadBatch)
-            for file in batch.files
-        ]
-        nbytes = sum(b.n_bytes for b in round_.batches.values() if isinstance(b, RemoteBatch | UnreadBatch))
-        return Limits(self.rounds + 1, self.rows + round_.load, self.nbytes + nbytes, self.files + len(files))
-
-
-def limits_of(options: RunOptions) -> Limits:
-    """Return the limits that the options of a run ask for."""
-    asked = options.engine if isinstance(options.engine, SparkOptions) else SparkOptions()
-    return Limits(
-        MAX_ROUNDS,
-        asked.max_rows_per_batch or MAX_ROWS,
-        asked.max_bytes_per_batch or sys.maxsize,
-        asked.max_files_per_batch or sys.maxsize,
-    )

@@ -7,19 +7,15 @@ same order, without exchanges, whose planning alone takes longer.
 
 Batches whose times nobody knows are read by a job before that. Their rows wait in Spark's own cache, which
 spills to the disks of the executors and reads again what is lost with one; the driver gets the reports.
-
-Failures of steps come back as data (`engines/wire.py`); `translate_failure` is for what Spark itself raises.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,9 +23,9 @@ import pyarrow as pa
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
-from penstock.connect.writers.staged_files import StagedFile
-from penstock.engines.checkpoint.state_files import StateHandle, state_size
-from penstock.engines.spark.driver.sources import ReadRows, split_source
+from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.spark.driver.job_results import JobResult, no_room_error, read_job_result
+from penstock.engines.spark.driver.read_ahead import ReadRows, split_source
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, UnreadBatch, split_files
 from penstock.engines.spark.fragments import (
     DRIVER,
@@ -45,19 +41,13 @@ from penstock.engines.spark.session.settings import ARROW_ROWS, ARROW_ROWS_SETTI
 from penstock.engines.spark.source_task import SourceReadPlan, SourceReport, SourceSplit
 from penstock.engines.spark.tasks import (
     ALIVE,
-    FAILED,
     load_plans,
     read_source_rows,
     run_all_fragments,
     run_fragment,
 )
-from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, from_wire, to_wire
-from penstock.engines.wire import failure_from_dict
-from penstock.errors import EngineError, PenstockError, describe_cause
-from penstock.frozen import dataclass
+from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, to_wire
 from penstock.operators.ends import Source
-from penstock.operators.rows import user_function
-from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
 
 if TYPE_CHECKING:
@@ -76,85 +66,6 @@ SMALL_INPUT, SMALL_STATE, SMALL_WORK = 1 << 20, 1 << 23, 100_000
 workers busy for at most so many microseconds."""
 ROW_WEIGHT = 8
 """What a row in a file counts for among bytes that are sent: it is quickly read."""
-_DIED = re.compile(r"Python worker (process )?(exited|crashed|terminated)")
-_MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
-
-
-@dataclass(slots=True)
-class JobResult:
-    """What a job gave the driver.
-
-    rows      edge -> round -> packed batches, in a fixed order
-    accounts  (round, step -> what a partition counted)
-    state     step -> bucket -> where its newest piece is
-    failure   what stopped the first step that failed, if one did
-    outcomes  (round, source) -> outcome -> the number of its rows that had it before fragment 0
-    reasons   round -> step -> why a row of it failed
-    work_us   how long workers were at work, all added up, in microseconds
-    job       the name of the job
-    sources   what source stages found in splits that the job read
-    staged    sink -> the files that tasks have written for it
-    written   sink -> round -> the number of its rows
-    files     (file, edge, round, offset, length) of packed batches that were too many to be sent
-    nbytes    how much the driver was sent
-    """
-
-    rows: dict[int, dict[int, list[bytes]]] = field(default_factory=dict)
-    accounts: list[tuple[int, Mapping[str, Mapping[str, Any]]]] = field(default_factory=list)
-    state: dict[str, dict[int, StateHandle]] = field(default_factory=dict)
-    failure: PenstockError | None = None
-    outcomes: dict[tuple[int, str], Counter[int]] = field(default_factory=dict)
-    reasons: dict[int, dict[str, str]] = field(default_factory=dict)
-    work_us: int = 0
-    job: str = ""
-    sources: list[SourceReport] = field(default_factory=list)
-    staged: dict[str, list[StagedFile]] = field(default_factory=dict)
-    written: dict[str, Counter[int]] = field(default_factory=dict)
-    files: list[tuple[str, int, int, int, int]] = field(default_factory=list)
-    nbytes: int = 0
-
-    @property
-    def has_failed_rows(self) -> bool:
-        """Return whether rows failed before fragment 0, or could not be read; the driver finds out which."""
-        return any(outcomes[FAILED] for outcomes in self.outcomes.values())
-
-
-def read_job_result(table: pa.Table) -> JobResult:
-    """Sort out the wire rows of a job; their order does not depend on which task was first."""
-    result, failures = JobResult(nbytes=table.nbytes), []
-    for row in sorted(from_wire(table), key=lambda row: (row.round, row.edge, row.partition)):
-        assert row.body is not None, "what comes back has a body"
-        if row.kind is Kind.BATCH:
-            result.rows.setdefault(row.edge, {}).setdefault(row.round, []).append(row.body)
-            continue
-        message = json.loads(row.body)
-        if row.kind is Kind.ACCOUNTS:
-            result.accounts.append((row.round, message))
-        elif row.kind is Kind.STATE:
-            for step, places in message.items():
-                result.state.setdefault(step, {}).update({b: StateHandle(*place) for b, place in places})
-        elif row.kind is Kind.OUTCOMES:
-            counts = result.outcomes.setdefault((row.round, message["source"]), Counter())
-            counts.update({int(outcome): n for outcome, n in message["outcomes"].items()})
-        elif row.kind is Kind.REASONS:
-            result.reasons.setdefault(row.round, {}).update(message)
-        elif row.kind is Kind.WORK_TIME:
-            result.work_us += message["us"]
-        elif row.kind is Kind.ROWS_FILE:
-            result.files += [(message["file"], *place) for place in message["places"]]
-        elif row.kind is Kind.SOURCE_REPORT:
-            result.sources.append(SourceReport(**message))
-        elif row.kind is Kind.STAGED:
-            for sink, staged in message.items():
-                files = [StagedFile(*fields) for fields in staged["files"]]
-                result.staged.setdefault(sink, []).extend(files)
-                result.written.setdefault(sink, Counter()).update(dict(staged["rows"]))
-        elif row.kind is Kind.FAILURE:
-            failures.append((row.round, message["order"], message))
-    if failures:
-        *_, first = min(failures, key=lambda failure: failure[:2])
-        result.failure = failure_from_dict(first)
-    return result
 
 
 class CachedRows(ReadRows):
@@ -419,14 +330,6 @@ class SparkJobs:
             raise no_room_error(cause) from cause
 
 
-def no_room_error(cause: OSError) -> EngineError:
-    """Return the error for input of a job that could not be written down for Spark."""
-    return EngineError(
-        f"rows cannot be handed to Spark: {describe_cause(cause)}",
-        hint="make room in the folder for temporary files, or name another with TMPDIR",
-    )
-
-
 def _weight(row: WireRow) -> int:
     """Return how much there is to do for a wire row, in bytes."""
     if row.kind is Kind.READ and row.body is not None:
@@ -449,42 +352,3 @@ def balance_slots(rows: Sequence[WireRow], n_slots: int, round_: int) -> list[li
     for number, slot in enumerate(slots):
         slot.extend([WireRow(0, Kind.WAKE, NO_EDGE, round_, number)] * (longest - len(slot)))
     return slots
-
-
-def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
-    """Return what Spark raised as an error of ours; everything else as it is."""
-    if not type(failure).__module__.startswith(("pyspark", "py4j")):
-        return failure
-    reasons = re.findall(r"^(?:Caused by: |: )?([\w.$]*(?:Exception|Error): .+)", str(failure), re.MULTILINE)
-    missing = _MISSING.search(str(failure))
-    if _DIED.search(str(failure)):
-        error = _worker_died(plan)
-    elif missing is not None:
-        error = EngineError(
-            f'a Python worker of Spark cannot import "{missing[1]}"',
-            detail="functions of the graph need it where the workers run",
-            hint="install it there, or send it with a session of yours, SparkOptions(session=…): "
-            f'session.addArtifacts("{missing[1].partition(".")[0]}.zip", pyfile=True)',
-        )
-    else:
-        error = EngineError("Spark failed to run a batch", detail=[str(failure)[:500], *reasons][-1])
-    error.__cause__ = failure
-    return error
-
-
-def _worker_died(plan: Plan) -> EngineError:
-    """Return the error for a worker that died: only users' functions can have ended it."""
-    steps = [
-        step
-        for step in plan
-        if user_function(step.op) is not None or (isinstance(step.op, Windows) and step.op.function)
-    ]
-    names = ", ".join(f'"{step.name}"' for step in steps)
-    return EngineError(
-        "a Python worker of Spark died, and died again whenever Spark tried once more",
-        step=steps[0].name if len(steps) == 1 else None,
-        where=steps[0].where if len(steps) == 1 else None,
-        detail=f"steps with Python functions: {names}" if names else "no step has a Python function",
-        hint="look for os._exit, a crash in native code, or too little memory for a worker; "
-        'engine="reference" runs the functions in this process',
-    )

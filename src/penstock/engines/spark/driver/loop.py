@@ -16,26 +16,25 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import chain
 from typing import TYPE_CHECKING
-
-import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import PROCESSED, READ, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
-from penstock.engines.checkpoint.state_files import StateFiles, state_size
-from penstock.engines.ends import SinkWriter
+from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
-from penstock.engines.spark.driver.jobs import JobResult, SparkJobs
-from penstock.engines.spark.driver.sources import ReadRows, StreamSourceReader, merge_reports
+from penstock.engines.spark.driver.job_results import JobResult
+from penstock.engines.spark.driver.jobs import SparkJobs
+from penstock.engines.spark.driver.read_ahead import ReadRows, merge_reports
+from penstock.engines.spark.driver.sinks import SinkDelivery
+from penstock.engines.spark.driver.sources import StreamSourceReader
 from penstock.engines.spark.file_splits import RemoteBatch
-from penstock.engines.spark.fragments import DRIVER, FILES, Edge, Fragments, JobTask, source_ports
+from penstock.engines.spark.fragments import JobTask, source_ports
 from penstock.engines.spark.wire import Kind, WireRow, pack_pieces, split_evenly
-from penstock.engines.wire import failure_from_dict, unpack_batch
+from penstock.engines.wire import failure_from_dict
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import (
     BatchDone,
@@ -47,7 +46,7 @@ from penstock.events import (
     StateSaved,
     StepFailed,
 )
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 from penstock.stages.snapshot import BY_KEY
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
@@ -55,64 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.engines.spark.driver.query import RunQuery
-
-
-class SinkDelivery:
-    """What leaves a micro-batch: files for sinks, and rows for sinks of the driver and for `collect`."""
-
-    def __init__(self, plan: Plan, fragments: Fragments, accounts: Mapping[str, Accounts]) -> None:
-        self._plan, self._direct = plan, not fragments.fragments
-        self._edges = [edge for edge in fragments.edges if edge.fragment == DRIVER]
-        self.writers = {step.name: SinkWriter(step, accounts[step.name]) for step in plan.sinks}
-        self._in_files = {edge.step for edge in fragments.edges if edge.fragment == FILES}
-        self.collected: dict[Ref, list[pa.RecordBatch]] = {ref: [] for ref in plan.collects}
-
-    @property
-    def committed(self) -> dict[str, int]:
-        """Return the last round that is visible in every sink that tasks write."""
-        return {name: self.writers[name].last_committed for name in self._in_files if name is not None}
-
-    def write(self, round_: PlannedRound, result: JobResult, files: StateFiles) -> dict[str, int]:
-        """Write a round to the sinks of the driver; return the number of rows of every sink."""
-        number = round_.plan.number
-        edges: dict[str, list[Edge]] = {name: [] for name in self.writers if name not in self._in_files}
-        for edge in self._edges:
-            if edge.step is None:
-                self.collected[edge.ref] += self._rows(edge, round_, result, files)
-            else:
-                edges[edge.step].append(edge)
-        written = {
-            name: self.writers[name].write(
-                number, chain.from_iterable(self._rows(edge, round_, result, files) for edge in of_sink)
-            )
-            for name, of_sink in edges.items()
-        }
-        return written | {name: counts[number] for name, counts in result.written.items()}
-
-    def _rows(
-        self, edge: Edge, round_: PlannedRound, result: JobResult, files: StateFiles
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows on an edge to the driver, a piece at a time."""
-        number = round_.plan.number
-        if self._direct:
-            yield from (batch.rows for ref, batch in round_.batches if ref == edge.ref)
-        for body in result.rows.get(edge.number, {}).get(number, []):
-            yield unpack_batch(body, edge.schema).rows
-        for file, edge_number, of_round, offset, nbytes in result.files:
-            if (edge_number, of_round) == (edge.number, number):
-                yield unpack_batch(files.read_rows(file, offset, nbytes), edge.schema).rows
-
-    def publish(self, number: int, result: JobResult) -> None:
-        """Make the files of a micro-batch visible, whose last round has this number."""
-        for name in self._in_files:
-            if name is not None:
-                n_rows = sum(result.written.get(name, {}).values())
-                self.writers[name].publish(number, result.staged.get(name, []), n_rows)
-
-    def table(self, ref: Ref, first: int = 0) -> pa.Table:
-        """Return the collected rows of a port, from batch `first` on."""
-        schema = self._plan[ref.step].outputs[ref.port].schema
-        return pa.Table.from_batches(self.collected[ref][first:], schema=schema)
 
 
 class DriverLoop:
@@ -216,7 +157,9 @@ class DriverLoop:
         for round_ in rounds:
             for batch in round_.read.values():
                 if batch.rows not in self._waiting:
-                    read = {(found.source, found.batch) for found in batch.rows.reports if not found.ended}
+                    read = {
+                        (report.source, report.batch) for report in batch.rows.reports if not report.ended
+                    }
                     self._waiting[batch.rows] = read
 
     def _run_in_query(self, query: RunQuery, rounds: Sequence[PlannedRound]) -> None:
@@ -294,7 +237,12 @@ class DriverLoop:
         read = list(dict.fromkeys(batch.rows for round_ in rounds for batch in round_.read.values()))
         plans = tuple(round_.plan for round_ in rounds)
         task = JobTask(
-            plans, uuid.uuid4().hex, self._job, self._done.state, self.checkpoint.files, self.sinks.committed
+            plans,
+            uuid.uuid4().hex,
+            self._job,
+            self._done.state,
+            self.checkpoint.files,
+            self.sinks.last_rounds,
         )
         proven = any(
             isinstance(batch, RemoteBatch) for batches in remote.values() for batch in batches.values()
@@ -396,7 +344,7 @@ class DriverLoop:
         for counts in self._counts(round_, result):
             for name, accounts in counts.items():
                 counted[name].add(accounts)
-        read = {found.source: found.reason for found in result.sources if found.reason is not None}
+        read = {report.source: report.reason for report in result.sources if report.reason is not None}
         reasons = {**result.reasons.get(round_.plan.number, {}), **round_.reasons, **read}
         for name, accounts in counted.items():
             if name in round_.moved:
@@ -418,9 +366,9 @@ class DriverLoop:
 
     def _source_counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
         """Yield what source stages counted that read a round as a part of its job."""
-        for found in result.sources:
-            if round_.plan.batches.get(found.source) == found.batch:
-                yield {found.source: Accounts(**(found.accounts or {}))}
+        for report in result.sources:
+            if round_.plan.batches.get(report.source) == report.batch:
+                yield {report.source: Accounts(**(report.accounts or {}))}
 
     def _counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
         """Yield what the driver, the workers and the JVM counted in a round."""

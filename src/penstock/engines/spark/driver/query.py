@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from penstock.engines.spark.driver.jobs import no_room_error
+from penstock.engines.spark.driver.job_results import no_room_error
 from penstock.engines.spark.wire import SCHEMA, SPARK_SCHEMA, WireRow, to_wire
 from penstock.errors import EngineError
 

@@ -25,8 +25,10 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
 from penstock.engines.protocol import BackgroundRun, RunOptions, RunResult
-from penstock.engines.spark.driver.jobs import SparkJobs, translate_failure
+from penstock.engines.spark.driver.job_results import translate_failure
+from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
+from penstock.engines.spark.driver.sinks import place_sinks
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
 from penstock.errors import EngineError, GraphError, nearest_first
@@ -170,6 +172,7 @@ def build_loop(
     """Return a plan at work on the driver, for a run or for a harness."""
     plan = load_tables(plan)
     checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
+    plan = place_sinks(plan, checkpoint.folder)
     jobs = SparkJobs(session.spark, plan, session.partitions)
     conf = getattr(options.engine, "conf", {})
     if _ADAPTIVE not in conf and not any(source.reads_dataframe for source in jobs.remote.values()):
