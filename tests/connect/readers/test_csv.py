@@ -264,3 +264,48 @@ def test_nulls_are_a_list_and_a_delimiter_is_a_character(file: Path) -> None:
     assert caught.value.hint == "write nulls=['NA']"
     with pytest.raises(ConnectorError, match="delimiter=3 cannot part columns"):
         read.csv(file, delimiter=wrong)
+
+
+@pytest.mark.parametrize(
+    ("type_", "outside"), [("decimal(5, 2)", "1000"), ("timestamp", "0000-12-31"), ("int64", "1e3")]
+)
+def test_a_value_that_no_row_can_hold_is_bad_with_and_without_bad_neighbours(
+    file: Path, type_: str, outside: str
+) -> None:
+    for neighbours in ("", "q\n"):
+        file.write_text(f"a\n{outside}\n{neighbours}")
+        reader = read.csv(file, schema={"a": type_})
+        assert rows_of(reader) == []
+        assert bad_of(reader)[0].raw == outside
+
+
+def test_bytes_that_are_no_text_make_a_bad_row_even_in_a_column_that_is_not_read(file: Path) -> None:
+    for neighbours in (b"", b"q,x\n"):
+        file.write_bytes(b"a,b\n1,\xff\n2,x\n" + neighbours)
+        reader = read.csv(file, schema={"a": int})
+        assert rows_of(reader) == [{"a": 2}]
+        assert bad_of(reader)[0] == BadRow("1,\\xff", "byte 3 of the row is not UTF-8", f"{file}:2")
+
+
+def test_only_the_first_byte_order_mark_of_a_file_is_none_of_its_text(file: Path) -> None:
+    mark = "\ufeff"
+    file.write_text(f"{mark}b\n{mark}x\n{mark}y\n", "utf-8")
+    assert rows_of(read.csv(file, schema={"b": str})) == [{"b": f"{mark}x"}, {"b": f"{mark}y"}]
+
+
+def test_a_bad_row_between_two_kinds_of_line_ends_stands_alone(file: Path) -> None:
+    file.write_bytes(b"b\n\r\xff\n\n")
+    reader = read.csv(file, schema={"b": str})
+    assert rows_of(reader) == [{"b": None}, {"b": None}]
+    assert seq_of(reader) == [0, 2]
+
+
+def test_rows_that_end_in_carriage_returns_are_read_in_chunks(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(textfile, "CHUNK_BYTES", 100)
+    file.write_bytes(b"a,b\r" + b"1,x\r" * 1000)
+    reader = read.csv(file, schema=AB)
+    sizes = [len(rows.numbers) for rows in reader.format.read(file, reader.schema, True, 0)]
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 26

@@ -23,6 +23,7 @@ from penstock.connect.address import Address, check_address, check_format, check
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers import csv
+from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, parse_rows
 from penstock.connect.readers.iterable import DEFAULT_BATCH
 from penstock.connect.readers.text import Chunk, RowEnd, number_rows, parse_json_rows
 from penstock.errors import ConnectorError
@@ -235,11 +236,11 @@ def tcp(
     if format == "csv":
         csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
         names = tuple(columns.names)
-        layout = csv.CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
+        layout = CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
         line_format = LineFormat(
             "csv",
-            partial(csv.end_of_last_row, delimiter=delimiter),
-            partial(csv.parse_rows, place=place, layout=layout, schema=columns),
+            partial(end_of_last_row, delimiter=delimiter),
+            partial(parse_rows, place=place, layout=layout, schema=columns),
         )
     else:
         line_format = LineFormat(
