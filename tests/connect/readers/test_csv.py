@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import penstock.read as read
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers import text as textfile
+from penstock.connect.readers import chunks
 from penstock.errors import ConnectorError, SchemaError
 from tests.support.reader_contents import bad_of, cuts_of, rows_of, seq_of
 
@@ -154,12 +154,12 @@ def test_chunks_of_any_size_give_the_rows_that_were_quoted(
 ) -> None:
     lines = [",".join(f'"{text.replace(chr(34), chr(34) * 2)}"' for text in row) for row in rows]
     file.write_bytes(("a,b\n" + "".join(line + "\n" for line in lines)).encode())
-    original = textfile.CHUNK_BYTES
-    textfile.CHUNK_BYTES = size
+    original = chunks.CHUNK_BYTES
+    chunks.CHUNK_BYTES = size
     try:
         output = rows_of(read.csv(file, schema={"a": str, "b": str}))
     finally:
-        textfile.CHUNK_BYTES = original
+        chunks.CHUNK_BYTES = original
     assert [(row["a"], row["b"]) for row in output] == rows
 
 
@@ -303,7 +303,7 @@ def test_a_bad_row_between_two_kinds_of_line_ends_stands_alone(file: Path) -> No
 def test_rows_that_end_in_carriage_returns_are_read_in_chunks(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(textfile, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 100)
     file.write_bytes(b"a,b\r" + b"1,x\r" * 1000)
     reader = read.csv(file, schema=AB)
     sizes = [len(rows.numbers) for rows in reader.format.read(file, reader.schema, True, 0)]

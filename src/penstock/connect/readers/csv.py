@@ -3,15 +3,20 @@
 Rows with the wrong number of columns or a value that does not parse are bad rows, with their text and
 `file:line`; all others are read. Only the values named in `nulls=`, unquoted, become null: a quoted empty
 string is an empty string. In a file with one column a blank line is a null; in others it is no row.
+
+A quoted value may span lines, so where a row begins in the middle of a file with quotes is known only to who
+has read all before it: such a file is one part. In a file whose rows hold no quotes, every end of a line is
+the end of a row (a line feed, a carriage return, or both), so it can be cut anywhere. Quotes in the header do
+no harm.
 """
 
 from __future__ import annotations
 
 import csv as stdlib_csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,18 +24,29 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.connect.batching import RowRange
+from penstock.connect.readers.chunks import (
+    Chunk,
+    RowEnds,
+    TextBasedFormat,
+    cut_bytes,
+    holds_byte,
+    is_gzip,
+    number_rows,
+    read_chunks,
+)
 from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, infer_types, parse_rows, split_rows
-from penstock.connect.readers.files import FileReader, Paths, build_file_reader
-from penstock.connect.readers.text import Chunk, number_rows, read_chunks
+from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.types import parse_schema, parse_type
 from penstock.frozen import dataclass
 
 _HEADER_BYTES = 1 << 14
+_LINE_END = re.compile(rb"\n|\r\n|\r(?=[^\n])")
+"""The end of a row without quotes; a carriage return at the end of a text may be half of one."""
 
 
 @dataclass(frozen=True, slots=True)
-class CsvFormat:
+class CsvFormat(TextBasedFormat):
     """Values separated by commas or another delimiter."""
 
     delimiter: str
@@ -39,54 +55,78 @@ class CsvFormat:
     types: Mapping[str, pa.DataType]
 
     name: ClassVar[str] = "csv"
-    keeps_raw: ClassVar[bool] = True
 
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Infer types from the file's first 8 MiB, except those of `types=`; None without a row."""
-        layout, chunks = self._open(file)
-        first = next(chunks, None)
+        names, begin = self._read_header(file)
+        first = next(read_chunks(file, begin, ends=self._row_ends), None)
         if first is None or not first.text.strip():
             return None
         for name in self.types:
-            if name not in layout.names:
+            if name not in names:
                 raise ConnectorError(
                     f'types= names "{name}", which is not a column of "{file}"',
-                    hint="one of " + ", ".join(nearest_first(name, layout.names)),
+                    hint="one of " + ", ".join(nearest_first(name, names)),
                 )
-        inferred = infer_types(first.text, layout)
+        inferred = infer_types(first.text, CsvLayout(names, self.delimiter, self.nulls))
         return pa.schema([(column.name, self.types.get(column.name, column.type)) for column in inferred])
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Compare the header's names with the schema's, in any order."""
         if not self.header:
             return None
-        names = self._open(file, size=_HEADER_BYTES)[0].names
+        names, _ = self._read_header(file)
         missing = [name for name in schema.names if name not in names]
         if missing:
             return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}'
         extra = [name for name in names if name not in schema.names]
         return f'it has one more column, "{extra[0]}"' if extra and not declared else None
 
+    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
+        """Cut the file into equal ranges of bytes, if its rows hold no quotes."""
+        return cut_bytes(file, most if plain else None)
+
+    def needs_scan(self, file: Path, most: int = 0) -> bool:
+        """Return whether the file is larger than `most`; gzip stays whole anyway."""
+        return not is_gzip(file) and self.size(file) > most
+
+    def scan(self, part: FilePart) -> bool:
+        """Look for a quote in a range of bytes; the header may have some."""
+        file = Path(part.path)
+        return holds_byte(file, max(part.first, self._begin(file)), part.last, b'"')
+
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the rows of each chunk."""
-        layout, chunks = self._open(file, schema)
-        return number_rows(chunks, partial(parse_rows, place=str(file), layout=layout, schema=schema), start)
+        return self.read_part(FilePart.whole(file), schema, declared, start)
 
-    def _open(
-        self, file: Path, schema: pa.Schema | None = None, size: int | None = None
-    ) -> tuple[CsvLayout, Iterator[Chunk]]:
-        """Return the file's layout, and its text after the header, in chunks of `size`."""
-        chunks = read_chunks(file, partial(end_of_last_row, delimiter=self.delimiter), size)
-        if not self.header:
-            assert schema is not None, "csv() asks for a schema when there is no header"
-            return CsvLayout(tuple(schema.names), self.delimiter, self.nulls), chunks
-        first = next(chunks, Chunk(b"", 1))
-        for row in split_rows(first.text, self.delimiter, first.line):
+    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yield the rows that begin in a range of bytes; raise if they hold quotes and it is not the file."""
+        file = Path(part.path)
+        names, begin = self._read_header(file) if self.header else (tuple(schema.names), 0)
+        chunks = read_chunks(file, max(part.first, begin), part.last, ends=self._row_ends)
+        if part.first > 0 or part.last < self.size(file):
+            chunks = _refuse_quotes(file, chunks)
+        layout = CsvLayout(names, self.delimiter, self.nulls)
+        parse = partial(parse_rows, place=part.path, layout=layout, schema=schema)
+        return number_rows(chunks, parse, start + part.first)
+
+    @property
+    def _row_ends(self) -> RowEnds:
+        return RowEnds(partial(end_of_last_row, delimiter=self.delimiter), _LINE_END)
+
+    def _begin(self, file: Path) -> int:
+        """Return where the rows begin, in bytes."""
+        return self._read_header(file)[1] if self.header else 0
+
+    def _read_header(self, file: Path) -> tuple[tuple[str, ...], int]:
+        """Return the names of the columns, and the byte after the header."""
+        assert self.header, "csv() asks for a schema when there is no header"
+        head = next(read_chunks(file, ends=self._row_ends, size=_HEADER_BYTES), Chunk(b"", 1))
+        end = head.first
+        for row in split_rows(head.text, self.delimiter):
+            end += len(row.text)
             if row.text.strip():
-                layout = CsvLayout(_parse_header(file, row.text, self.delimiter), self.delimiter, self.nulls)
-                end = first.text.index(row.text) + len(row.text)
-                rest = Chunk(first.text[end:], row.line + row.text.count(b"\n"))
-                return layout, chain([rest] if rest.text else [], chunks)
+                return _parse_header(file, row.text, self.delimiter), end
         raise ConnectorError(
             f'"{file}" has no header line', hint="say header=False and schema=, or leave the file out"
         )
@@ -169,3 +209,14 @@ def _parse_header(file: Path, row: bytes, delimiter: str) -> tuple[str, ...]:
                 hint="name each column, each by another name, or say header=False and schema=",
             )
     return tuple(names)
+
+
+def _refuse_quotes(file: Path, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+    for chunk in chunks:
+        if b'"' in chunk.text:
+            raise ConnectorError(
+                f'"{file}" changed while it was read: it holds quotes',
+                detail="a file with quotes is read from its beginning, because a quoted value may span lines",
+                hint="put new rows into new files, and run again",
+            )
+        yield chunk

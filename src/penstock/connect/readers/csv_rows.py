@@ -28,7 +28,8 @@ import pyarrow.types as kind
 from penstock.connect.batching import RowRange
 from penstock.connect.conversion import ConvertedRows, concat_batches, empty_batch
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.text import Chunk, parse_time, show_bytes
+from penstock.connect.readers.chunks import Chunk, show_bytes
+from penstock.connect.readers.text import parse_time
 from penstock.errors import RowFailure
 from penstock.expr import compute as pc
 from penstock.expr.values import from_python, microseconds_of, numbers_of
@@ -59,10 +60,10 @@ class CsvLayout:
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """One row: its bytes, the line it begins on, and whether a quote in it is never closed."""
+    """One row: its bytes, the lines before it in its chunk, and whether a quote in it is never closed."""
 
     text: bytes
-    line: int
+    n_lines_before: int
     is_unclosed: bool
 
 
@@ -82,7 +83,7 @@ def parse_rows(chunk: Chunk, start: int, place: str, layout: CsvLayout, schema: 
         return RowRange.of_good(rows, start)
     converted = _convert_raw_rows(raw, layout, schema)
     bad = [
-        BadRow(show_bytes(raw[at].text), reason, f"{place}:{raw[at].line}")
+        BadRow(show_bytes(raw[at].text), reason, chunk.locate(place, raw[at].n_lines_before))
         for at, reason in converted.failures
     ]
     return RowRange.of_converted(converted, bad, start)
@@ -97,18 +98,18 @@ def infer_types(text: bytes, layout: CsvLayout) -> pa.Schema:
     return pa.schema([(field.name, _storable_type(field.type)) for field in schema])
 
 
-def split_rows(text: bytes, delimiter: str, first_line: int = 1) -> Iterator[RawRow]:
+def split_rows(text: bytes, delimiter: str) -> Iterator[RawRow]:
     """Yield the rows of a text, blank lines included.
 
     A quoted field may hold delimiters and ends of lines; a quote counts only at the start of a field. A quote
     that is never closed breaks its own line only.
     """
-    line = first_line
+    n_lines = 0
     for match in _row_pattern(delimiter).finditer(text):
         raw = match[0]
         if raw:
-            yield RawRow(raw, line, match["unclosed"] is not None)
-            line += raw.count(b"\n")
+            yield RawRow(raw, n_lines, match["unclosed"] is not None)
+            n_lines += raw.count(b"\n")
 
 
 def end_of_last_row(text: bytes, delimiter: str) -> int:
@@ -150,7 +151,7 @@ def _count_rows_by_quotes(text: bytes) -> int:
 
 
 def _raw_rows(chunk: Chunk, layout: CsvLayout) -> list[RawRow]:
-    rows = split_rows(chunk.text, layout.delimiter, chunk.line)
+    rows = split_rows(chunk.text, layout.delimiter)
     return [row for row in rows if row.text.strip(b"\r\n") or not layout.skips_blank_lines]
 
 

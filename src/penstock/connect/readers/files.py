@@ -17,6 +17,7 @@ rows would be read twice or not at all.
 from __future__ import annotations
 
 import glob
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -42,8 +43,31 @@ Stamp = tuple[int, int]
 _REMOVED: Stamp = (0, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A part of a file that can be read by itself.
+
+    first, last  bytes of text, rows of parquet; the last is not included
+    """
+
+    path: str
+    first: int
+    last: int
+
+    @classmethod
+    def whole(cls, file: Path) -> Self:
+        """Return all of a file, however large it is."""
+        return cls(str(file), 0, sys.maxsize)
+
+
 class InputFormat(Protocol):
-    """One kind of file."""
+    """One kind of file.
+
+    Files can be read in parts. The parts of a file, wherever it is cut, hold the rows of the whole file in
+    their order, good and bad, each once. Where a csv file can be cut depends on the whole file: if
+    `needs_scan`, whoever reads it in parts lets `scan` look for quotes in every range of bytes, and says
+    `plain=True` if there are none.
+    """
 
     @property
     def name(self) -> str:
@@ -61,6 +85,27 @@ class InputFormat(Protocol):
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the file's rows, numbered from `start`."""
+
+    def size(self, file: Path) -> int:
+        """Return a number that the row numbers of all the file's parts stay below."""
+
+    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
+        """Return the file in parts of about `most` bytes, at least one, without a look at its rows.
+
+        A file that cannot be cut is one part. `plain` says that its rows hold no quotes.
+        """
+
+    def needs_scan(self, file: Path, most: int = 0) -> bool:
+        """Return whether the file has more than `most` bytes and is cut only if its rows hold no quotes."""
+
+    def scan(self, part: FilePart) -> bool:
+        """Return whether rows in this part of a file that needs a scan hold a quote."""
+
+    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yield the rows that begin in a part, a chunk at a time.
+
+        Their numbers rise, from `start + part.first` on and below `start + part.last`.
+        """
 
 
 class FileStatus(NamedTuple):
@@ -159,6 +204,11 @@ class FileReader:
     def read_batch(self, files: Sequence[Path], start: int) -> SourceBatch:
         """Read files as one batch, numbered through from `start`."""
         return to_source_batch(list(self._read(files, start)), self.schema)
+
+    def read_part(self, part: FilePart, start: int) -> Iterator[RowRange]:
+        """Yield the rows of a part; `start` is the number of the file's first row."""
+        self.check(Path(part.path))
+        return self.format.read_part(part, self.schema, self.schema_file is None, start)
 
     def check(self, file: Path) -> None:
         """Raise ConnectorError unless the file can be read with the schema."""

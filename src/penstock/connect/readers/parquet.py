@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
 from penstock.connect.batching import RowRange
 from penstock.connect.conversion import cast_batch, schema_difference
-from penstock.connect.readers.files import FileReader, Paths, build_file_reader, read_error, schema_error
+from penstock.connect.readers.files import (
+    FilePart,
+    FileReader,
+    Paths,
+    build_file_reader,
+    read_error,
+    schema_error,
+)
 from penstock.errors import SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _ROWS_AT_A_TIME = 131_072
 
@@ -43,15 +54,48 @@ class ParquetFormat:
         extra = [name for name in own.names if name not in schema.names]
         return schema_difference(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
 
+    def size(self, file: Path) -> int:
+        """Return the number of rows."""
+        return int(_read_metadata(file).num_rows)
+
+    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
+        """Cut the file between row groups; the footer tells their sizes when they are unpacked."""
+        footer = _read_metadata(file)
+        cuts, n_bytes, n_rows = [0], 0, 0
+        for group in map(footer.row_group, range(footer.num_row_groups)):
+            if group.num_rows and n_rows > cuts[-1] and n_bytes + group.total_byte_size > most:
+                cuts.append(n_rows)
+                n_bytes = 0
+            n_bytes += group.total_byte_size
+            n_rows += group.num_rows
+        return [FilePart(str(file), first, last) for first, last in pairwise([*cuts, n_rows])]
+
+    def needs_scan(self, file: Path, most: int = 0) -> bool:
+        """Return False: the footer tells where row groups begin."""
+        return False
+
+    def scan(self, part: FilePart) -> bool:
+        """Return False: values are not quoted."""
+        return False
+
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Read only the columns of the schema from disk."""
+        return self.read_part(FilePart.whole(file), schema, declared, start)
+
+    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Read only the columns of the schema, and the row groups that have rows of the part."""
         import pyarrow.parquet as pq
 
+        file = Path(part.path)
         try:
             with pq.ParquetFile(file) as opened:
-                for batch in opened.iter_batches(_ROWS_AT_A_TIME, columns=schema.names):
-                    yield RowRange.of_good(cast_batch(batch, schema), start)
-                    start += batch.num_rows
+                groups, row = _select_groups(opened.metadata, part)
+                for batch in opened.iter_batches(_ROWS_AT_A_TIME, row_groups=groups, columns=schema.names):
+                    first, last = max(row, part.first), min(row + batch.num_rows, part.last)
+                    if first < last:
+                        rows = batch.slice(first - row, last - first)
+                        yield RowRange.of_good(cast_batch(rows, schema), start + first)
+                    row += batch.num_rows
         except SchemaError as problem:
             raise schema_error(file, problem) from problem
         except (OSError, pa.ArrowException) as problem:
@@ -76,10 +120,32 @@ def parquet(
     return build_file_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
 
 
+def _select_groups(footer: pq.FileMetaData, part: FilePart) -> tuple[list[int], int]:
+    """Return the row groups with rows of a part, and the number of the first row in them."""
+    groups: list[int] = []
+    first_row = row = 0
+    for number in range(footer.num_row_groups):
+        n_rows = footer.row_group(number).num_rows
+        if n_rows and row < part.last and part.first < row + n_rows:
+            first_row = first_row if groups else row
+            groups.append(number)
+        row += n_rows
+    return groups, first_row
+
+
 def _read_footer(file: Path) -> pa.Schema:
     import pyarrow.parquet as pq
 
     try:
         return pq.read_schema(file)
+    except (OSError, pa.ArrowException) as problem:
+        raise read_error(file, problem) from problem
+
+
+def _read_metadata(file: Path) -> pq.FileMetaData:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(file)
     except (OSError, pa.ArrowException) as problem:
         raise read_error(file, problem) from problem

@@ -23,9 +23,10 @@ from penstock.connect.address import Address, check_address, check_format, check
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers import csv
+from penstock.connect.readers.chunks import Chunk, RowEnd, end_of_last_line, number_rows
 from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, parse_rows
 from penstock.connect.readers.iterable import DEFAULT_BATCH
-from penstock.connect.readers.text import Chunk, RowEnd, number_rows, parse_json_rows
+from penstock.connect.readers.text import parse_json_rows
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
@@ -245,7 +246,7 @@ def tcp(
     else:
         line_format = LineFormat(
             "jsonl",
-            lambda text: text.rfind(b"\n") + 1,
+            end_of_last_line,
             partial(parse_json_rows, place=place, schema=columns, declared=True),
         )
     return TcpReader(

@@ -1,7 +1,4 @@
-"""Text files: chunks of whole rows, whatever the file's size; the readers of plain and of JSON lines.
-
-Reads gzip, removes byte order marks and counts line numbers. A chunk ends where a row ends. Where that is
-depends on the format (a csv row may span lines), so the format brings its own rule.
+"""The readers of plain lines and of JSON lines.
 
 In JSON lines, times and dates are ISO 8601 strings, binary is base64, decimals are strings or numbers, and
 floats may also be NaN and Infinity, bare or as strings: all that `penstock.write.jsonl` writes. A missing
@@ -12,12 +9,9 @@ ends the whole process on a line that is just `null`.
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
-import zlib
 from base64 import b64decode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from functools import partial
@@ -37,35 +31,21 @@ from penstock.connect.conversion import (
     plain_value,
 )
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.files import FileReader, Paths, build_file_reader, read_error, schema_error
-from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
+from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows, read_chunks, show_bytes
+from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader, schema_error
+from penstock.errors import RowFailure, SchemaError, nearest_first
 from penstock.frozen import dataclass
 
-CHUNK_BYTES = 1 << 23
-_UTF8_MARK = b"\xef\xbb\xbf"
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _SCHEMA = pa.schema([("line", pa.string())])
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 _Value = TypeVar("_Value")
 
-RowEnd = Callable[[bytes], int]
-"""Returns where the last whole row of a text ends; 0 when it holds none."""
-
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Whole rows of a file; `line` is the number of its first line, from 1."""
-
-    text: bytes
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class TextFormat:
+class TextFormat(TextBasedFormat):
     """Plain lines: one column, "line". A line that is not UTF-8 is a bad row."""
 
     name: ClassVar[str] = "text"
-    keeps_raw: ClassVar[bool] = True
 
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the one column."""
@@ -77,7 +57,12 @@ class TextFormat:
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield one row per line, blank ones too; an end of line at the end of the file begins no row."""
-        return number_rows(read_chunks(file), partial(_parse_lines, place=str(file)), start)
+        return self.read_part(FilePart.whole(file), schema, declared, start)
+
+    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yield the lines that begin in a range of bytes."""
+        chunks = read_chunks(Path(part.path), part.first, part.last)
+        return number_rows(chunks, partial(_parse_lines, place=part.path), start + part.first)
 
 
 def text(
@@ -92,38 +77,6 @@ def text(
     return build_file_reader(TextFormat(), path, None, batch, files, follow=follow)
 
 
-def read_chunks(
-    file: Path, end_of_rows: RowEnd = lambda text: text.rfind(b"\n") + 1, size: int | None = None
-) -> Iterator[Chunk]:
-    """Yield the file's text from its beginning, without its byte order mark; by default a row is a line."""
-    line = 1
-    rest = b""
-    for block in _read_blocks(file, size or CHUNK_BYTES):
-        text = rest + block
-        end = end_of_rows(text)
-        if end:
-            yield Chunk(text[:end], line)
-            line += text.count(b"\n", 0, end)
-        rest = text[end:]
-    if rest:
-        yield Chunk(rest, line)
-
-
-def number_rows(
-    chunks: Iterable[Chunk], parse: Callable[[Chunk, int], RowRange], start: int
-) -> Iterator[RowRange]:
-    """Yield the rows of each chunk; `parse` is given the number of its first row."""
-    for chunk in chunks:
-        rows = parse(chunk, start)
-        yield rows
-        start = rows.end
-
-
-def show_bytes(raw: bytes) -> str:
-    """Return raw input as readable text: what is not UTF-8 is shown as escapes."""
-    return raw.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace")
-
-
 def parse_time(text: str) -> datetime:
     """Parse a moment; digits beyond microseconds are cut off, which rounds it down."""
     return _parse(text, datetime.fromisoformat, "an ISO 8601 time such as 2026-01-31T12:00:00Z")
@@ -134,26 +87,6 @@ def _parse(text: str, parse: Callable[[str], _Value], form: str) -> _Value:
         return parse(text)
     except (ValueError, InvalidOperation):
         raise RowFailure(f"{text!r:.80} is not {form}") from None
-
-
-def _read_blocks(file: Path, size: int) -> Iterator[bytes]:
-    try:
-        with _open(file) as stream:
-            first = stream.read(size)
-            if first.startswith(_UTF16_MARKS):
-                raise ConnectorError(
-                    f'"{file}" is UTF-16, and text is read as UTF-8',
-                    hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {file.name}",
-                )
-            yield first.removeprefix(_UTF8_MARK)
-            while block := stream.read(size):
-                yield block
-    except (OSError, EOFError, zlib.error) as problem:
-        raise read_error(file, problem) from problem
-
-
-def _open(file: Path) -> gzip.GzipFile | io.BufferedReader:
-    return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
 
 
 def _parse_lines(chunk: Chunk, start: int, place: str) -> RowRange:
@@ -167,17 +100,16 @@ def _parse_lines(chunk: Chunk, start: int, place: str) -> RowRange:
             numbers.append(start + at)
         except UnicodeDecodeError as problem:
             reason = f"byte {problem.start + 1} of the line is not UTF-8"
-            bad.append((start + at, BadRow(show_bytes(line), reason, f"{place}:{chunk.line + at}")))
+            bad.append((start + at, BadRow(show_bytes(line), reason, chunk.locate(place, at))))
     rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=_SCHEMA)
     return RowRange(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(lines))
 
 
 @dataclass(frozen=True, slots=True)
-class JsonlFormat:
+class JsonlFormat(TextBasedFormat):
     """JSON lines."""
 
     name: ClassVar[str] = "jsonl"
-    keeps_raw: ClassVar[bool] = True
 
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the schema of all values in the file's first 8 MiB; None without a row."""
@@ -201,8 +133,13 @@ class JsonlFormat:
 
     def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield one row per line that is not blank."""
-        parse = partial(parse_json_rows, place=str(file), schema=schema, declared=declared)
-        return number_rows(read_chunks(file), parse, start)
+        return self.read_part(FilePart.whole(file), schema, declared, start)
+
+    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yield the lines that are not blank and begin in a range of bytes."""
+        chunks = read_chunks(Path(part.path), part.first, part.last)
+        parse = partial(parse_json_rows, place=part.path, schema=schema, declared=declared)
+        return number_rows(chunks, parse, start + part.first)
 
 
 def jsonl(
@@ -228,17 +165,17 @@ def parse_json_rows(chunk: Chunk, start: int, place: str, schema: pa.Schema, dec
     lines = list(_nonblank_lines(chunk))
     converted = _convert_lines([raw for _, raw in lines], schema, declared)
     bad = [
-        BadRow(show_bytes(lines[at][1]), reason, f"{place}:{lines[at][0]}")
+        BadRow(show_bytes(lines[at][1]), reason, chunk.locate(place, lines[at][0]))
         for at, reason in converted.failures
     ]
     return RowRange.of_converted(converted, bad, start)
 
 
 def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers."""
-    for number, raw in enumerate(chunk.text.split(b"\n"), start=chunk.line):
+    """Yield the lines that are not blank, with the number of lines before them."""
+    for n_before, raw in enumerate(chunk.text.split(b"\n")):
         if raw.strip():
-            yield number, raw
+            yield n_before, raw
 
 
 def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:

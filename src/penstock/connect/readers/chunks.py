@@ -1,0 +1,227 @@
+"""Text files in chunks of whole rows, whatever their size, from their beginning or from any byte on.
+
+Reads gzip, removes byte order marks and counts lines. A chunk ends where a row ends. Where that is depends on
+the format (a csv row may span lines), so the format brings its own rule.
+
+A file may be cut between any two bytes: a row belongs to the part in which its first byte lies. So a part is
+read from the first row that begins in it up to the first that begins after it; the byte before a cut tells
+whether a row begins right there. A byte order mark belongs to the first row.
+
+How many lines come before a part is not known. They are counted when somebody asks where a row is, which
+happens for bad rows only.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+from penstock.connect.batching import RowRange
+from penstock.connect.readers.files import FilePart, read_error
+from penstock.errors import ConnectorError
+from penstock.frozen import dataclass
+
+CHUNK_BYTES = 1 << 23
+_SEARCH_BYTES = 1 << 16
+"""Read at a time to find where a row ends: most rows are much shorter than a chunk."""
+_GZIP_RATIO = 1100
+"""More than a byte of gzip can unpack to, which is 1,032."""
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+RowEnd = Callable[[bytes], int]
+"""Returns where the last whole row of a text ends; 0 when it holds none."""
+_Stream = gzip.GzipFile | io.BufferedReader
+
+
+@dataclass(frozen=True, slots=True)
+class RowEnds:
+    """Where the rows of a text end.
+
+    last     returns where the last whole row ends
+    pattern  of one end, where no quoted value spans lines
+    """
+
+    last: RowEnd
+    pattern: re.Pattern[bytes]
+
+
+def end_of_last_line(text: bytes) -> int:
+    """Return where the last whole line of a text ends; 0 when it holds none."""
+    return text.rfind(b"\n") + 1
+
+
+_LINES = RowEnds(end_of_last_line, re.compile(rb"\n"))
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Whole rows of a text.
+
+    line           the number of its first line, where the first line that was read has 1
+    first          the place of its first byte in its file
+    count_skipped  returns how many lines come before the first one that was read
+    """
+
+    text: bytes
+    line: int
+    first: int = 0
+    count_skipped: Callable[[], int] = lambda: 0
+
+    def locate(self, place: str, n_lines: int) -> str:
+        """Return `place:line` of a row after `n_lines` lines of the chunk."""
+        return f"{place}:{self.count_skipped() + self.line + n_lines}"
+
+
+class TextBasedFormat:
+    """What formats of text share: a row has at least one byte, and files are cut between any two bytes."""
+
+    __slots__ = ()
+    keeps_raw: ClassVar[bool] = True
+
+    def size(self, file: Path) -> int:
+        """Return the number of bytes; of gzip, a number that its text does not exceed."""
+        return _count_bytes(file)
+
+    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
+        """Cut the file into equal ranges of bytes; gzip stays whole."""
+        return cut_bytes(file, most)
+
+    def needs_scan(self, file: Path, most: int = 0) -> bool:
+        """Return False: a line end is always the end of a row."""
+        return False
+
+    def scan(self, part: FilePart) -> bool:
+        """Return False: no row spans lines."""
+        return False
+
+
+def cut_bytes(file: Path, most: int | None) -> list[FilePart]:
+    """Cut a file into equal ranges of at most that many bytes; gzip, and any file without a limit, is one."""
+    n_bytes = _count_bytes(file)
+    n_parts = 1 if most is None or is_gzip(file) else max(1, -(-n_bytes // max(1, most)))
+    cuts = [n_bytes * n // n_parts for n in range(n_parts + 1)]
+    return [FilePart(str(file), first, last) for first, last in pairwise(cuts)]
+
+
+def is_gzip(file: Path) -> bool:
+    """Return whether the name of a file says that it is packed."""
+    return file.suffix == ".gz"
+
+
+def read_chunks(
+    file: Path,
+    first: int = 0,
+    last: int | None = None,
+    *,
+    ends: RowEnds = _LINES,
+    size: int | None = None,
+) -> Iterator[Chunk]:
+    """Yield the rows that begin between two bytes, without a byte order mark; by default a row is a line.
+
+    A chunk has about `size` bytes, and more only where a row has.
+    """
+    with _open(file) as stream:
+        after_mark = _skip_mark(stream, file)
+        begin = _find_row(stream, first, ends) if first else after_mark
+        end = None if last is None or last >= _count_bytes(file) else _find_row(stream, last, ends)
+        count_skipped = cache(partial(_count_lines, file, begin))
+        at, line = begin, 1
+        rest = b""
+        for block in _read_range(stream, begin, end, size or CHUNK_BYTES):
+            text = rest + block
+            end_of_rows = ends.last(text)
+            if end_of_rows:
+                yield Chunk(text[:end_of_rows], line, at, count_skipped)
+                at += end_of_rows
+                line += text.count(b"\n", 0, end_of_rows)
+            rest = text[end_of_rows:]
+        if rest:
+            yield Chunk(rest, line, at, count_skipped)
+
+
+def holds_byte(file: Path, first: int, last: int, byte: bytes) -> bool:
+    """Return whether a byte occurs between two places in a file."""
+    with _open(file) as stream:
+        return any(byte in block for block in _read_range(stream, first, last, CHUNK_BYTES))
+
+
+def number_rows(
+    chunks: Iterable[Chunk], parse: Callable[[Chunk, int], RowRange], start: int
+) -> Iterator[RowRange]:
+    """Yield the rows of each chunk; `parse` is given the number of its first row."""
+    for chunk in chunks:
+        rows = parse(chunk, start)
+        yield rows
+        start = rows.end
+
+
+def show_bytes(raw: bytes) -> str:
+    """Return raw input as readable text: what is not UTF-8 is shown as escapes."""
+    return raw.rstrip(b"\r\n").decode("utf-8", errors="backslashreplace")
+
+
+@contextmanager
+def _open(file: Path) -> Iterator[_Stream]:
+    try:
+        with gzip.open(file, "rb") if is_gzip(file) else file.open("rb") as stream:
+            yield stream
+    except (OSError, EOFError, zlib.error) as problem:
+        raise read_error(file, problem) from problem
+
+
+def _count_bytes(file: Path) -> int:
+    """Return the size of a file; of gzip, a number that the size of its text does not exceed."""
+    try:
+        n_bytes = file.stat().st_size
+    except OSError as problem:
+        raise read_error(file, problem) from problem
+    return n_bytes * _GZIP_RATIO if is_gzip(file) else n_bytes
+
+
+def _read_range(stream: _Stream, at: int, end: int | None, size: int) -> Iterator[bytes]:
+    """Yield the bytes between two places, or to the end of the file."""
+    stream.seek(at)
+    while block := stream.read(size if end is None else min(size, max(0, end - at))):
+        yield block
+        at += len(block)
+
+
+def _skip_mark(stream: _Stream, file: Path) -> int:
+    """Return where the text begins after its byte order mark; raise ConnectorError if it is not UTF-8."""
+    head = stream.read(len(_UTF8_MARK))
+    if head.startswith(_UTF16_MARKS):
+        raise ConnectorError(
+            f'"{file}" is UTF-16, and text is read as UTF-8',
+            hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {file.name}",
+        )
+    return len(head) if head == _UTF8_MARK else 0
+
+
+def _find_row(stream: _Stream, at: int, ends: RowEnds) -> int:
+    """Return where the first row begins that begins there or later; the end of the file if none does."""
+    if at == 0:
+        return 0
+    text = b""
+    at -= 1  # the byte before tells whether a row begins right there
+    stream.seek(at)
+    while block := stream.read(_SEARCH_BYTES):
+        text = text[-1:] + block  # an end of two bytes may be cut
+        if match := ends.pattern.search(text):
+            return at + match.end()
+        at += len(text) - 1
+    return at + len(text[-1:])
+
+
+def _count_lines(file: Path, end: int) -> int:
+    """Return how many lines end before a byte."""
+    with _open(file) as stream:
+        return sum(block.count(b"\n") for block in _read_range(stream, 0, end, CHUNK_BYTES))
