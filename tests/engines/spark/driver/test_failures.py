@@ -63,7 +63,7 @@ def test_a_module_that_workers_lack_is_named() -> None:
     )
     assert isinstance(error, EngineError)
     assert error.fact == 'a Python worker of Spark cannot import "mine.x"'
-    assert "mine.zip" in str(error.hint)
+    assert "py_files=" in str(error.hint)
 
 
 def test_other_failures_of_spark_are_told_by_their_last_reason() -> None:
