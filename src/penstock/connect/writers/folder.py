@@ -19,7 +19,6 @@ Invariant: batches commit in rising order; a manifest is replaced only when the 
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -41,11 +40,16 @@ from penstock.connect.writers.partition_folders import (
 )
 from penstock.connect.writers.staged_files import (
     METADATA,
+    REACH,
     STAGED,
     FileEncoder,
     FolderStage,
     OutputFormat,
     StagedFile,
+    StagingOutput,
+    check_reach,
+    check_staged,
+    save_json,
     sync_path,
     translate_os_errors,
 )
@@ -56,10 +60,6 @@ from penstock.frozen import dataclass
 MAX_ROWS_PER_FILE = 10_000_000
 _VERSION = 2
 _PART = re.compile(r"part-\d{8,}-\d{5,}\.\w+")
-_REACH = (
-    "every executor must reach the folder under this path and may write there: use a disk that they share, "
-    "and check its permissions and its space"
-)
 _EMPTY = "write to another folder, or empty this one"
 
 
@@ -116,13 +116,8 @@ class FolderWriter:
         The tag names the files, so no two stages of any run may have the same. A relative path of the folder
         counts from the working folder of this process.
         """
-        staged = self.folder / STAGED
-        with translate_os_errors(self.folder, _REACH):
-            if not staged.is_dir():
-                raise OSError(errno.ENOENT, f'"{STAGED}" does not exist on {os.uname().nodename}')
-            if not os.access(staged, os.W_OK | os.X_OK):
-                raise OSError(errno.EACCES, f"{os.strerror(errno.EACCES)} on {os.uname().nodename}")
-        return FolderStage(self, schema, tag, hint=_REACH)
+        check_reach(self.folder)
+        return FolderStage(self, schema, tag, hint=REACH)
 
     def describe(self) -> str:
         """Return such as `jsonl late/`, or `parquet out/ by country`."""
@@ -163,36 +158,19 @@ class FolderWriter:
         return ConnectorError(f'"{self.folder}" {why}', hint=hint)
 
 
-class FolderOutput:
+class FolderOutput(StagingOutput):
     """The output of one run into a folder."""
 
     def __init__(self, writer: FolderWriter, schema: pa.Schema, manifest: Manifest, lock: IO[str]) -> None:
-        self._writer, self._folder, self._schema = writer, writer.folder, schema
+        super().__init__(lambda tag: FolderStage(writer, schema, tag))
+        self._writer, self._folder = writer, writer.folder
         self._manifest, self._lock = manifest, lock
         self._published = True  # the manifest is saved, and its files are renamed
-        self._stages: dict[int, FolderStage] = {}
-        self._n_stages = 0
 
     @property
     def last_committed(self) -> int | None:
         """Return the last batch that the manifest records; None before the first."""
         return self._manifest.committed
-
-    def write(self, batch: int, rows: pa.RecordBatch) -> None:
-        """Append to the batch's staged files, unless the batch is committed."""
-        if not rows.num_rows or self._is_committed(batch):
-            return
-        if batch not in self._stages:
-            # Why a count: were a batch staged twice, a file that the manifest may list would be overwritten.
-            self._n_stages += 1
-            self._stages[batch] = FolderStage(self._writer, self._schema, f"{batch:08d}-{self._n_stages}")
-        self._stages[batch].write(rows)
-
-    def commit(self, batch: int) -> None:
-        """Make the batch's files visible, unless it is committed."""
-        files = self._stages[batch].close() if batch in self._stages else []
-        self._stages.pop(batch, None)  # first, because what is still a stage is removed in the end
-        self.publish(batch, files)
 
     def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
         """Commit a batch of files that stages have completed; remove them if it is committed already.
@@ -210,7 +188,9 @@ class FolderOutput:
                     (file.path, str(PurePosixPath(file.folder, self._part_name(batch, index))))
                     for index, file in enumerate(files)
                 )
-                self._check_staged(files)
+                for file in files:
+                    # Why: a listed file that is not here counts as renamed, so its rows would be lost.
+                    check_staged(self._folder / STAGED / file.path, file)
                 for folder in {file.folder for file in files}:
                     (self._folder / folder).mkdir(parents=True, exist_ok=True)
                 sync_path(self._folder / STAGED)
@@ -222,8 +202,7 @@ class FolderOutput:
     def close(self) -> None:
         """Remove what was not committed, and release the lock."""
         try:
-            for stage in self._stages.values():
-                stage.abort()
+            self._abort_stages()
             # Why suppress: whatever is left here, the next run removes.
             with suppress(OSError):
                 if self._published:
@@ -232,7 +211,6 @@ class FolderOutput:
                         self._manifest.save(self._folder)
                     remove_staged_files(self._folder)
         finally:
-            self._stages.clear()
             self._lock.close()
 
     def _publish(self) -> None:
@@ -248,20 +226,6 @@ class FolderOutput:
 
     def _part_name(self, batch: int, index: int) -> str:
         return f"part-{batch:08d}-{index:05d}.{self._writer.format.name}"
-
-    def _check_staged(self, files: Sequence[StagedFile]) -> None:
-        """Raise unless all files are here and whole.
-
-        Why: a file that the manifest lists and that is not here counts as renamed, so its rows would be lost.
-        """
-        for file in files:
-            path = self._folder / STAGED / file.path
-            n_bytes = path.stat().st_size if path.exists() else None
-            if n_bytes != file.n_bytes:
-                size = "does not exist" if n_bytes is None else f"has {n_bytes:,} bytes"
-                raise ConnectorError(
-                    f'"{path}" {size}, and a file of {file.n_bytes:,} bytes was staged there', hint=_REACH
-                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,14 +270,7 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Replace the folder's manifest."""
-        metadata = folder / METADATA
-        staged = metadata / ".manifest.json.tmp"
-        with staged.open("w", encoding="utf-8") as file:
-            json.dump(asdict(self), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        staged.replace(metadata / "manifest.json")
-        sync_path(metadata)
+        save_json(folder / METADATA / "manifest.json", asdict(self))
 
     def describe_difference(self, other: Manifest) -> str:
         """Say how this output differs from the other, in words that follow the folder's name."""
@@ -402,8 +359,7 @@ def parquet(
     partition_by       columns whose values name folders, `out/country=DE/`; they are left out of the files
     max_rows_per_file  a batch with more rows has several files; None: never
     """
-    file_format = OutputFormat("parquet", _create_parquet)
-    return build_folder_writer(file_format, path, overwrite, partition_by, max_rows_per_file)
+    return build_folder_writer(PARQUET, path, overwrite, partition_by, max_rows_per_file)
 
 
 def _create_parquet(file: Path, schema: pa.Schema) -> FileEncoder:
@@ -412,3 +368,6 @@ def _create_parquet(file: Path, schema: pa.Schema) -> FileEncoder:
 
     writer: FileEncoder = pq.ParquetWriter(file, schema)
     return writer
+
+
+PARQUET = OutputFormat("parquet", _create_parquet)

@@ -4,12 +4,17 @@ A stage writes the rows of one batch, or of one task's part of it, into files of
 takes no lock and touches nothing else, so that many processes may have one each, under tags that differ.
 Whoever has the folder open then publishes the files of the stages that came to their end
 (`penstock.connect.writers.folder`); a file that nobody publishes is removed by the next run.
+
+The output that publishes has a stage for each batch whose rows come to itself.
 """
 
 from __future__ import annotations
 
+import errno
+import json
 import os
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,12 +26,16 @@ from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
 if TYPE_CHECKING:
-    from penstock.connect.writers.folder import FolderWriter
+    from penstock.connect.protocol import OutputStage
 
 METADATA = "_penstock"
 STAGED = f"{METADATA}/staged"
 MAX_OPEN_FILES = 100
 """A stage with rows for more partition folders closes the file that had no rows for longest."""
+REACH = (
+    "every executor must reach the folder under this path and may write there: use a disk that they share, "
+    "and check its permissions and its space"
+)
 _HINT = "check its permissions and the space on its disk, or write to another folder"
 
 
@@ -52,6 +61,26 @@ class OutputFormat:
     name: str
     create: Callable[[Path, pa.Schema], FileEncoder]
     check: Callable[[pa.Schema], None] | None = None
+
+
+class FileLayout(Protocol):
+    """How the rows of a sink are divided into files; a writer has one, or is one."""
+
+    @property
+    def format(self) -> OutputFormat:
+        """Return the kind of the files."""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that they are written below."""
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Return the columns whose values name folders."""
+
+    @property
+    def max_rows_per_file(self) -> int | None:
+        """Return the most rows of a file; None for any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +110,10 @@ class FolderStage:
     Rows are divided by partition folder. When a file has the most rows it may have, another is begun.
     """
 
-    def __init__(self, writer: FolderWriter, schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
-        self._format, self._folder, self._tag = writer.format, writer.folder, tag
-        self._partition_by, self._max_rows = writer.partition_by, writer.max_rows_per_file
-        self._schema = pa.schema([field for field in schema if field.name not in writer.partition_by])
+    def __init__(self, layout: FileLayout, schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
+        self._format, self._folder, self._tag = layout.format, layout.folder, tag
+        self._partition_by, self._max_rows = layout.partition_by, layout.max_rows_per_file
+        self._schema = pa.schema([field for field in schema if field.name not in layout.partition_by])
         self._hint = hint
         self._open_files: dict[str, _OpenFile] = {}  # by partition folder; the last one had rows last
         self._paths: list[Path] = []  # of all files, in the order of their creation
@@ -121,7 +150,7 @@ class FolderStage:
 
     def _append(self, folder: str, rows: pa.RecordBatch) -> None:
         while rows.num_rows:
-            file = self._open_files.pop(folder, None) or self._create()
+            file = self._open_files.pop(folder, None) or self._create(folder)
             self._open_files[folder] = file
             if len(self._open_files) > MAX_OPEN_FILES:
                 self._complete(next(iter(self._open_files)))
@@ -132,10 +161,14 @@ class FolderStage:
             if file.n_rows == self._max_rows:
                 self._complete(folder)
 
-    def _create(self) -> _OpenFile:
-        path = self._folder / STAGED / f"{self._tag}-{len(self._paths)}.{self._format.name}"
+    def _create(self, folder: str) -> _OpenFile:
+        path = self._place(folder) / f"{self._tag}-{len(self._paths)}.{self._format.name}"
         self._paths.append(path)
         return _OpenFile(path, self._format.create(path, self._schema))
+
+    def _place(self, folder: str) -> Path:
+        """Return the folder that files with the rows of a partition folder are written to."""
+        return self._folder / STAGED
 
     def _complete(self, folder: str) -> None:
         file = self._open_files[folder]
@@ -144,6 +177,80 @@ class FolderStage:
         del self._open_files[folder]
         n_bytes = file.path.stat().st_size
         self._files[file.path] = StagedFile(file.path.name, folder, file.n_rows, n_bytes)
+
+
+class StagingOutput(ABC):
+    """The part of an output that stages, in this process, the rows which come to itself.
+
+    begin_stage  begins the files of a stage, by its tag
+    tag          begins the tags of its stages
+    """
+
+    def __init__(self, begin_stage: Callable[[str], OutputStage], tag: str = "") -> None:
+        self._begin_stage, self._tag = begin_stage, tag
+        self._stages: dict[int, OutputStage] = {}
+        self._n_stages = 0
+
+    @abstractmethod
+    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
+        """Make the files visible as those of a batch, all or none, unless it has been committed before."""
+
+    def write(self, batch: int, rows: pa.RecordBatch) -> None:
+        """Append to the batch's staged files, unless the batch is committed."""
+        if not rows.num_rows or self._is_committed(batch):
+            return
+        if batch not in self._stages:
+            # Why a count: were a batch staged twice, a file that is being published would be overwritten.
+            self._n_stages += 1
+            self._stages[batch] = self._begin_stage(f"{self._tag}{batch:08d}-{self._n_stages}")
+        self._stages[batch].write(rows)
+
+    def commit(self, batch: int) -> None:
+        """Make the batch's files visible, unless it is committed."""
+        files = self._stages[batch].close() if batch in self._stages else []
+        self._stages.pop(batch, None)  # first, because what is still a stage is removed in the end
+        self.publish(batch, files)
+
+    def _abort_stages(self) -> None:
+        """Remove the files of batches that were not committed."""
+        for stage in self._stages.values():
+            stage.abort()
+        self._stages.clear()
+
+    @abstractmethod
+    def _is_committed(self, batch: int) -> bool:
+        """Return whether the batch has been committed before."""
+
+
+def check_staged(path: Path, file: StagedFile) -> None:
+    """Raise unless the file is here and whole."""
+    n_bytes = path.stat().st_size if path.exists() else None
+    if n_bytes != file.n_bytes:
+        size = "does not exist" if n_bytes is None else f"has {n_bytes:,} bytes"
+        raise ConnectorError(
+            f'"{path}" {size}, and a file of {file.n_bytes:,} bytes was staged there', hint=REACH
+        )
+
+
+def check_reach(folder: Path, below: str = STAGED) -> None:
+    """Raise unless this process can write into a folder that the output's own process has prepared."""
+    place = folder / below
+    with translate_os_errors(folder, REACH):
+        if not place.is_dir():
+            raise OSError(errno.ENOENT, f'"{below}" does not exist on {os.uname().nodename}')
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, f"{os.strerror(errno.EACCES)} on {os.uname().nodename}")
+
+
+def save_json(path: Path, fields: Mapping[str, object]) -> None:
+    """Replace a file as a whole, durably, so that it is either the old one or the new one."""
+    staged = path.with_name(f".{path.name}.tmp")
+    with staged.open("w", encoding="utf-8") as file:
+        json.dump(fields, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    staged.replace(path)
+    sync_path(path.parent)
 
 
 def sync_path(path: Path) -> None:
