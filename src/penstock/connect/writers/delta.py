@@ -1,0 +1,373 @@
+"""Delta tables: every batch exactly once, as one commit of the table.
+
+    events/country=DE/<tag>-0.parquet    rows; a file counts once a version of the table refers to it
+    events/_delta_log/                   the versions of the table
+    events/_penstock/<sink>.json         the id under which the sink commits
+    events/_penstock/<sink>.lock         held while a run writes
+
+Tasks write files in place, with pyarrow; nobody sees them. A commit adds them to the table together with the
+number of their batch (Delta's transaction of an application), so that the table itself knows which batch was
+the last. The library deltalake, which is needed only where the graph is started, does not compare that
+number: whoever has the output open looks it up, and commits by the same view of the table. A second run that
+commits under the same id fails thereby.
+
+A run that is not resumed gets a new id, which it saves. Files that a crash leaves behind are in no version;
+they are left to `vacuum(full=True)`, because an older version may need any other file that this one has not.
+
+A table that exists is appended to. `overwrite=True` begins with a commit that removes all rows; the file of
+the id says, before that commit, that it is to be made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any, ClassVar
+from urllib.parse import quote
+from uuid import uuid4
+
+import pyarrow as pa
+
+from penstock.connect.batching import check_size
+from penstock.connect.protocol import Delivery
+from penstock.connect.writers.delta_tables import (
+    check_fields,
+    collect_statistics,
+    describe_difference,
+    parse_partition_values,
+    to_delta_schema,
+)
+from penstock.connect.writers.folder import MAX_ROWS_PER_FILE, PARQUET
+from penstock.connect.writers.partition_folders import check_partition_columns, parse_partition_by
+from penstock.connect.writers.staged_files import (
+    METADATA,
+    REACH,
+    FolderStage,
+    OutputFormat,
+    StagedFile,
+    StagingOutput,
+    check_reach,
+    check_staged,
+    save_json,
+    sync_path,
+    translate_os_errors,
+)
+from penstock.crash_points import LISTED, PUBLISHED, WRITTEN, pass_crash_point
+from penstock.errors import ConnectorError, describe_cause
+from penstock.frozen import dataclass
+
+LOG = "_delta_log"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaWriter:
+    """A writer into a Delta table."""
+
+    folder: Path
+    overwrite: bool
+    partition_by: tuple[str, ...] = ()
+    max_rows_per_file: int | None = MAX_ROWS_PER_FILE
+
+    format: ClassVar[OutputFormat] = PARQUET
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    accepts_updates: ClassVar[bool] = False  # rows are appended
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise SchemaError for columns that a Delta table cannot hold."""
+        check_partition_columns(schema, self.partition_by)
+        check_fields(schema)
+
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> DeltaOutput:
+        """Begin an output, in a table that is created if there is none."""
+        self.check_schema(schema)
+        with _translate_errors(self.folder):
+            if self.folder.exists() and not self.folder.is_dir():
+                raise ConnectorError(
+                    f'"{self.folder}" is a file, and a Delta table needs a folder',
+                    hint=f'write to "{self.folder}.delta/"',
+                )
+            (self.folder / METADATA).mkdir(parents=True, exist_ok=True)
+            name = self.folder / METADATA / quote(sink, safe="")
+            # Why: the lock belongs to the open file, so it ends with the process, however that ends.
+            lock = name.with_name(f"{name.name}.lock").open("w")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                app_id = self._prepare_table(schema, name.with_name(f"{name.name}.json"), resume)
+                return DeltaOutput(self, schema, sink, app_id, lock)
+            except BlockingIOError as problem:
+                lock.close()
+                raise _other_run(self.folder, sink) from problem
+            except BaseException:
+                lock.close()
+                raise
+
+    def stage(self, schema: pa.Schema, tag: str) -> DeltaStage:
+        """Begin files of a table that another process has open, which publishes them; see FolderWriter."""
+        check_reach(self.folder, LOG)
+        return DeltaStage(self, schema, tag, hint=REACH)
+
+    def describe(self) -> str:
+        """Return such as `delta events/ by country`."""
+        partitions = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
+        return f"delta {self.folder}/{partitions}"
+
+    def _prepare_table(self, schema: pa.Schema, file: Path, resume: bool) -> str:
+        """Create the table, or see that it takes the rows and start it over if that is due; return the id."""
+        from deltalake import DeltaTable, Schema
+
+        delta_schema = Schema.from_arrow(to_delta_schema(schema))
+        saved = SinkId.load(file) if resume else None
+        sink_id = saved or SinkId(uuid4().hex, replacing=self.overwrite and not resume)
+        table = DeltaTable(self.folder) if DeltaTable.is_deltatable(str(self.folder)) else None
+        difference = None if table is None else describe_difference(table, delta_schema, self.partition_by)
+        if table is None:
+            self._refuse_foreign_files()
+        elif sink_id.replacing:
+            self._refuse_append_only(table)
+        elif difference is not None:
+            raise ConnectorError(
+                f'"{self.folder}" holds a Delta table that {difference}',
+                hint="write to another folder, select or cast the columns of the table, "
+                "or start it over: ps.write.delta(…, overwrite=True)",
+            )
+        if saved is None:
+            sink_id.save(file)
+        if table is None:
+            DeltaTable.create(self.folder, delta_schema, partition_by=list(self.partition_by))
+        elif sink_id.replacing and difference is None:
+            table.create_write_transaction([], "overwrite", table.schema(), list(self.partition_by))
+        elif sink_id.replacing:
+            # Why: the transaction above would leave the columns that partition the table as they were.
+            DeltaTable.create(
+                self.folder, delta_schema, mode="overwrite", partition_by=list(self.partition_by)
+            )
+        pass_crash_point(LISTED)
+        if sink_id.replacing:
+            replace(sink_id, replacing=False).save(file)
+        return sink_id.app_id
+
+    def _refuse_foreign_files(self) -> None:
+        for entry in sorted(self.folder.iterdir()):
+            if not entry.name.startswith(".") and entry.name not in (METADATA, LOG):
+                raise ConnectorError(
+                    f'"{self.folder}" holds "{entry.name}", and no Delta table',
+                    hint="write to another folder, or empty this one",
+                )
+
+    def _refuse_append_only(self, table: Any) -> None:
+        if table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise ConnectorError(
+                f'"{self.folder}" holds a Delta table that only takes more rows (delta.appendOnly)',
+                hint="leave out overwrite=True, or write to another folder",
+            )
+
+
+class DeltaStage(FolderStage):
+    """The files of one batch, or of one task's part of it, at their final places."""
+
+    def __init__(self, writer: DeltaWriter, schema: pa.Schema, tag: str, **options: Any) -> None:
+        self._rows_schema = to_delta_schema(schema)
+        super().__init__(writer, self._rows_schema, tag, **options)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Append rows to the files of their partition folders; times with a zone become those of UTC."""
+        super().write(rows if rows.schema == self._rows_schema else rows.cast(self._rows_schema))
+
+    def _place(self, folder: str) -> Path:
+        place = self._folder / folder
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+
+class DeltaOutput(StagingOutput):
+    """The output of one run into a Delta table.
+
+    Invariant: the table is as of this run's last commit or of the opening, so that a commit of another run
+    under the same id makes the next one fail.
+    """
+
+    def __init__(self, writer: DeltaWriter, schema: pa.Schema, sink: str, app_id: str, lock: IO[str]) -> None:
+        from deltalake import DeltaTable
+
+        super().__init__(lambda tag: DeltaStage(writer, schema, tag), f"{uuid4().hex}-")
+        self._writer, self._folder, self._schema = writer, writer.folder, schema
+        self._sink, self._app_id, self._lock = sink, app_id, lock
+        self._table = DeltaTable(self._folder)
+        self._last: int | None = self._table.transaction_version(app_id)
+
+    @property
+    def last_committed(self) -> int | None:
+        """Return the last batch that the table has under the id of the sink; None before the first."""
+        return self._last
+
+    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
+        """Commit a batch of files that stages have completed; remove them if it is committed already.
+
+        Without files nothing is recorded.
+        """
+        paths = [self._folder / file.folder / file.path for file in files]
+        with _translate_errors(self._folder):
+            if files and self._is_committed(batch):
+                for path in paths:
+                    path.unlink(missing_ok=True)
+            elif files:
+                for path, file in zip(paths, files, strict=True):
+                    check_staged(path, file)
+                actions = [self._build_action(file, path) for file, path in zip(files, paths, strict=True)]
+                _sync_folders(self._folder, paths)
+                pass_crash_point(WRITTEN)
+                self._commit(batch, actions)
+                pass_crash_point(PUBLISHED)
+
+    def close(self) -> None:
+        """Remove what was not committed, and release the lock."""
+        try:
+            self._abort_stages()
+        finally:
+            self._lock.close()
+
+    def _is_committed(self, batch: int) -> bool:
+        return self._last is not None and batch <= self._last
+
+    def _commit(self, batch: int, actions: list[Any]) -> None:
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+
+        version = self._table.version()
+        properties = CommitProperties(app_transactions=[Transaction(self._app_id, batch)])
+        try:
+            self._table.create_write_transaction(
+                actions,
+                "append",
+                self._table.schema(),
+                list(self._writer.partition_by),
+                commit_properties=properties,
+            )
+        except CommitFailedError as problem:
+            if "Concurrent transaction" in str(problem):
+                raise _other_run(self._folder, self._sink) from problem
+            raise
+        self._table.update_incremental()
+        if self._table.transaction_version(self._app_id) != batch:
+            raise _other_run(self._folder, self._sink)
+        # Why: the checkpoint goes on behind this batch, so the commit must outlive the machine too.
+        for number in range(version + 1, self._table.version() + 1):
+            with suppress(FileNotFoundError):  # others may clean the log
+                sync_path(self._folder / LOG / f"{number:020d}.json")
+        sync_path(self._folder / LOG)
+        self._last = batch
+
+    def _build_action(self, file: StagedFile, path: Path) -> Any:
+        from deltalake.transaction import AddAction
+
+        return AddAction(
+            str(path.relative_to(self._folder)),
+            file.n_bytes,
+            parse_partition_values(file.folder, self._writer.partition_by, self._schema),
+            int(time.time() * 1_000),
+            True,
+            json.dumps(collect_statistics(path, self._schema)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SinkId:
+    """The id under which a sink commits, saved in the table's folder.
+
+    replacing  the rows of the table are yet to be removed
+    """
+
+    app_id: str
+    replacing: bool
+    version: int = _VERSION
+
+    @classmethod
+    def load(cls, file: Path) -> SinkId | None:
+        """Return what is saved, or None when nothing is."""
+        if not file.exists():
+            return None
+        try:
+            sink_id = cls(**json.loads(file.read_bytes()))
+            if sink_id.version == _VERSION:
+                return sink_id
+            problem: object = f"it has version {sink_id.version}, and this build knows {_VERSION}"
+        except (ValueError, TypeError) as cause:
+            problem = describe_cause(cause)
+        raise ConnectorError(
+            f'"{file}" cannot be used: {problem}',
+            hint="bring the file back, or start over with an empty checkpoint folder",
+        )
+
+    def save(self, file: Path) -> None:
+        """Replace what is saved."""
+        save_json(file, asdict(self))
+
+
+def _sync_folders(folder: Path, paths: Sequence[Path]) -> None:
+    """Make the names of files durable, and those of the partition folders above them."""
+    folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(folder)}
+    for parent in folders:
+        sync_path(parent)
+
+
+def _other_run(folder: Path, sink: str) -> ConnectorError:
+    return ConnectorError(
+        f'another run writes sink "{sink}" to "{folder}"',
+        hint="end one of the two, or give this sink another name",
+    )
+
+
+@contextmanager
+def _translate_errors(folder: Path) -> Iterator[None]:
+    """Turn errors of Delta and of the operating system into ones that name the folder."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        with translate_os_errors(folder):
+            yield
+    except DeltaError as problem:
+        # Why: the lines behind the first are those of the library's own program.
+        raise ConnectorError(
+            f'"{folder}" cannot be written as a Delta table: {str(problem).partition(chr(10))[0]}',
+            hint="see that the table can be read, and restart",
+        ) from problem
+
+
+def delta(
+    path: str | os.PathLike[str],
+    *,
+    partition_by: str | Sequence[str] | None = None,
+    overwrite: bool = False,
+    max_rows_per_file: int | None = MAX_ROWS_PER_FILE,
+) -> DeltaWriter:
+    """Append to a Delta table, each batch that has rows as one commit, exactly once.
+
+    A table that does not exist is created. One that does must have the same columns, in any order. A sink of
+    a resumed run is known by its name: no other program may write to the table under that name.
+
+    partition_by       columns whose values name folders; they must be those of a table that exists
+    overwrite          begin by a commit that removes all rows; the columns may differ then
+    max_rows_per_file  a batch with more rows has several files; None: never
+    """
+    if find_spec("deltalake") is None:
+        raise ConnectorError(
+            "ps.write.delta needs the package deltalake, which is not installed",
+            hint='pip install "penstock[delta]"',
+        )
+    if not isinstance(path, str | os.PathLike):
+        raise ConnectorError(f"{path!r:.80} is not a path", hint='name a folder: ps.write.delta("events/")')
+    if "://" in str(path):
+        raise ConnectorError(
+            f'"{path}" is an address, and ps.write.delta writes to folders',
+            hint="mount it as a folder, or write by Spark: ps.write.spark(function)",
+        )
+    columns = parse_partition_by(partition_by)
+    return DeltaWriter(Path(path), overwrite, columns, check_size("max_rows_per_file", max_rows_per_file))
