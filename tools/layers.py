@@ -59,7 +59,7 @@ LAZY = {
     ("cli", "engines"): "doctor lists what is installed",
 }
 OWNERS = {
-    "pyspark": {"engines/spark"},
+    "pyspark": {"engines/spark", "connect/writers/spark.py"},
     "numba": {"kernels"},
     "typer": {"cli"},
     "rich": {"cli"},

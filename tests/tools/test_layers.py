@@ -51,13 +51,13 @@ WRONG = {
         ("import numba\n", "numba may only be imported in kernels"),
         (
             "from pyspark.sql import functions\n",
-            "pyspark may only be imported in engines/spark",
+            "pyspark may only be imported in connect/writers/spark.py, engines/spark",
         ),
         ("def f():\n    import hypothesis\n", "hypothesis may only be imported in testing"),
     ],
     "engines/local/x.py": [
         ("from penstock.graph.pipegraph import PipeGraph\n", "engines must not import graph"),
-        ("import pyspark\n", "pyspark may only be imported in engines/spark"),
+        ("import pyspark\n", "pyspark may only be imported in connect/writers/spark.py, engines/spark"),
     ],
     "engines/reference/x.py": [
         ("from penstock.stages.stage import Stage\n", "engines/reference must not import stages"),
