@@ -42,7 +42,6 @@ from penstock.connect.writers.staged_files import (
     METADATA,
     REACH,
     STAGED,
-    FileEncoder,
     FolderStage,
     OutputFormat,
     StagedFile,
@@ -61,6 +60,8 @@ MAX_ROWS_PER_FILE = 10_000_000
 _VERSION = 2
 _PART = re.compile(r"part-\d{8,}-\d{5,}\.\w+")
 _EMPTY = "write to another folder, or empty this one"
+_GROUP_ROWS, _GROUP_BYTES = 1 << 17, 1 << 26
+"""Rows, and bytes, after which a parquet file begins another row group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,12 +363,33 @@ def parquet(
     return build_folder_writer(PARQUET, path, overwrite, partition_by, max_rows_per_file)
 
 
-def _create_parquet(file: Path, schema: pa.Schema) -> FileEncoder:
-    """Create a file as Arrow writes it; each batch of rows makes a row group."""
-    import pyarrow.parquet as pq
+class ParquetEncoder:
+    """A parquet file as Arrow writes it; small batches of rows share a row group."""
 
-    writer: FileEncoder = pq.ParquetWriter(file, schema)
-    return writer
+    def __init__(self, file: Path, schema: pa.Schema) -> None:
+        import pyarrow.parquet as pq
+
+        self._schema, self._writer = schema, pq.ParquetWriter(file, schema)
+        self._pending: list[pa.RecordBatch] = []
+
+    def write_batch(self, rows: pa.RecordBatch) -> None:
+        """Append rows."""
+        self._pending.append(rows)
+        n_rows = sum(batch.num_rows for batch in self._pending)
+        if n_rows >= _GROUP_ROWS or sum(batch.nbytes for batch in self._pending) >= _GROUP_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is buffered, and close the file."""
+        try:
+            self._flush()
+        finally:
+            self._writer.close()
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            self._writer.write_table(pa.Table.from_batches(pending, schema=self._schema))
 
 
-PARQUET = OutputFormat("parquet", _create_parquet)
+PARQUET = OutputFormat("parquet", ParquetEncoder)

@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.connect.protocol import Reader, StagingWriter
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader
+from penstock.connect.writers.delta import DeltaWriter
 from penstock.connect.writers.folder import FolderWriter
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
@@ -319,7 +320,7 @@ def plan_fragment(
 
 def _ship(writer: StagingWriter) -> StagingWriter:
     """Return a writer for tasks, whose working folder is not the driver's."""
-    if isinstance(writer, FolderWriter):
+    if isinstance(writer, FolderWriter | DeltaWriter):
         return replace(writer, folder=writer.folder.absolute())
     return writer
 

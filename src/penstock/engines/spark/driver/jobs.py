@@ -90,7 +90,7 @@ class SparkJobs:
     def __init__(self, spark: SparkSession, plan: Plan, n_partitions: int) -> None:
         self._spark, self._run, self.n_partitions = spark, uuid.uuid4().hex, n_partitions
         self.fragments, self._work_us = split_into_fragments(plan), 0
-        self._plan = plan
+        self._plan, self._step_names = plan, ", ".join(step.name for step in plan)
         self._broadcast: Broadcast[bytes] | None = None
         self._n_tasks = n_partitions if spark is None else spark.sparkContext.defaultParallelism
         self.remote = {
@@ -124,6 +124,7 @@ class SparkJobs:
         has_rows = bool(rows or remote or read)
         if not has_rows and not any(fragment.keyed for fragment in self.fragments.fragments):
             return JobResult()
+        self._name_job(f"rounds {task.rounds[0].number} to {task.rounds[-1].number}", self._step_names)
         native = self._run_native(task, remote)
         if native is not None:
             return native
@@ -168,6 +169,7 @@ class SparkJobs:
 
         frame  has the rows of the only split: a micro-batch of a stream
         """
+        self._name_job("read ahead", ", ".join(dict.fromkeys(split.source for split in splits)))
         if frame is not None:
             frame.sparkSession.conf.set(ARROW_ROWS_SETTING, str(ARROW_ROWS))  # that of its query alone
             return self._keep(hand_over(frame, splits[0], self._broadcast_plans()))
@@ -184,6 +186,13 @@ class SparkJobs:
             if self._reads_dataframe(split):
                 frame = frame.unionAll(self._hand_over(split, plans))
         return self._keep(frame)
+
+    def _name_job(self, batch: str, steps: str) -> None:
+        """Let Spark's page call the next job, and its stages, by the names of the program."""
+        context = self._spark.sparkContext
+        context.setJobDescription(f"{self._plan.graph}: {batch}")
+        context.setLocalProperty("callSite.short", f"{self._plan.graph}: {steps}")
+        context.setLocalProperty("callSite.long", steps)
 
     def _keep(self, frame: DataFrame) -> CachedRows:
         """Run a job whose rows stay in Spark's cache, and return the reports."""
