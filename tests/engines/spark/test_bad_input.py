@@ -203,7 +203,7 @@ def run_copies(folder: Path, n_batches: int, limit: int | None = None, **options
 @pytest.mark.parametrize(
     ("here", "there", "text"),
     [
-        (4, None, r"cannot be handed to Spark: .*too large"),
+        (4, None, r"the checkpoint cannot be written: .*too large"),
         (100_000, 100_000, r'/out" cannot be written: File too large'),
     ],
     ids=["the driver's", "an executor's"],
