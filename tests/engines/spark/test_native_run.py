@@ -114,18 +114,13 @@ class TestOnSpark:
 def test_jobs_and_stages_carry_the_names_of_the_program(
     spark_session: RunSession, files: Path, tmp_path: Path
 ) -> None:
-    tracker, seen = spark_session.spark.sparkContext.statusTracker(), set[str]()
-
     def look(row: Any) -> bool:
         return bool(row.flag)
 
-    def watch(event: ps.events.Event) -> None:
-        for job in tracker.getJobIdsForGroup(None):
-            for stage in tracker.getJobInfo(job).stageIds:
-                info = tracker.getStageInfo(stage)
-                seen.update([info.name] if info is not None else [])
-
     graph = build(files, lambda pipe: pipe.filter(look, name="flags"), ps.write.parquet(tmp_path / "out"))
-    graph.run("spark", events=watch)
-    watch(None)  # type: ignore[arg-type]  # once more, now that all is over
-    assert any("etl: rows, flags, out" in name for name in seen), seen
+    graph.run("spark")
+    context: Any = spark_session.spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    jobs = context.statusStore().jobsList(None)
+    texts = {jobs.apply(place).description().toString() for place in range(jobs.size())}
+    assert any("etl: rounds 0 to 3: rows, flags, out" in text for text in texts), texts

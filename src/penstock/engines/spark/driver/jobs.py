@@ -125,7 +125,7 @@ class SparkJobs:
         if not has_rows and not any(fragment.keyed for fragment in self.fragments.fragments):
             return JobResult()
         self._name_job(f"rounds {task.rounds[0].number} to {task.rounds[-1].number}", self._step_names)
-        native = self._run_native(task, remote)
+        native = None if read else self._run_native(task, remote)
         if native is not None:
             return native
         in_jvm = [
@@ -155,8 +155,10 @@ class SparkJobs:
         sink, number = self._native.sink.name, task.rounds[-1].number
         batches = [batch for by_source in remote.values() for batch in by_source.values()]
         proven = [batch for batch in batches if isinstance(batch, RemoteBatch)]
-        if len(proven) < len(task.rounds) or task.rounds[0].number <= task.committed.get(sink, -1):
+        if len(proven) < len(batches) or task.rounds[0].number <= task.committed.get(sink, -1):
             return None
+        if not any(batch.n_rows for batch in proven):
+            return JobResult()
         files, accounts, outcomes = self._native.write(proven, task.job)
         result = JobResult(staged={sink: files}, written={sink: Counter({number: outcomes[ALIVE]})})
         result.accounts.append((number, {name: counts.to_dict() for name, counts in accounts.items()}))
@@ -189,10 +191,7 @@ class SparkJobs:
 
     def _name_job(self, batch: str, steps: str) -> None:
         """Let Spark's page call the next job, and its stages, by the names of the program."""
-        context = self._spark.sparkContext
-        context.setJobDescription(f"{self._plan.graph}: {batch}")
-        context.setLocalProperty("callSite.short", f"{self._plan.graph}: {steps}")
-        context.setLocalProperty("callSite.long", steps)
+        self._spark.sparkContext.setJobDescription(f"{self._plan.graph}: {batch}: {steps}")
 
     def _keep(self, frame: DataFrame) -> CachedRows:
         """Run a job whose rows stay in Spark's cache, and return the reports."""
