@@ -5,7 +5,7 @@
     state/               the pieces of state that manifests refer to
     files/               per source, which files made which batch
     planned_rounds.json  the contents of the rounds after the newest manifest, where the clock influences them
-    spark/               Spark's own checkpoint, recreated by every run: manifests say what is done
+    spark/               Spark's own log of the query; manifests say what is done
     lock                 held while a run writes
 
 A manifest says which rounds are done. It is written after the sinks have committed them, so rounds may be
@@ -111,12 +111,6 @@ class Checkpoint:
         """
         if self.saved_graph != self._graph:
             self._write("penstock.json", self._graph)
-
-    def spark_folder(self) -> str:
-        """Empty and return the folder for Spark's own checkpoint."""
-        folder = self.folder / "spark"
-        shutil.rmtree(folder, ignore_errors=True)
-        return str(folder)
 
     @property
     def files(self) -> StateFiles:

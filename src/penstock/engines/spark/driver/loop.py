@@ -129,9 +129,14 @@ class DriverLoop:
         return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables)
 
     @property
-    def streams(self) -> bool:
+    def endless(self) -> bool:
         """Return whether the run has a source that does not end by itself."""
         return not all(reader.bounded for reader in self._planner.readers)
+
+    @property
+    def reads_stream(self) -> bool:
+        """Return whether a source is a stream of Spark's, whose query then cuts the micro-batches."""
+        return any(isinstance(reader, StreamSourceReader) for reader in self._planner.readers)
 
     def run_micro_batches(self, query: RunQuery | None = None) -> None:
         """Run round after round, several at a time where they are ready, until there are no more.

@@ -1,10 +1,11 @@
-"""The Structured Streaming query of a run that streams: its source is what the driver loop plans.
+"""The Structured Streaming query of a run: its source is what the driver loop plans.
 
-A run that does not end by itself, or that asks for a trigger, is one query. Which rows make a micro-batch is
-decided by the driver loop, because batches must be cut by readers, the same on every engine. So the source of
-the query is a Python data source whose rows are wire rows (`wire.py`): which splits tasks are to read, and
-which partitions to wake up. Its offset is the number of micro-batches that have been planned. Triggers,
-progress and the log of offsets are Spark's.
+A run with a checkpoint, or that does not end by itself, or that asks for a trigger, is one query. Which rows
+make a micro-batch is decided by the driver loop, because batches must be cut by readers, the same on every
+engine. So the source of the query is a Python data source whose rows are wire rows (`wire.py`): which splits
+tasks are to read, and which partitions to wake up. Its offset is the number of micro-batches that have been
+planned. Triggers, progress and the log of offsets are Spark's, and the log goes on over restarts. What is
+done is said by our manifest alone: a batch that Spark repeats has whatever is to be done next.
 
 Spark plans in a process of its own, which meets the driver loop in a folder:
 
@@ -15,6 +16,7 @@ Spark plans in a process of its own, which meets the driver loop in a folder:
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -40,6 +42,8 @@ _POLL_S = 0.003
 """Seconds between looks into the folder."""
 _PATIENCE_S = 1.0
 """Seconds that Spark waits for a micro-batch before it asks again, and a run for the last report of Spark."""
+_SLOW_START, _MAX_TRIES = "Python worker failed to connect back", 3
+"""What Spark says when a busy machine takes ten seconds to start a process, and how often to try again."""
 _ALIVE_POLL_S = 0.2
 """Seconds between checks whether the query is still there."""
 
@@ -73,6 +77,7 @@ class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
         """Return a partition for each task of the planned micro-batches."""
         tasks: list[InputPartition] = []
         for number in range(start["planned"], end["planned"]):
+            self._wait_until_planned(number)
             with pa.ipc.open_file(pa.memory_map(str(self._folder / f"{number}.arrow"))) as file:
                 for place in range(file.num_record_batches):
                     sink = pa.BufferOutputStream()
@@ -80,6 +85,12 @@ class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
                         stream.write_batch(file.get_batch(place))
                     tasks.append(PlannedRows(sink.getvalue().to_pybytes()))
         return tasks
+
+    def _wait_until_planned(self, number: int) -> None:
+        """Ask for a micro-batch that Spark repeats from its log, and wait until it is planned in this run."""
+        while _read_count(self._folder) <= number:
+            (self._folder / f"asked-{number}").touch()  # raises once the run is over, and its folder gone
+            time.sleep(_POLL_S)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the wire rows of one task, in a worker."""
@@ -116,16 +127,22 @@ class RunQuery:
     def __init__(
         self, spark: SparkSession, name: str, *, checkpoint: str, folder: Path, trigger: str | None
     ) -> None:
-        self._folder, self._context = folder, spark.sparkContext
+        self._spark, self._name, self._trigger = spark, name, trigger
+        self._folder, self._checkpoint, self._context = folder, checkpoint, spark.sparkContext
         self._changed = threading.Condition()
         self._work: Callable[[DataFrame], int] | None = None
-        self._n_planned, self._started = 0, threading.Event()
+        self._n_planned, self._started = read_log(Path(checkpoint)), threading.Event()
+        self._n_tries = self._n_run = self._last_batch = 0
+        _write_count(folder, self._n_planned)
         spark.dataSource.register(PlanSource)
-        stream = spark.readStream.format(FORMAT).option("folder", str(folder)).load()
-        writer = stream.writeStream.foreachBatch(self._run_batch).queryName(name)
-        writer = writer.option("checkpointLocation", checkpoint)
-        if trigger is not None:
-            writer = writer.trigger(processingTime=trigger)
+        self._start()
+
+    def _start(self) -> None:
+        stream = self._spark.readStream.format(FORMAT).option("folder", str(self._folder)).load()
+        writer = stream.writeStream.foreachBatch(self._run_batch).queryName(self._name)
+        writer = writer.option("checkpointLocation", self._checkpoint)
+        if self._trigger is not None:
+            writer = writer.trigger(processingTime=self._trigger)
         self._query: StreamingQuery = writer.start()
         self._started.set()
 
@@ -159,9 +176,9 @@ class RunQuery:
     def finish(self) -> None:
         """Wait until Spark has committed and reported the last micro-batch, though not for ever."""
         deadline = time.monotonic() + _PATIENCE_S
-        while self._n_planned and time.monotonic() < deadline:
+        while self._n_run and time.monotonic() < deadline:
             progress = self._query.lastProgress
-            if progress is not None and progress["batchId"] + 1 >= self._n_planned:
+            if progress is not None and progress["batchId"] >= self._last_batch:
                 break
             time.sleep(_POLL_S)
 
@@ -180,6 +197,7 @@ class RunQuery:
             return
         n_rows = work(frame)
         self._count_input(n_rows)
+        self._last_batch, self._n_run = number, self._n_run + 1
         with self._changed:
             self._work = None
             self._changed.notify_all()
@@ -204,13 +222,28 @@ class RunQuery:
             counted.set(n_rows)
 
     def _require_alive(self) -> None:
-        """Raise if the query has ended by itself."""
+        """Raise if the query has ended by itself; start it again if only its planning process was slow."""
         reason = "Spark itself was stopped"
         with suppress(Exception):  # the JVM may be gone, and with it what it could tell
             if self._context._jsc is not None and self._query.isActive:
                 return
             reason = str(self._query.exception() or reason)
+        if _SLOW_START in reason and self._n_tries < _MAX_TRIES:
+            self._n_tries += 1
+            self._start()
+            return
         raise EngineError("Spark stopped the query", detail=reason.partition("\n")[0])
+
+
+def read_log(checkpoint: Path) -> int:
+    """Return how many micro-batches are done by Spark's own log; 0 where there is none that can be read."""
+    batches = [int(file.name) for file in checkpoint.glob("commits/*") if file.name.isdigit()]
+    if not batches:
+        return 0
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        *_, offset = (checkpoint / "offsets" / str(max(batches))).read_text("utf-8").splitlines()
+        return int(json.loads(offset)["planned"])
+    return 0
 
 
 def _read_count(folder: Path) -> int:

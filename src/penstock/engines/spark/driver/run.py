@@ -1,8 +1,8 @@
 """A run on Spark: the micro-batches of the driver loop, as a query where the run streams, else as plain jobs.
 
-A run streams if it has a source that does not end by itself (`query.py`). Starting a query takes Spark longer
-than many a bounded run, so such a run has none, with a checkpoint or without: what is done is in our own
-manifests. A harness runs the same loop, fed by its caller.
+A run streams if it has a checkpoint, a trigger, or a source that does not end by itself (`query.py`); a
+stream of Spark's brings a query of its own. Starting a query takes Spark longer than many a bounded run, so
+any other run has none. A harness runs the same loop, fed by its caller.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class SparkRun(BackgroundRun):
         """Run all micro-batches: of a query if the run streams, else as plain jobs."""
         loop, spark = self._loop, self._session.spark
         spark.sparkContext.setJobDescription(self._graph)
-        if not loop.streams and self._trigger is None:
+        streams = loop.endless or loop.checkpoint.durable or self._trigger is not None
+        if loop.reads_stream or not streams:
             loop.run_micro_batches()
             return
         from penstock.engines.spark.driver.query import RunQuery
@@ -77,7 +78,7 @@ class SparkRun(BackgroundRun):
         query = RunQuery(
             spark,
             f"{self._graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
-            checkpoint=loop.checkpoint.spark_folder(),
+            checkpoint=str(loop.checkpoint.folder / "spark"),
             folder=temporary_folder("penstock-plans-"),
             trigger=self._trigger,
         )
