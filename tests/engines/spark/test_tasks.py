@@ -100,10 +100,10 @@ def test_csv_without_quotes_is_read_in_parts(tmp_path: Path, splits: list[Source
 
 @pytest.mark.usefixtures("small_parts")
 def test_csv_with_quotes_is_read_whole(tmp_path: Path, splits: list[SourceSplit]) -> None:
-    def quoted(t: int, key: str, v: int) -> str:
+    def write_quoted(t: int, key: str, v: int) -> str:
         return f'{t},"{key}\n{key}",{v}'
 
-    reader = ps.read.csv(write_text(tmp_path, quoted, "csv", "t,key,v"), schema=SCHEMA)
+    reader = ps.read.csv(write_text(tmp_path, write_quoted, "csv", "t,key,v"), schema=SCHEMA)
     same_as_reference(build_windows(reader), InProcessSparkEngine())
     assert len([split for split in splits if not split.scan]) == 3
 

@@ -91,6 +91,7 @@ class StreamBatches:
 
     folder  Spark's checkpoint of it
     take    returns what is handed over of a batch: a DataFrame, and its number; by default its rows
+    trigger how often Spark cuts a batch, where the stream does not end
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class StreamBatches:
         folder: str,
         first: int = 0,
         take: Callable[[Any, int], Any] | None = None,
+        trigger: str | None = None,
     ) -> None:
         self._reader, self._changed = reader, threading.Condition()
         self._n_done, self._closed = first, False
@@ -106,7 +108,11 @@ class StreamBatches:
         self._next: Any = None
         writer = reader.frame.writeStream.foreachBatch(self._hand_over).option("checkpointLocation", folder)
         try:
-            self._query = (writer if reader.follow else writer.trigger(availableNow=True)).start()
+            if not reader.follow:
+                writer = writer.trigger(availableNow=True)
+            elif trigger is not None:
+                writer = writer.trigger(processingTime=trigger)
+            self._query = writer.start()
         except Exception as problem:
             raise _stream_error("the stream could not be started", problem) from problem
 

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.listener import (
 
 import penstock as ps
 from penstock import EngineError, col
-from penstock.engines.spark.driver.query import RunQuery
+from penstock.engines.spark.driver.query import RunQuery, read_log
 from penstock.engines.spark.session.session import RunSession
 from penstock.engines.spark.wire import NO_EDGE, Kind, WireRow
 from tests.support import crashing_graph as dying
@@ -40,6 +40,7 @@ class Queries(StreamingQueryListener):  # type: ignore[misc]
 
     started: list[str] = field(default_factory=list)
     input_rows: list[int] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
     failures: list[str | None] = field(default_factory=list)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
@@ -47,6 +48,7 @@ class Queries(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         self.input_rows.append(event.progress.numInputRows)
+        self.batches.append(event.progress.batchId)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
@@ -95,6 +97,39 @@ def test_the_progress_of_a_query_tells_the_rows_of_the_run(spark_session: RunSes
     assert [name.rpartition("-")[0] for name in queries.started] == ["progress"]
     assert sum(queries.input_rows) == 300
     assert queries.failures == [None]
+
+
+def test_a_bounded_run_with_a_checkpoint_is_a_query_whose_log_goes_on(
+    spark_session: RunSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+
+    def run(**options: Any) -> None:
+        rows = ps.PipeGraph("logged").source(ps.read.parquet(tmp_path / "in"), name="rows")
+        rows.filter(lambda row: row.v > 0, name="few").sink(ps.write.jsonl(tmp_path / "out"), name="out")
+        rows.graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), **options)
+
+    pq.write_table(pa.table({"v": [1, 2]}), tmp_path / "in" / "a.parquet")
+    with queries_of(spark_session) as queries:
+        run(until=1, drain=False)
+        pq.write_table(pa.table({"v": [3]}), tmp_path / "in" / "b.parquet")
+        run()
+    assert len(queries.started) == 2
+    assert queries.batches[0] == 0
+    assert queries.batches[-1] > 0
+    assert sum(queries.input_rows) == 3
+    lines = [line for file in (tmp_path / "out").glob("part-*") for line in file.read_text().splitlines()]
+    assert sorted(lines) == ['{"v":1}', '{"v":2}', '{"v":3}']
+
+
+def test_a_log_that_cannot_be_read_counts_from_the_beginning(tmp_path: Path) -> None:
+    assert read_log(tmp_path) == 0
+    for folder, text in (("commits", "v1\n{}"), ("offsets", 'v1\n{}\n{"planned": 7}')):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "4").write_text(text)
+    assert read_log(tmp_path) == 7
+    (tmp_path / "offsets" / "4").write_text("v1\n{")
+    assert read_log(tmp_path) == 0
 
 
 def test_runs_at_the_same_time_do_not_wait_for_each_other(spark_session: RunSession) -> None:

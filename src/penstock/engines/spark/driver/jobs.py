@@ -84,8 +84,11 @@ class CachedRows(ReadRows):
 class SparkJobs:
     """Runs the fragments of one plan on a session.
 
-    remote  the sources whose times can be known before their rows, by name
+    remote   the sources whose times can be known before their rows, by name
+    trigger  how often a stream of Spark's is to be cut
     """
+
+    trigger: str | None = None
 
     def __init__(self, spark: SparkSession, plan: Plan, n_partitions: int) -> None:
         self._spark, self._run, self.n_partitions = spark, uuid.uuid4().hex, n_partitions

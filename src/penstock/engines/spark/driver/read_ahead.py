@@ -62,7 +62,12 @@ class ReadBatch:
 
 
 class ReadJobs(Protocol):
-    """The jobs that read sources."""
+    """The jobs that read sources.
+
+    trigger  how often a stream of Spark's is to be cut
+    """
+
+    trigger: str | None
 
     @property
     def remote(self) -> Mapping[str, RemoteSource]:

@@ -175,6 +175,7 @@ def build_loop(
     checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
     plan = place_sinks(plan, checkpoint.folder)
     jobs = SparkJobs(session.spark, plan, session.partitions)
+    jobs.trigger = getattr(options.engine, "trigger", None)
     conf = getattr(options.engine, "conf", {})
     if _ADAPTIVE not in conf and not any(source.reads_dataframe for source in jobs.remote.values()):
         session.spark.conf.set(_ADAPTIVE, "false")

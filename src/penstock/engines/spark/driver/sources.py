@@ -197,7 +197,9 @@ class StreamSourceReader(BackgroundSourceReader):
             self._stage.promise(int(watermark))
         assert isinstance(self._reader, SparkStreamReader), "streams have a reader of streams"
         try:
-            self._stream = StreamBatches(self._reader, str(self._folder), position[0], self._read_frame)
+            self._stream = StreamBatches(
+                self._reader, str(self._folder), position[0], self._read_frame, self._jobs.trigger
+            )
         except Exception as cause:
             raise self.read_error(cause) from cause
         self._start()
