@@ -4,7 +4,7 @@
 
 First the program runs over a little input, so that all libraries are loaded, Spark is there and its workers
 are warm; what the memory of the process grows by from then on is measured. One JSON object on standard output
-tells it, as its last line.
+tells it, as its last line; or, under `failed`, the error that ended the run.
 """
 
 from __future__ import annotations
@@ -179,5 +179,8 @@ def _heap_limit() -> int:
 
 
 if __name__ == "__main__":
-    report = run_order(Order(**json.loads(sys.argv[1])))
-    sys.stdout.write(json.dumps(asdict(report)) + "\n")
+    try:
+        answer = asdict(run_order(Order(**json.loads(sys.argv[1]))))
+    except Exception as failure:
+        answer = {"failed": " ".join(f"{type(failure).__name__}: {failure}".split())}
+    sys.stdout.write(json.dumps(answer) + "\n")

@@ -235,10 +235,11 @@ def run_child(command: Sequence[str], limit_s: float) -> tuple[dict[str, Any], s
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its JVM and Python workers too
     try:
-        return jsonlib.loads(out.strip().splitlines()[-1]), None
+        fields = jsonlib.loads(out.strip().splitlines()[-1])
     except (ValueError, IndexError):
         lines = [line for line in err.splitlines() if line.strip()]
-        return {}, f"failed: {lines[-1] if lines else 'its process was killed'}"
+        fields = {"failed": lines[-1] if lines else "its process was killed"}
+    return fields, f"failed: {fields['failed']}" if "failed" in fields else None
 
 
 def find_problems(report: Report, wrong: str | None) -> list[str]:
