@@ -122,12 +122,14 @@ class Child:
         )
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         assert self._process.stdout is not None, "its output is read"
-        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
 
     def _read(self, stream: IO[str]) -> None:
-        for line in stream:
-            with suppress(ValueError):  # a last line that was cut
-                self._lines.put(json.loads(line))
+        with stream:
+            for line in stream:
+                with suppress(ValueError):  # a last line that was cut
+                    self._lines.put(json.loads(line))
         self._lines.put(None)
 
     def send(self, order: Order) -> None:
@@ -145,6 +147,10 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        self._reader.join()
+        if self._process.stdin is not None:
+            with suppress(BrokenPipeError):
+                self._process.stdin.close()
         self._log.close()
 
 

@@ -2,9 +2,9 @@
 
     python -m bench.large.child '{"program": "windows", ...}'
 
-First the program runs over a little input, so that all libraries are loaded, Spark is there and its workers
+First the program runs over a smaller input, so that all libraries are loaded, Spark is there and its workers
 are warm; what the memory of the process grows by from then on is measured. One JSON object on standard output
-tells it, as its last line.
+tells it, as its last line; or, under `failed`, the error that ended the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SPARK_SCHEMA = "ts timestamp, key long, value double, payload binary"
 class Order:
     """What a child is to run.
 
-    warm_up             folder of the little input
+    warm_up             folder of the smaller input
     files_per_trigger   None reads files; a number reads a stream of Spark, so many files a micro-batch
     """
 
@@ -127,7 +127,7 @@ def find_received(batches: Sequence[BatchDone]) -> dict[str, float]:
 
 
 def run_order(order: Order) -> Report:
-    """Run the program over the little input, then over the large one."""
+    """Run the program over the smaller input, then over the large one."""
     options: dict[str, Any] = {"conf": dict(order.conf)}
     if order.files_per_trigger is not None:
         options = {"session": _open_session(order)}
@@ -179,5 +179,8 @@ def _heap_limit() -> int:
 
 
 if __name__ == "__main__":
-    report = run_order(Order(**json.loads(sys.argv[1])))
-    sys.stdout.write(json.dumps(asdict(report)) + "\n")
+    try:
+        answer = asdict(run_order(Order(**json.loads(sys.argv[1]))))
+    except Exception as failure:
+        answer = {"failed": " ".join(f"{type(failure).__name__}: {failure}".split())}
+    sys.stdout.write(json.dumps(answer) + "\n")

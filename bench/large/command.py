@@ -39,6 +39,7 @@ ABOUT = (
 )
 ROWS, QUICK_ROWS = 100_000_000, 2_000_000
 SOME_FILES, MANY_FILES, QUICK_MANY_FILES = 20, 5_000, 500
+WARM_UP_ROWS = 200_000
 GROWTH_LIMIT = 100_000_000
 CONF = {"spark.driver.memory": "1g", "spark.executor.memory": "1g", "spark.executor.cores": "1"}
 ROOT = Path(__file__).parents[2]
@@ -180,7 +181,9 @@ class LargeRun:
     def measure(self, cases: Sequence[Case], tell: Callable[[str], None], *, keep: bool) -> list[Measurement]:
         """Write each layout when its first case needs it, run its cases, and remove it unless it is kept."""
         measurements: list[Measurement] = []
-        write_input(Shape(self.n_blocks, 2, self.n_blocks, self.seed), self.work / "warm-up")
+        # Why so many: an engine may load libraries only where rows are many, and that is no growth.
+        warm_up = Shape(WARM_UP_ROWS, SOME_FILES, SOME_FILES, self.seed)
+        write_input(warm_up, self.work / "warm-up")
         for n_files in dict.fromkeys(case.n_files for case in cases):
             layout = self.work / f"input-{n_files}"
             totals = write_input(Shape(self.n_rows, n_files, self.n_blocks, self.seed), layout)
@@ -235,10 +238,11 @@ def run_child(command: Sequence[str], limit_s: float) -> tuple[dict[str, Any], s
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its JVM and Python workers too
     try:
-        return jsonlib.loads(out.strip().splitlines()[-1]), None
+        fields = jsonlib.loads(out.strip().splitlines()[-1])
     except (ValueError, IndexError):
         lines = [line for line in err.splitlines() if line.strip()]
-        return {}, f"failed: {lines[-1] if lines else 'its process was killed'}"
+        fields = {"failed": lines[-1] if lines else "its process was killed"}
+    return fields, f"failed: {fields['failed']}" if "failed" in fields else None
 
 
 def find_problems(report: Report, wrong: str | None) -> list[str]:

@@ -162,8 +162,13 @@ def test_memory_that_was_freed_before_the_end_counts() -> None:
     assert watch.growth() > 30_000_000
 
 
-def test_a_process_that_fails_is_reported_with_its_last_line() -> None:
-    fields, problem = run_child(["bench.large.child", '{"program": "windows"}'], 60)
-    assert fields == {}
+def test_a_process_that_fails_is_reported_with_its_error() -> None:
+    _, problem = run_child(["bench.large.child", '{"program": "windows"}'], 60)
     assert problem is not None
-    assert problem.startswith("failed: TypeError")
+    assert problem.startswith("failed: TypeError: ")
+
+
+def test_a_process_that_tells_nothing_is_reported_with_its_last_line() -> None:
+    _, problem = run_child(["bench.nowhere"], 60)
+    assert problem is not None
+    assert problem.endswith("No module named bench.nowhere")
