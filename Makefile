@@ -11,7 +11,7 @@ MAKEFLAGS += --jobs=2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt lint types fast nightly golden bench lock clean
+.PHONY: help setup demo test check fmt lint types fast nightly faults large golden bench lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -37,7 +37,7 @@ demo: setup  ## run the campaign-views program and draw its picture
 test: check  ## formatting, lint, types and the tests that every change must pass (under twelve minutes)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not nightly"
 
-nightly: setup  ## what takes too long for every change: deaths at every crash point on Spark, a search for new examples
+nightly: setup  ## what takes too long for every change: deaths on Spark, the whole suite on a cluster, new examples
 	$(BIN)/pytest -n 2 --dist loadgroup -m nightly
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" --hypothesis-profile=search
 
@@ -59,6 +59,12 @@ types: $(STAMP)  ## strict typing
 
 fast: setup  ## the fast tests
 	$(BIN)/pytest -n 2 -m "not slow and not nightly"
+
+faults: setup  ## kill processes of a Spark cluster while programs run, and compare every row: 84 runs, half an hour
+	$(BIN)/python -m bench faults
+
+large: setup  ## a hundred million rows on Spark with a driver of one gigabyte; needs 15 GB of disk
+	$(BIN)/python -m bench large
 
 golden: setup  ## write the golden files again after an intended change
 	$(BIN)/python tools/pictures.py

@@ -38,6 +38,7 @@ class BatchDone(Event):
     parts_us    where the time went, where the engine measures it; rounds processed together share theirs
     lag_us      source -> how far its watermark trails the clock
     latency_us  sink -> time from reading the batch until its rows were committed, where that is measured
+    received    bytes that the driver was sent, on Spark; rounds processed together share theirs
     """
 
     batch: int
@@ -47,6 +48,7 @@ class BatchDone(Event):
     parts_us: Mapping[str, int] = field(default_factory=dict)
     lag_us: Mapping[str, int] = field(default_factory=dict)
     latency_us: Mapping[str, int] = field(default_factory=dict)
+    received: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
     monkeypatch: pytest.MonkeyPatch, make: str, kind: str
 ) -> None:
     from_files(monkeypatch)
-    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MAX_ROUNDS", 1)
+    monkeypatch.setattr("penstock.engines.spark.driver.rounds.MAX_ROUNDS", 1)
     watched = WatchedRuns(make, kind)
     watched.run(InProcessSparkEngine())
     assert watched.seen == judge(make, kind)
@@ -149,7 +149,7 @@ def test_parts_that_come_to_another_worker_repeat_nothing(
 @pytest.mark.slow
 def test_parts_that_come_to_another_worker_of_spark_repeat_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from_files(monkeypatch)
-    monkeypatch.setattr("penstock.engines.spark.driver.epochs.MAX_ROUNDS", 1)
+    monkeypatch.setattr("penstock.engines.spark.driver.rounds.MAX_ROUNDS", 1)
     for make, kind in (("sum", "sliding"), ("rows", "tumbling")):
         watched = WatchedRuns(make, kind)
         watched.run("spark")

@@ -14,17 +14,26 @@ ROOT = Path(__file__).parents[3]
 FILES = ("tests/conformance", "tests/support/spark_cluster_program.py")
 
 
-@pytest.mark.slow
-def test_cases_of_the_conformance_suite_and_the_loss_of_an_executor_pass_on_a_cluster(tmp_path: Path) -> None:
-    with cluster(tmp_path) as master:
-        options = ["-q", "-p", "no:cacheprovider", "-m", "everywhere"]
+def count_passed(folder: Path, *options: str) -> int:
+    """Run cases of the conformance suite on a cluster; return how many passed, when none failed."""
+    with cluster(folder) as master:
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", *options, "--engines=spark", f"--master={master}", *FILES],
+            [*command, "--engines=spark", f"--master={master}", *FILES],
             cwd=ROOT,
             capture_output=True,
             text=True,
             check=False,
         )
     assert done.returncode == 0, done.stdout + done.stderr
-    n_passed = int(done.stdout.split(" passed")[0].split()[-1])
-    assert n_passed >= 15, done.stdout
+    return int(done.stdout.split(" passed")[0].split()[-1])
+
+
+@pytest.mark.slow
+def test_cases_of_the_conformance_suite_and_the_loss_of_an_executor_pass_on_a_cluster(tmp_path: Path) -> None:
+    assert count_passed(tmp_path, "-m", "everywhere") >= 15
+
+
+@pytest.mark.nightly
+def test_the_whole_conformance_suite_passes_on_a_cluster(tmp_path: Path) -> None:
+    assert count_passed(tmp_path) >= 300

@@ -341,7 +341,8 @@ class DriverLoop:
         self._n_read += sum(read.values())
         lag = {name: now - int(at) for name, at in round_.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
         parts, took_us = {**took, "write": now - began}, now - round_.plan.now
-        self._events(BatchDone(now, round_.plan.number, read, written, took_us, parts, lag))
+        number, received = round_.plan.number, result.nbytes
+        self._events(BatchDone(now, number, read, written, took_us, parts, lag, received=received))
 
     def _count_round(self, round_: PlannedRound, result: JobResult) -> None:
         """Add up what became of the rows of a round, step by step, and report it."""
