@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.engines.checkpoint.state_files import StateHandle, state_size
+from penstock.engines.spark.closures import require_picklable
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, split_files
 from penstock.engines.spark.fragment_task import FAILED, load_plans, run_all_fragments, run_fragment
 from penstock.engines.spark.fragments import (
@@ -35,7 +36,7 @@ from penstock.engines.spark.jvm_source import RemoteSource
 from penstock.engines.spark.read_placement import source_pipelines
 from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, from_wire, to_wire
 from penstock.engines.wire import failure_from_dict
-from penstock.errors import EngineError, PenstockError, describe_cause
+from penstock.errors import EngineError, FunctionError, PenstockError, describe_cause
 from penstock.frozen import dataclass
 from penstock.operators.rows import user_function
 from penstock.operators.windows import Windows
@@ -56,6 +57,7 @@ workers busy for at most so many microseconds."""
 ROW_WEIGHT = 8
 """What a row in a file counts for among bytes that are sent: it is quickly read."""
 _DIED = re.compile(r"Python worker (process )?(exited|crashed|terminated)")
+_OTHER_PYTHON = "PYTHON_VERSION_MISMATCH"
 _MISSING = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
 
@@ -235,15 +237,27 @@ class SparkJobs:
 
     def _broadcast_plans(self) -> Broadcast[bytes]:
         """Return the plans as they are sent once to every worker: with functions, and tables to join."""
-        from pyspark.serializers import CloudPickleSerializer
+        from pyspark import cloudpickle
 
         if self._broadcast is None:
-            pickled = CloudPickleSerializer().dumps(tuple(self._plans))
+            try:
+                pickled = cloudpickle.dumps(tuple(self._plans))
+            except Exception:  # whatever a __reduce__ of the user's raises
+                self._refuse_unpicklable()
+                raise
             try:
                 self._broadcast = self._spark.sparkContext.broadcast(pickled)
             except OSError as cause:
                 raise no_room_error(cause) from cause
         return self._broadcast
+
+    def _refuse_unpicklable(self) -> None:
+        """Raise for the first step that cannot be sent to workers."""
+        for step in (step for fragment in self.fragments.fragments for step in fragment.steps):
+            try:
+                require_picklable(f'step "{step.name}"', step.op)
+            except FunctionError as error:
+                raise error.at(step.name, step.where) from None
 
     def _frame(self, rows: Sequence[WireRow], round_: int) -> DataFrame:
         """Return what the driver sends, balanced over all tasks, as a DataFrame."""
@@ -295,8 +309,16 @@ def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
         error = EngineError(
             f'a Python worker of Spark cannot import "{missing[1]}"',
             detail="functions of the graph need it where the workers run",
-            hint="install it there, or send it with a session of yours, SparkOptions(session=…): "
-            f'session.addArtifacts("{missing[1].partition(".")[0]}.zip", pyfile=True)',
+            hint="install it there, let PYSPARK_PYTHON name a Python that has it, or send it with a session "
+            f'of yours, SparkOptions(session=…): session.addArtifacts("{missing[1].partition(".")[0]}.zip", '
+            "pyfile=True)",
+        )
+    elif _OTHER_PYTHON in str(failure):
+        error = EngineError(
+            "a Python worker of Spark has another Python than this program",
+            detail=[*reasons, str(failure)[:500]][0],
+            hint='let both have the same, os.environ["PYSPARK_PYTHON"] = sys.executable before Spark starts; '
+            "on a cluster the path of such a Python on its machines",
         )
     else:
         error = EngineError("Spark failed to run a batch", detail=[str(failure)[:500], *reasons][-1])

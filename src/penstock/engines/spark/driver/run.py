@@ -39,10 +39,10 @@ class SparkRun(BackgroundRun):
 
     grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
 
-    def __init__(self, loop: DriverLoop, session: RunSession, options: RunOptions) -> None:
+    def __init__(self, loop: DriverLoop, session: RunSession, trigger: str | None = None) -> None:
         super().__init__(loop.plan.graph, "spark")
         self._loop, self._session, self._stopping = loop, session, loop.stopping
-        self._trigger = getattr(options.engine, "trigger", None)
+        self._trigger = trigger
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
