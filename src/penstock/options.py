@@ -135,7 +135,7 @@ class SparkOptions:
     """How Spark runs a graph.
 
     conf        Spark settings, on top of ours
-    trigger     how often to start a micro-batch; as soon as there is data when left out
+    trigger     how often to start a micro-batch, "5 seconds"; as soon as there is data when left out
     partitions  number of partitions of a shuffle; the number of cores when left out
     session     a SparkSession that exists already
     py_files    modules of yours that functions import and that are not installed on the executors: .py files,

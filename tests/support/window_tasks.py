@@ -23,8 +23,9 @@ def recipe(
     *,
     keys: Sequence[str] = ("page",),
     utc: bool = True,
+    streams: bool = True,
     lateness: str = "0 s",
 ) -> WindowTask:
     up = Stream(SCHEMA, TimeType(UTC, "us"), tuple(keys))
     op = KeyedWindows(window, aggregates=aggregates or {"rows": ps.count()}, lateness=lateness)
-    return WindowTask.of(op, up, "ts", HERE, utc=utc)
+    return WindowTask.of(op, up, "ts", HERE, utc=utc, streams=streams)

@@ -7,17 +7,23 @@ window get fewer rows the more windows a row is in, or a round would take hours.
 from __future__ import annotations
 
 from bench.workload import Case, Cell, Chart, Claim, Line, Point, Size, Way, Workload
-from bench.workloads.spark import etl, ours, peers
+from bench.workloads.spark import etl, frames, ours, peers
 from bench.workloads.spark.ours import BYTES, PER_BATCH
 from bench.workloads.spark.rows import Rows, Shape, check_answer, compute_answer
 
 OURS, WINDOWS, PANES, SUMS = "penstock", "Spark's window()", "groupBy(pane, key)", "groupBy(key)"
 LIVE, LIVE_PANES = "penstock, a batch at a time", "groupBy(pane, key), a batch at a time"
+HELPER, OWN_STREAM, SUM_STREAM = (
+    "window_aggregate",
+    "Spark's window(), as a stream",
+    "groupBy(key), as a stream",
+)
 FOLD, IDENTITY = "penstock, a fold", "identity mapInArrow"
 ETL, SPARK_ETL = "penstock, expressions", "Spark's DataFrame"
 FUNCTION, MAP_IN_ARROW = "penstock, a batch function", "mapInArrow"
 FOLLOW, FILE_STREAM = "penstock, a folder followed", "Spark's file stream"
 SECOND = 1_000_000
+STREAM = "a streaming DataFrame, 10 s / 100 ms, 100 keys, batches of 2 M rows"
 PLAIN, SMALL, TUMBLING, FOLDED = (
     "10 s / 100 ms, 100 keys",
     "batches of 5,000 rows",
@@ -32,13 +38,14 @@ Shapes = dict[str, tuple[str, Shape]]
 
 
 def workload(size: Size) -> Workload:
-    """Build the workload; quick has a half or a quarter of the rows of each case, and fewer rounds."""
+    """Build the workload; quick has a half or a quarter of the rows of most cases, and fewer rounds."""
     quick = size == "quick"
     shapes = _plain_shapes(2_000_000 if quick else 4_000_000)
     shapes |= _other_shapes(500_000 if quick else 2_000_000) | _overlap_shapes(
         250_000 if quick else 1_000_000
     )
     shapes |= _grid_shapes(100_000 if quick else 400_000) | _etl_shapes(quick)
+    shapes |= _stream_shapes(4 if quick else 6)
     ways = _ways(shapes)
     return Workload(
         name="spark",
@@ -59,6 +66,13 @@ def _plain_shapes(batch: int) -> Shapes:
     return {
         PLAIN: ("windows", Shape(2, batch, n_keys=100, size=size, every=every)),
         SMALL: ("small", Shape(10, 5_000, n_keys=100, size=size, every=every, rate=2_000)),
+    }
+
+
+def _stream_shapes(n_files: int) -> Shapes:
+    """Return batches of one size: what a batch costs besides its rows is part of the figures."""
+    return {
+        STREAM: ("stream-helper", Shape(n_files, 2_000_000, n_keys=100, size=10 * SECOND, every=SECOND // 10))
     }
 
 
@@ -131,6 +145,27 @@ def _ways(shapes: Shapes) -> tuple[Way, ...]:
             only=of("small"),
             notes=peers.batch_notes,
         ),
+        Way(
+            HELPER,
+            frames.run_window_aggregate,
+            oracle=frames.count_all_windows,
+            only=of("stream-helper"),
+            notes=frames.batch_notes,
+        ),
+        Way(
+            OWN_STREAM,
+            frames.run_own_windows,
+            oracle=frames.count_first_windows,
+            only=of("stream-helper"),
+            notes=frames.batch_notes,
+        ),
+        Way(
+            SUM_STREAM,
+            frames.run_group_by,
+            oracle=frames.count_updates,
+            only=of("stream-helper"),
+            notes=frames.batch_notes,
+        ),
         Way(FOLD, ours.run_fold, oracle=ours.count_rows, only=of("fold")),
         Way(IDENTITY, peers.run_identity, oracle=ours.count_rows, only=of("fold")),
         Way(ETL, etl.run_expressions, oracle=etl.compute_etl, only=(EXPRESSIONS,)),
@@ -170,6 +205,8 @@ def _claims(shapes: Shapes) -> tuple[Claim, ...]:
             Cell(SMALL, LIVE_PANES),
             note=PER_BATCH,
         ),
+        _stream_claim("window_aggregate: at least 40 times Spark's own windows", OWN_STREAM, 40),
+        _stream_claim("window_aggregate: at least 0.35 of a group-by of keys", SUM_STREAM, 0.35),
         _speed_claim("tumbling windows: at least 1.2 times Spark's own", TUMBLING, OURS, WINDOWS, 1.2),
         _speed_claim("a fold: at least 0.7 of an identity mapInArrow", FOLDED, FOLD, IDENTITY, 0.7),
         _speed_claim("expressions: at least 0.9 of Spark's DataFrame", EXPRESSIONS, ETL, SPARK_ETL, 0.9),
@@ -192,6 +229,10 @@ def _claims(shapes: Shapes) -> tuple[Claim, ...]:
 
 def _speed_claim(says: str, case: str, way: str, than: str, times: float) -> Claim:
     return Claim(says, Cell(case, way), 1 / times, Cell(case, than), speed="rows")
+
+
+def _stream_claim(says: str, than: str, times: float) -> Claim:
+    return Claim(says, Cell(STREAM, HELPER), 1 / times, Cell(STREAM, than), note=frames.PER_MILLION)
 
 
 def _charts(shapes: Shapes) -> tuple[Chart, ...]:

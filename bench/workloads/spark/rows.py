@@ -6,8 +6,9 @@ the watermark waits for two.
 
 from __future__ import annotations
 
+import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,28 @@ class Rows:
             part = slice(number * shape.batch, (number + 1) * shape.batch)
             stamps = pa.array(times[part], pa.timestamp("us", "UTC"))
             table = pa.table({"ts": stamps, "key": keys[part], "value": values[part]})
-            pq.write_table(table, where / f"{number:05d}.parquet")
+            file = where / f"{number:05d}.parquet"
+            pq.write_table(table, file)
+            os.utime(file, (number, number))  # Spark takes the oldest first
         return cls(shape, folder, times, keys, values)
 
     @property
     def path(self) -> Path:
         """Return the folder of the files."""
         return Path(self.folder.name) / "rows"
+
+    def first(self, n_files: int) -> Rows:
+        """Return the rows of the first files."""
+        n = n_files * self.shape.batch
+        shape = replace(self.shape, n_files=n_files)
+        return Rows(shape, self.folder, self.times[:n], self.keys[:n], self.values[:n])
+
+    def link_first(self, n_files: int) -> Path:
+        """Return a folder with the first files only."""
+        folder = self.new_folder()
+        for file in sorted(self.path.iterdir())[:n_files]:
+            os.link(file, folder / file.name)
+        return folder
 
     def new_folder(self) -> Path:
         """Return an empty folder for one run's output and checkpoint."""
@@ -108,6 +124,15 @@ def compute_answer(rows: Rows) -> Answer:
         answers = zip(total[there].tolist(), rows_in[there].astype(int).tolist(), strict=True)
         windows |= {(start, key): answer for key, answer in zip(names[there].tolist(), answers, strict=True)}
     return windows
+
+
+def count_windows(windows: Answer) -> tuple[int, int, float]:
+    """Return the number of windows, and the sums of their counts and of their sums."""
+    return (
+        len(windows),
+        sum(n for _, n in windows.values()),
+        sum(total for total, _ in windows.values()),
+    )
 
 
 def check_answer(expected: Any, answer: Any) -> str | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import timedelta
 from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -11,13 +13,14 @@ from penstock.clock import Clock
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions
 from penstock.engines.spark.fragments import FILES, split_into_fragments
 from penstock.engines.spark.read_placement import explain_source, source_pipelines
-from penstock.errors import EngineError, NotSupported
+from penstock.errors import EngineError, NotSupported, TimeError
 from penstock.events import EventSink
 from penstock.operators.process import Process
 from penstock.operators.stream_join import StreamJoin
 from penstock.options import SparkOptions
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Ref
+from penstock.timing.units import Duration, micros
 
 if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 PIP_LINE = 'pip install "penstock[spark]"'
 SUPPORTED = (4, 3)
+_LENGTH = re.compile(r"\d+(?:\.\d+)?\s*[A-Za-zµ]+")
+_INTERVAL = re.compile(rf"\s*(?:interval\s+)?(?:{_LENGTH.pattern}\s*)+")
 
 
 def need_pyspark() -> None:
@@ -42,6 +47,31 @@ def need_pyspark() -> None:
             f"pyspark {version} is installed, and the Spark engine is made for {SUPPORTED[0]}.{SUPPORTED[1]}",
             hint=PIP_LINE,
         )
+
+
+def spell_trigger(trigger: object) -> str | None:
+    """Return how often micro-batches start as Spark spells it; raise EngineError for what is no interval.
+
+    >>> spell_trigger("1 minute 30 s")
+    '90000 milliseconds'
+    """
+    if trigger is None:
+        return None
+    lengths: list[Duration] = [trigger] if isinstance(trigger, timedelta) else []
+    if isinstance(trigger, str) and _INTERVAL.fullmatch(trigger.lower()):
+        lengths = _LENGTH.findall(trigger.lower())
+    try:
+        us = sum(micros(length) for length in lengths) if lengths else -1
+    except TimeError:  # a unit that nobody knows
+        us = -1
+    if us < 0 or us % 1_000:
+        raise EngineError(
+            f"trigger={trigger!r} is not how often a micro-batch can start",
+            detail="it is an interval of whole milliseconds",
+            hint='use SparkOptions(trigger="5 seconds"), "500 ms", "1 minute 30 seconds" or a timedelta; '
+            "left out, a micro-batch starts as soon as there is data",
+        )
+    return f"{us // 1_000} milliseconds"
 
 
 class SparkEngine:
@@ -64,13 +94,14 @@ class SparkEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Start a run."""
+        trigger = spell_trigger(getattr(options.engine, "trigger", None))
         session = _open_session(options, plan.graph)
         from penstock.engines.spark.driver.run import SparkRun, add_progress_line, build_loop
 
         events = add_progress_line(events)
         loop = build_loop(plan, session, clock=clock, events=events, options=options)
         _check_executors(plan, session, loop.checkpoint)
-        return SparkRun(loop, session, options)
+        return SparkRun(loop, session, trigger)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions

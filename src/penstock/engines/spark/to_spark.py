@@ -54,7 +54,7 @@ def build_frame(plan: Plan, feeds: Sequence[Ref], session: RunSession, user: Spa
     if not streams:
         events, options = add_progress_line(ignore_event), RunOptions()
         loop = build_loop(plan, session, clock=WallClock(), events=events, options=options)
-        collected = SparkRun(loop, session, options).wait().collected
+        collected = SparkRun(loop, session).wait().collected
         return user.createDataFrame(to_spark(pa.concat_tables([collected[ref] for ref in feeds])))
     _refuse_what_needs_a_run(plan, streams, feeds)
     schema = plan[feeds[0].step].outputs[feeds[0].port].schema

@@ -269,9 +269,9 @@ class PendingRows:
         self._accounts.unfinished += int((outcomes == Outcome.UNFINISHED).sum())
         self._accounts.no_window += int((outcomes == Outcome.NO_WINDOW).sum())
 
-    def export(self, bucket: int) -> pa.RecordBatch:
-        """Return the pending rows of a bucket, to be saved."""
-        rows = self._rows[self._rows[:, 0] % BUCKETS == bucket]
+    def export(self, bucket: int | None = None) -> pa.RecordBatch:
+        """Return the pending rows of a bucket, or of all, to be saved."""
+        rows = self._rows if bucket is None else self._rows[self._rows[:, 0] % BUCKETS == bucket]
         return pa.RecordBatch.from_arrays([pa.array(column) for column in rows.T], names=_COLUMNS)
 
     def load(self, saved: pa.RecordBatch) -> None:

@@ -42,6 +42,7 @@ from penstock.stages.snapshot import (
     BucketedStage,
     BucketState,
     ChangedBuckets,
+    encode_bucket,
     window_fingerprint,
 )
 from penstock.stages.stage import RowErrors, StageContext
@@ -291,9 +292,23 @@ class WindowStage(BucketedStage):
         self._changed_buckets.forget(slots[~held])
         self._keys.free(slots[~held])
 
+    def snapshot_whole(self) -> bytes | None:
+        """Return the state of all keys as one piece, which `restore` takes like a bucket; None without keys.
+
+        For whoever always keeps the keys of a replica together: a piece costs the same for one key and many.
+        """
+        self.flush_pending()
+        slots = self._keys.live()
+        if not len(slots):
+            return None
+        state = self._save_slots(0, slots, self._admission.pending.export())
+        return encode_bucket(state, self.site.step, self.fingerprint)
+
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
-        batches = {KEYS: self._keys.export(slots), PENDING: self._admission.pending.export(bucket)}
-        batches |= self._export_groups(slots)
+        return self._save_slots(bucket, slots, self._admission.pending.export(bucket))
+
+    def _save_slots(self, bucket: int, slots: Ints, pending: pa.RecordBatch) -> BucketState:
+        batches = {KEYS: self._keys.export(slots), PENDING: pending, **self._export_groups(slots)}
         return BucketState(bucket, len(slots), max(self._watermark, self._least_watermark), batches)
 
     def _load_bucket(self, piece: BucketState) -> None:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import functions as F
 
 import penstock as ps
-from penstock import EngineError, GraphError, NotSupported, PenstockError, SchemaError, TimeError
+from penstock import (
+    EngineError,
+    FunctionError,
+    GraphError,
+    NotSupported,
+    PenstockError,
+    SchemaError,
+    TimeError,
+)
 from penstock.engines.spark.dataframes.plan import ROCKSDB
 from penstock.spark import window_aggregate
 from tests.support.dataframes import rows
@@ -51,6 +62,7 @@ FRAME_MISTAKES: list[tuple[dict[str, Any], type[PenstockError], str]] = [
     ),
     ({"time": "page"}, TimeError, 'time column "page" is of type string'),
     ({"window": "10 s"}, TimeError, "'10 s' is not a window"),
+    ({"window": {"a": ps.tumbling("1 s"), "b": "10 s"}}, TimeError, "is not a window"),
     ({"window": ps.tumbling("0 s")}, TimeError, "is not longer than zero"),
     ({"lateness": 5}, TimeError, "lateness 5 has no unit"),
     ({"lateness": timedelta(seconds=-1)}, TimeError, "lateness -1 s is negative"),
@@ -79,6 +91,54 @@ def test_a_wrong_call_is_refused_at_its_line(
     assert raised.value.where is not None
     assert raised.value.where.file == "tests/engines/spark/dataframes/test_mistakes.py"
     assert raised.value.hint
+
+
+def test_a_window_of_sparks_is_refused_with_the_one_to_use(frame: Any) -> None:
+    sliding = F.window("ts", "10 seconds", "1 second")
+    for window in (sliding, {"a": ps.tumbling("1 s"), "b": sliding}):
+        with pytest.raises(TimeError, match="is a column of Spark's, not a window") as raised:
+            call(frame, window=window)
+        assert 'ps.sliding("10 s", "1 s")' in str(raised.value.hint)
+        assert raised.value.where is not None
+        assert raised.value.where.file == "tests/engines/spark/dataframes/test_mistakes.py"
+
+
+def test_a_fold_that_cannot_be_sent_to_workers_is_refused(frame: Any) -> None:
+    lock = threading.Lock()
+
+    def lift(row: Any) -> float:
+        with lock:
+            return float(row.n)
+
+    total = ps.fold(lift, lambda a, b: a + b, 0.0, columns="n", type="float64")
+    with pytest.raises(
+        FunctionError, match=r"aggregate total=fold\(.*\) cannot be sent to the workers of Spark"
+    ) as raised:
+        call(frame, aggregates={"total": total})
+    assert raised.value.where is not None
+    assert raised.value.where.line == lift.__code__.co_firstlineno
+    assert 'lift holds "lock", a _thread.lock' in str(raised.value.detail)
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_results_leave_in_append_mode_only(stream: Any, mode: str) -> None:
+    windows = call(stream, keys=[], delay="1 s")
+    for start in (windows.writeStream.outputMode, lambda mode: windows.writeStream.start(outputMode=mode)):
+        with pytest.raises(NotSupported, match=f"output mode '{mode}' is not one of") as raised:
+            start(mode)
+        assert raised.value.where is not None
+        assert raised.value.where.file.endswith(".py")
+        assert 'outputMode("append")' in str(raised.value.hint)
+
+
+@pytest.mark.parametrize("mode", ["update", "complete"])
+def test_spark_refuses_other_modes_of_what_is_derived_from_results(
+    stream: Any, tmp_path: Path, mode: str
+) -> None:
+    derived = call(stream, keys=[], delay="1 s").where("n > 1")
+    writer = derived.writeStream.format("noop").outputMode(mode)
+    with pytest.raises(AnalysisException):
+        writer.option("checkpointLocation", str(tmp_path)).start()
 
 
 def test_what_is_no_frame_is_refused() -> None:
@@ -146,7 +206,21 @@ def test_a_stream_needs_the_libraries_of_sparks_state_operator(
     stream: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "version", lambda name: "3.0.1" if name == "pandas" else "4.3.0")
-    with pytest.raises(NotSupported, match=r"need protobuf, and pandas before 3[\s\S]*pip install"):
+    with pytest.raises(NotSupported, match=r"need protobuf, and pandas before 3[\s\S]*pip install") as raised:
+        call(stream, keys=[], delay="1 s")
+    assert raised.value.detail == "protobuf 4 is installed, pandas 3 is installed"
+
+
+def test_a_stream_needs_protobuf(stream: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = metadata.version
+
+    def version(name: str) -> str:
+        if name == "protobuf":
+            raise metadata.PackageNotFoundError(name)
+        return installed(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    with pytest.raises(NotSupported, match="protobuf is not installed, pandas 2 is installed"):
         call(stream, keys=[], delay="1 s")
 
 

@@ -16,6 +16,7 @@ from penstock.engines.spark.dataframes.window_task import (
     BODY,
     GROUP,
     GROUPS,
+    N_SLICE_GROUPS,
     ExecutionPath,
     GroupWindows,
     WindowTask,
@@ -50,7 +51,7 @@ class Stream:
 
     def __init__(self, task: WindowTask, delay: int) -> None:
         self._recipe, self._delay, self._turns = task, delay, GroupWindows(task)
-        self.held: dict[int, dict[int, bytes]] = {}
+        self.held: dict[int, bytes] = {}
         self._timers: dict[int, int] = {}
         self._greatest: int | None = None
 
@@ -70,10 +71,10 @@ class Stream:
         ]
 
     def _turn(self, group: int, packed: dict[int, list[bytes]], watermark: int) -> list[dict[str, Any]]:
-        pieces, bodies = self._turns.advance(self.held.pop(group, {}), packed.get(group, []), watermark)
+        state, bodies = self._turns.advance(self.held.pop(group, None), packed.get(group, []), watermark)
         self._timers.pop(group, None)
-        if pieces:
-            self.held[group] = dict(pieces)
+        if state is not None:
+            self.held[group] = state
             self._timers[group] = max(self._turns.next_emission(watermark), watermark + 1)
         results = [unpack_batch(body, self._recipe.results).rows for body in bodies]
         return [row for batch in results for row in batch.to_pylist()]
@@ -121,18 +122,18 @@ def test_slices_from_the_jvm_are_taken_before_windows_leave() -> None:
         names=["k0", "start", "p0"],
     )
     (packed,) = list(task.pack_by_group(iter([batch])))
-    pieces, bodies = GroupWindows(task).advance({}, packed.column(BODY).to_pylist(), 10 * S)
+    state, bodies = GroupWindows(task).advance(None, packed.column(BODY).to_pylist(), 10 * S)
     (result,) = [unpack_batch(body, task.results).rows.to_pylist() for body in bodies]
     assert [row["rows"] for row in result] == [3]
-    assert not pieces
+    assert state is None
 
 
 def test_state_of_another_step_is_refused() -> None:
     stream = Stream(recipe(ps.session("4 s")), delay=0)
     stream.push(at(1, 2))
-    (pieces,) = stream.held.values()
+    (state,) = stream.held.values()
     with pytest.raises(CheckpointError, match="its window differs"):
-        GroupWindows(recipe(ps.session("5 s"))).advance(pieces, [], 10 * S)
+        GroupWindows(recipe(ps.session("5 s"))).advance(state, [], 10 * S)
 
 
 def test_the_next_turn_is_when_a_window_may_leave() -> None:
@@ -145,9 +146,14 @@ def test_rows_go_to_groups_by_bucket() -> None:
     task = recipe(ps.session("1 s"))
     (packed,) = list(task.pack_by_group(iter(table.to_batches())))
     groups = packed.column(GROUP).to_pylist()
-    assert (len(groups), min(groups), max(groups)) == (GROUPS, 0, GROUPS - 1)
+    assert sorted(groups) == sorted(GROUPS)
     rows = [unpack_batch(body, SCHEMA).num_rows for body in packed.column(BODY).to_pylist()]
     assert sum(rows) == 500
+
+
+def test_slices_of_a_stream_go_to_few_groups_and_those_of_a_batch_to_all() -> None:
+    assert len(recipe(ps.tumbling("10 s")).groups) == N_SLICE_GROUPS
+    assert recipe(ps.tumbling("10 s"), streams=False).groups == GROUPS
 
 
 class Jvm:
@@ -189,7 +195,7 @@ def test_slices_that_the_jvm_closes_make_the_windows_of_the_reference_engine(apa
     jvm, turns, held, ours = (
         Jvm(task),
         GroupWindows(task),
-        dict[int, dict[int, bytes]](),
+        dict[int, bytes](),
         list[dict[str, Any]](),
     )
     for i, batch in enumerate(batches):
@@ -197,8 +203,8 @@ def test_slices_that_the_jvm_closes_make_the_windows_of_the_reference_engine(apa
         watermark = max(max(times_of(batch_)) for batch_ in batches[: i + 1]) - 12 * S
         packed = packed_by_group(task, [jvm.close(watermark)])
         for group in {**packed, **held}:
-            pieces, bodies = turns.advance(held.pop(group, {}), packed.get(group, []), watermark)
-            held |= {group: dict(pieces)} if pieces else {}
+            state, bodies = turns.advance(held.pop(group, None), packed.get(group, []), watermark)
+            held |= {} if state is None else {group: state}
             for body in bodies:
                 ours += unpack_batch(body, task.results).rows.to_pylist()
     theirs = judged_stream(batches, ["page"], window, {"rows": ps.count()}, delay="12 s", lateness="1 s")

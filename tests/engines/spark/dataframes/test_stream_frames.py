@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import penstock as ps
+from penstock.engines.spark.dataframes.window_task import GROUPS, N_SLICE_GROUPS
 from penstock.spark import window_aggregate
 from tests.support.dataframes import Aggregates, Files, S, at, judged_stream, rows, same
 
@@ -137,3 +138,13 @@ def test_a_slice_that_has_closed_takes_no_more_rows_though_a_window_of_it_is_ope
     rows = files.run(users, windows(window=window, aggregates=counts, delay="0 s"))
     by_start = {row["window_start"].second: row["rows"] for row in rows if row["page"] == "a"}
     assert by_start == {55: 1, 0: 2, 5: 4, 10: 3}
+
+
+@pytest.mark.parametrize("n_partitions", [1, 2, 3, 4, 5, 6, 7, 8, 16])
+def test_groups_are_spread_evenly_over_partitions(users: Any, n_partitions: int) -> None:
+    for groups in (GROUPS, GROUPS[:N_SLICE_GROUPS]):
+        frame = users.createDataFrame([(group,) for group in groups], "`group` int")
+        partition = F.pmod(F.hash("group"), F.lit(n_partitions))
+        counts = [row["count"] for row in frame.groupBy(partition).count().collect()]
+        assert len(counts) == min(n_partitions, len(groups))
+        assert max(counts) - min(counts) <= 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import pytest
 
 import penstock as ps
 from penstock.engines.spark.driver.job_results import translate_failure
-from penstock.errors import EngineError
+from penstock.engines.spark.driver.jobs import SparkJobs
+from penstock.errors import EngineError, FunctionError
 from penstock.plan.plan import Plan
 
 
@@ -76,3 +80,22 @@ def test_other_failures_of_spark_are_told_by_their_last_reason() -> None:
 def test_what_spark_did_not_raise_stays_as_it_is() -> None:
     failure = KeyboardInterrupt()
     assert translate_failure(failure, plan_of()) is failure
+
+
+def test_a_step_that_cannot_be_sent_to_workers_is_named_with_its_function() -> None:
+    lock = threading.Lock()
+
+    def keep(row: Any) -> bool:
+        with lock:
+            return True
+
+    graph = ps.PipeGraph("locked")
+    rows = graph.source(ps.read.batches([[{"v": 1}]], schema={"v": int}))
+    rows.filter(keep, name="guarded").sink(ps.write.memory())
+    jobs = SparkJobs(None, graph.plan(), 1)  # it fails before it needs a session
+    with pytest.raises(FunctionError, match='step "guarded" cannot be sent to the workers') as raised:
+        jobs._broadcast_plans()
+    assert raised.value.step == "guarded"
+    assert raised.value.where is not None
+    assert raised.value.where.line == keep.__code__.co_firstlineno
+    assert 'holds "lock", a _thread.lock' in str(raised.value.detail)

@@ -25,9 +25,13 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_type
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from penstock.caller import find_call_site
+from penstock.engines.spark.closures import run_in_worker
 from penstock.engines.spark.dataframes.window_task import (
     GROUP,
     RESULTS,
@@ -66,6 +70,11 @@ SHIFT = 2**60 // 1_000 * 1_000
 MARK = "spark.watermarkDelayMs"
 """By this Spark knows a column whose watermark it keeps."""
 AT, CLOSES = "penstock_at", "closes"
+PACK, COMPUTE, UNPACK = (
+    WindowTask.pack_by_group.__name__,
+    WindowTask.compute_windows.__name__,
+    WindowTask.unpack_results.__name__,
+)
 _NODES = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
 
 
@@ -175,8 +184,8 @@ def plan_batch(frame: Frame, task: WindowTask) -> DataFrame:
         rows = partials.group(_rows_in_windows(frame.df, task, partials), micros(task.time))
     else:
         rows = _needed_columns(frame.df.where(has_valid_time(task.time)), task)
-    packed = rows.mapInArrow(task.pack_by_group, SPARK_SCHEMA).repartition(F.col(GROUP))
-    return packed.mapInArrow(task.compute_windows, result_schema(task.results))
+    packed = rows.mapInArrow(run_in_worker(task, PACK), SPARK_SCHEMA).repartition(F.col(GROUP))
+    return packed.mapInArrow(run_in_worker(task, COMPUTE), result_schema(task.results))
 
 
 def plan_stream(frame: Frame, task: WindowTask, delay: Duration | None) -> DataFrame:
@@ -189,11 +198,37 @@ def plan_stream(frame: Frame, task: WindowTask, delay: Duration | None) -> DataF
     else:
         rows = _needed_columns(df, task)
     # Why: behind mapInArrow Spark no longer knows which column is time, and so drops none of them as late.
-    packed = rows.mapInArrow(task.pack_by_group, SPARK_SCHEMA).groupBy(GROUP)
+    packed = rows.mapInArrow(run_in_worker(task, PACK), SPARK_SCHEMA).groupBy(GROUP)
     results = packed.transformWithStateInPandas(
         WindowProcessor(task, shift), RESULTS, outputMode="Append", timeMode="EventTime"
     )
-    return results.mapInArrow(task.unpack_results, result_schema(task.results))
+    windows = results.mapInArrow(run_in_worker(task, UNPACK), result_schema(task.results))
+    return StreamResults(windows._jdf, windows.sparkSession)
+
+
+class AppendWriter(DataStreamWriter):  # type: ignore[misc]  # pyspark is untyped to mypy here
+    """Writes results as they leave: once, when they are final."""
+
+    def outputMode(self, outputMode: str) -> AppendWriter:
+        """Set the mode, which is append; raise NotSupported for any other: Spark says less, and later."""
+        if str(outputMode).lower() != "append":
+            raise NotSupported(
+                f"output mode {outputMode!r} is not one of window_aggregate's",
+                where=find_call_site(),
+                detail="a window of a stream leaves once, when the watermark has passed it, and is final",
+                hint='use .outputMode("append"), or leave it out',
+            )
+        super().outputMode(outputMode)
+        return self
+
+
+class StreamResults(ClassicDataFrame):  # type: ignore[misc]  # as above
+    """The windows of a stream. Frames that are derived from it are plain: Spark checks their mode."""
+
+    @property
+    def writeStream(self) -> AppendWriter:
+        """Return a writer that knows the mode in which windows leave."""
+        return AppendWriter(self)
 
 
 def add_watermark(frame: Frame, time: str, delay: Duration | None) -> tuple[DataFrame, int, int]:
@@ -277,12 +312,20 @@ def _needed_columns(df: DataFrame, task: WindowTask) -> DataFrame:
 def _need_state_store(frame: Frame) -> None:
     """Raise unless everything is there that Spark's state operator for Python needs."""
     if _major("protobuf") is None or _major("pandas") not in (1, 2):
-        raise NotSupported("windows of streaming frames need protobuf, and pandas before 3", hint=PIP_LINE)
+        versions = {name: _major(name) for name in ("protobuf", "pandas")}
+        raise NotSupported(
+            "windows of streaming frames need protobuf, and pandas before 3",
+            detail=", ".join(
+                f"{name} is not installed" if major is None else f"{name} {major} is installed"
+                for name, major in versions.items()
+            ),
+            hint=PIP_LINE,
+        )
     if frame.df.sparkSession.conf.get(PROVIDER) != ROCKSDB:
         raise EngineError(
             "windows of streaming frames keep their state in RocksDB, and the session has another store",
             detail="Spark's state operator for Python works with no other",
-            hint=f'spark.conf.set("{PROVIDER}", "{ROCKSDB}")',
+            hint=f'spark.conf.set("{PROVIDER}", "{ROCKSDB}"), before the query starts',
         )
 
 

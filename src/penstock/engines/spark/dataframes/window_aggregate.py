@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.caller import find_call_site
+from penstock.engines.spark.closures import require_picklable
 from penstock.engines.spark.engine import need_pyspark
-from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError
+from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, TimeError
 from penstock.expr import SparkSql
 from penstock.expr.node import post_order
 from penstock.operators.aggregates import Aggregate
@@ -60,7 +61,7 @@ def window_aggregate(
             )
         up = frame.stream(names, time, op)
         op.outputs({IN: up})  # everything about types that can be wrong
-        task = WindowTask.of(op, up, time, where, utc=frame.utc)
+        task = WindowTask.of(op, up, time, where, utc=frame.utc, streams=df.isStreaming)
         return plan_stream(frame, task, delay) if df.isStreaming else plan_batch(frame, task)
     except PenstockError as wrong:
         wrong.at(None, where)
@@ -83,11 +84,24 @@ def _need_frame(df: Any) -> None:
         )
 
 
+def _refuse_column(window: Any) -> None:
+    from pyspark.sql import Column
+
+    if isinstance(window, Column):
+        raise TimeError(
+            f"window={window!r:.120} is a column of Spark's, not a window",
+            detail="F.window(...) makes a copy of a row for every window that it is in",
+            hint='use window=ps.sliding("10 s", "1 s") or ps.tumbling("10 s"), and time="ts"',
+        )
+
+
 def _operator(windows: Any, aggregates: Any, lateness: Duration) -> Windows:
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise GraphError(
             f"aggregates={aggregates!r:.80} names no results", hint='use aggregates={"n": ps.count()}'
         )
+    for spec in windows.values() if isinstance(windows, Mapping) else [windows]:
+        _refuse_column(spec)
     op = KeyedWindows(windows, aggregates=dict(aggregates), lateness=lateness)
     for name, aggregate in aggregates.items():
         nodes = () if aggregate.value is None else post_order(aggregate.value)
@@ -97,4 +111,5 @@ def _operator(windows: Any, aggregates: Any, lateness: Duration) -> Windows:
                 detail="a part of the work is done in Python, where there is no such thing",
                 hint='compute it as a column first: df.withColumn("value", F.expr("..."))',
             )
+        require_picklable(f"aggregate {name}={aggregate}", aggregate)
     return op

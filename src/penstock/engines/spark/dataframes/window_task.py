@@ -7,12 +7,13 @@ ROWS      rows travel to their bucket: sessions, count windows, and aggregates o
 
 Rows, partials and results travel between workers as packed batches, by group of buckets. Spark rebuilds the
 input of its state operator row by row in Python, so few wide rows go in: (group, body), the body a batch in
-Arrow's own form. Invariant: the number of groups is part of what a checkpoint means and never changes.
+Arrow's own form. Invariant: the groups are part of what a checkpoint means and never change.
 
-In a streaming frame Spark keeps the state of each group. It calls once per group and batch, and wakes groups
-by timer; `GroupWindows` does the work and knows nothing of Spark. Spark's watermark is in milliseconds and
-starts at 0. It runs on times that are moved by `shift`, so that 0 is before all of them; and 0 itself means
-that nothing is known yet.
+In a streaming frame Spark keeps the state of each group, one cell of bytes. It calls once per group and
+batch, and wakes groups by timer; a call asks the JVM a few times, about 2 ms in all, so there are few groups.
+`GroupWindows` does the work and knows nothing of Spark. Spark's watermark is in milliseconds and starts at 0.
+It runs on times that are moved by `shift`, so that 0 is before all of them; and 0 itself means that nothing
+is known yet.
 """
 
 from __future__ import annotations
@@ -43,26 +44,32 @@ from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.input import NEVER
 from penstock.stages.rows.order import merge_batches
-from penstock.stages.snapshot import decode_bucket, window_fingerprint
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.timing.slices import Slicing, first_open
 from penstock.timing.windows import BEFORE_ALL, TimeWindow
 
 STEP = "window_aggregate"
-GROUPS = 64  # of the 256 buckets: enough to spread, few enough that a small batch is soon done with them
+# fmt: off
+GROUPS = (
+    2122, 3179, 1346, 1180, 7468, 3429, 296, 1133, 2478, 1212, 1049, 5159, 3146, 5168, 1328, 3137,
+    13695, 5904, 1272, 3289, 5813, 813, 1210, 3473, 2813, 2248, 163, 1659, 12413, 6700, 1914, 7589,
+)
+# fmt: on
+"""The names of groups. The murmur3 hash of the i-th, by which Spark finds its partition, is i modulo 3360: up
+to eight partitions, and 16 and 32, get equally many groups, or one more."""
+N_SLICE_GROUPS = 8
+"""Groups of a stream of slices. They are so few, against rows, that calls cost more than the work in them."""
 GROUP, BODY = "group", "body"
 SCHEMA = pa.schema([(GROUP, pa.int32()), (BODY, pa.binary())])
 SPARK_SCHEMA = "`group` int, body binary"
-STATE = "bucket array<int>, piece array<binary>"
+STATE = f"{BODY} binary"
 RESULTS = f"{BODY} binary"
 BATCH_ROWS = 1 << 17
 """Rows that are packed together."""
 
 ArrowBatches = Iterator[pa.RecordBatch]
 """What the functions take and give that Spark runs by `mapInArrow`."""
-Pieces = Mapping[int, bytes]
-"""A stage's state by bucket."""
 
 
 class ExecutionPath(StrEnum):
@@ -82,9 +89,12 @@ class WindowTask:
     time: str
     where: Where | None
     path: ExecutionPath
+    streams: bool
 
     @classmethod
-    def of(cls, op: Windows, up: Stream, time: str, where: Where | None, *, utc: bool) -> WindowTask:
+    def of(
+        cls, op: Windows, up: Stream, time: str, where: Where | None, *, utc: bool, streams: bool
+    ) -> WindowTask:
         """Return the task on the best path that can take the step; `utc`: it is the session's zone."""
         if why_not_pattern(PANED, op, up, totally_ordered=False) is not None:
             path = ExecutionPath.ROWS
@@ -92,7 +102,7 @@ class WindowTask:
             path = ExecutionPath.JVM
         else:
             path = ExecutionPath.PARTIALS
-        return cls(op, up, time, where, path)
+        return cls(op, up, time, where, path, streams)
 
     @property
     def windows(self) -> ResolvedWindows:
@@ -111,6 +121,12 @@ class WindowTask:
         return self.op.outputs({IN: self.up})[OUT].schema
 
     @property
+    def groups(self) -> tuple[int, ...]:
+        """Return the groups that keys are spread over."""
+        few = self.streams and self.path is not ExecutionPath.ROWS
+        return GROUPS[:N_SLICE_GROUPS] if few else GROUPS
+
+    @property
     def wire_format(self) -> tuple[pa.Schema, tuple[str, ...]]:
         """Return the columns of packed batches, and the key among them."""
         if self.path is ExecutionPath.ROWS:
@@ -125,14 +141,16 @@ class WindowTask:
 
     def pack_by_group(self, batches: ArrowBatches) -> ArrowBatches:
         """Run before the exchange: pack rows, or what the JVM made of them, by group."""
-        schema, key = self.wire_format
-        partitioner = WirePartitioner(key, schema, GROUPS)
+        (schema, key), groups = self.wire_format, self.groups
+        partitioner = WirePartitioner(key, schema, len(groups))
         for batch in _coalesce(self._to_batches(batches), schema):
             packed = [
-                (group, b) for group, rows in partitioner.partition(batch, 0) for b in pack_pieces(rows)
+                (groups[place], body)
+                for place, rows in partitioner.partition(batch, 0)
+                for body in pack_pieces(rows)
             ]
-            groups, bodies = zip(*packed, strict=True)
-            columns = [pa.array(groups, pa.int32()), pa.array(bodies, pa.binary())]
+            names, bodies = zip(*packed, strict=True)
+            columns = [pa.array(names, pa.int32()), pa.array(bodies, pa.binary())]
             yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
     def compute_windows(self, batches: ArrowBatches) -> ArrowBatches:
@@ -211,22 +229,18 @@ class GroupWindows:
         self._path, self._stage = task.path, task.final_stage()
         self._schema = task.wire_format[0]
         self._resolved, self._slicings = task.windows, dict(task.slicings)
-        self._fingerprint = window_fingerprint(task.op, task.up, totally_ordered=False)
 
-    def advance(self, pieces: Pieces, bodies: Sequence[bytes], watermark: int) -> tuple[Pieces, list[bytes]]:
+    def advance(
+        self, state: bytes | None, bodies: Sequence[bytes], watermark: int
+    ) -> tuple[bytes | None, list[bytes]]:
         """Take packed batches in and emit the windows that the watermark has passed.
 
-        Returns the buckets that still have state, and packed results.
+        Returns the state that is left, if any, and packed results.
         """
-        self._stage.restore(pieces)
+        self._stage.restore({} if state is None else {0: state})
         outputs = self._process(_unpack_bodies(bodies, self._schema), watermark)
         results = [body for port, batch in outputs if port == OUT for body in pack_pieces(batch)]
-        changed = self._stage.snapshot()
-        unchanged = {bucket: piece for bucket, piece in pieces.items() if bucket not in changed}
-        live = {
-            b: piece for b, piece in changed.items() if decode_bucket(piece, STEP, self._fingerprint).n_keys
-        }
-        return unchanged | live, results
+        return self._stage.snapshot_whole(), results
 
     def _process(self, batch: Batch | None, watermark: int) -> Emitted:
         if self._path is ExecutionPath.JVM:
@@ -291,14 +305,14 @@ class WindowProcessor(StatefulProcessor):  # type: ignore[misc]  # pyspark is un
         import pandas as pd
 
         watermark = NEVER if watermark_ms <= 0 else watermark_ms * 1_000 - self._shift
-        held = self._state.get() if self._state.exists() else None
-        before = {} if held is None else dict(zip(held[0], map(bytes, held[1]), strict=True))
-        pieces, results = self._windows.advance(before, bodies, watermark)
-        if pieces:
-            self._state.update((list(pieces), list(pieces.values())))
+        held = self._state.get()
+        before = None if held is None else bytes(held[0])
+        state, results = self._windows.advance(before, bodies, watermark)
+        if state is not None:
+            self._state.update((state,))
             at = -(-(self._windows.next_emission(watermark) + self._shift) // 1_000)
             self._handle.registerTimer(max(at, watermark_ms + 1, 1))
-        elif before:
+        elif before is not None:
             self._state.clear()
         if results:
             yield pd.DataFrame({BODY: results})

@@ -24,6 +24,7 @@ from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.spark.closures import require_picklable
 from penstock.engines.spark.driver.job_results import JobResult, no_room_error, read_job_result
 from penstock.engines.spark.driver.read_ahead import ReadRows, split_source
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, UnreadBatch, split_files
@@ -47,6 +48,7 @@ from penstock.engines.spark.tasks import (
     run_fragment,
 )
 from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, to_wire
+from penstock.errors import FunctionError
 from penstock.operators.ends import Source
 from penstock.plan.plan import Plan, Step
 
@@ -319,15 +321,27 @@ class SparkJobs:
 
     def _broadcast_plans(self) -> Broadcast[bytes]:
         """Return the plans as they are sent once to every worker: with functions, and tables to join."""
-        from pyspark.serializers import CloudPickleSerializer
+        from pyspark import cloudpickle
 
         if self._broadcast is None:
-            pickled = CloudPickleSerializer().dumps(tuple(self._plans))
+            try:
+                pickled = cloudpickle.dumps(tuple(self._plans))
+            except Exception:  # whatever a __reduce__ of the user's raises
+                self._refuse_unpicklable()
+                raise
             try:
                 self._broadcast = self._spark.sparkContext.broadcast(pickled)
             except OSError as cause:
                 raise no_room_error(cause) from cause
         return self._broadcast
+
+    def _refuse_unpicklable(self) -> None:
+        """Raise for the first step that cannot be sent to workers."""
+        for step in (step for fragment in self.fragments.fragments for step in fragment.steps):
+            try:
+                require_picklable(f'step "{step.name}"', step.op)
+            except FunctionError as error:
+                raise error.at(step.name, step.where) from None
 
     def _frame(self, rows: Sequence[WireRow], round_: int) -> DataFrame:
         """Return what the driver sends, balanced over all tasks, as a DataFrame."""

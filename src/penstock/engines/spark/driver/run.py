@@ -29,6 +29,7 @@ from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
 from penstock.engines.spark.driver.sinks import place_sinks
+from penstock.engines.spark.engine import spell_trigger
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
 from penstock.errors import EngineError, GraphError, nearest_first
@@ -41,10 +42,10 @@ class SparkRun(BackgroundRun):
 
     grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
 
-    def __init__(self, loop: DriverLoop, session: RunSession, options: RunOptions) -> None:
+    def __init__(self, loop: DriverLoop, session: RunSession, trigger: str | None = None) -> None:
         super().__init__(loop.plan.graph, "spark")
         self._loop, self._session, self._stopping = loop, session, loop.stopping
-        self._trigger = getattr(options.engine, "trigger", None)
+        self._trigger = trigger
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
@@ -175,7 +176,7 @@ def build_loop(
     checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
     plan = place_sinks(plan, checkpoint.folder)
     jobs = SparkJobs(session.spark, plan, session.partitions)
-    jobs.trigger = getattr(options.engine, "trigger", None)
+    jobs.trigger = spell_trigger(getattr(options.engine, "trigger", None))
     conf = getattr(options.engine, "conf", {})
     if _ADAPTIVE not in conf and not any(source.reads_dataframe for source in jobs.remote.values()):
         session.spark.conf.set(_ADAPTIVE, "false")
