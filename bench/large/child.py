@@ -114,16 +114,9 @@ def count_micro_batches(batches: Sequence[BatchDone]) -> int:
 
 
 def find_received(batches: Sequence[BatchDone]) -> dict[str, float]:
-    """Return the greatest of what events tell about what the driver received, by the field's name."""
-    received: dict[str, float] = {}
-    for batch in batches:
-        for name, value in batch.to_dict().items():
-            if "driver" not in name and "received" not in name:
-                continue
-            size = sum(value.values()) if isinstance(value, Mapping) else value
-            if isinstance(size, int | float):
-                received[name] = max(received.get(name, 0), size)
-    return received
+    """Return the most bytes that the driver received for a micro-batch, if events tell it."""
+    most = max((batch.received for batch in batches), default=0)
+    return {"bytes": most} if most else {}
 
 
 def run_order(order: Order) -> Report:

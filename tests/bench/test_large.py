@@ -143,15 +143,9 @@ def test_rounds_that_share_the_times_of_a_job_share_a_micro_batch() -> None:
     assert count_micro_batches([]) == 0
 
 
-def test_what_the_driver_received_is_read_from_events_that_tell_it() -> None:
-    class FullBatch(BatchDone):
-        def to_dict(self) -> dict[str, object]:
-            return {"driver_nbytes": {"rows": 3, "reports": 4}, "received_rows": self.batch, "batch": 9}
-
-    assert find_received([FullBatch(0, n, {}, {}, 1) for n in (1, 2)]) == {
-        "driver_nbytes": 7,
-        "received_rows": 2,
-    }
+def test_what_the_driver_received_is_the_most_that_an_event_tells() -> None:
+    batches = [BatchDone(0, n, {}, {}, 1, received=100 * n) for n in (1, 3, 2)]
+    assert find_received(batches) == {"bytes": 300}
     assert find_received([batch_done(0)]) == {}
 
 
