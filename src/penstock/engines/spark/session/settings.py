@@ -117,6 +117,8 @@ def sql_settings(conf: Mapping[str, str], *, partitions: int, checkpoint: str | 
     ours = {
         "spark.sql.shuffle.partitions": str(partitions),
         ARROW_ROWS_SETTING: str(ARROW_ROWS),
+        # Why: files are named one by one, and a job that looks at each takes longer than the driver does.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     }
     if checkpoint is None or checkpoint.startswith("file:") or "://" not in checkpoint:
         ours[FILE_MANAGER] = _LOCAL_MANAGER
