@@ -1,7 +1,7 @@
 """Streaming DataFrames, batch by batch: `window_aggregate`, Spark's own windows, and a group-by of keys.
 
 All three read the same files, one a batch, in sessions with the same settings, those that
-docs/spark-dataframes.md recommends. Nothing is written: what leaves is counted and added up by Spark
+docs/spark-dataframes.md lists. Nothing is written: what leaves is counted and added up by Spark
 (`observe`), so that a batch is the time of the operators and of the checkpoint. A figure is the median of the
 batches of a query after the first two, per million rows.
 """
