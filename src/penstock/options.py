@@ -158,6 +158,16 @@ class SparkOptions:
     max_bytes_per_batch: int | None = None
     max_files_per_batch: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("max_rows_per_batch", "max_bytes_per_batch", "max_files_per_batch"):
+            limit = getattr(self, name)
+            is_whole = isinstance(limit, int) and not isinstance(limit, bool)
+            if limit is not None and not (is_whole and limit > 0):
+                raise GraphError(
+                    f"{name}={limit!r} is not a limit of a micro-batch",
+                    hint=f"give a whole number above zero, SparkOptions({name}=1000), or leave it out",
+                )
+
 
 @dataclass(frozen=True, slots=True)
 class Cuda:

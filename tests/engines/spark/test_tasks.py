@@ -217,6 +217,14 @@ def test_a_micro_batch_takes_no_more_than_its_limits(tmp_path: Path, monkeypatch
     assert count_jobs(tmp_path, monkeypatch, ps.SparkOptions(max_bytes_per_batch=4 * size)) == 3
 
 
+@pytest.mark.parametrize("limit", [0, -1, 2.5, True, "many"])
+@pytest.mark.parametrize("name", ["max_rows_per_batch", "max_bytes_per_batch", "max_files_per_batch"])
+def test_a_limit_that_is_no_number_is_refused_when_it_is_given(name: str, limit: Any) -> None:
+    with pytest.raises(ps.GraphError, match=f"{name}=.* is not a limit of a micro-batch") as failure:
+        ps.SparkOptions(**{name: limit})
+    assert f"SparkOptions({name}=1000)" in str(failure.value.hint)
+
+
 def test_a_micro_batch_that_died_is_done_again_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
