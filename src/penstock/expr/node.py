@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import builtins
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.types as kind
 
 from penstock import expr as nodes
 from penstock.errors import GraphError
@@ -45,6 +46,7 @@ class Node:
     precedence      how tightly the printed form binds, as in Python: a looser child is put in parentheses
     requirement     what its operands must be; a node with a rule of its own has a `signature` instead
     operand_type    the type that they are brought to; None if they keep theirs
+    widens_floats   whether floats are always float64
     result_type     the type of the result; None if it is that of the operands
     """
 
@@ -54,7 +56,14 @@ class Node:
     precedence: ClassVar[int] = _TIGHTEST
     requirement: ClassVar[Requirement]
     operand_type: ClassVar[pa.DataType | None] = None
+    widens_floats: ClassVar[bool] = False
     result_type: ClassVar[pa.DataType | None] = None
+
+    def __init_subclass__(cls, **variables: object) -> None:
+        """Set class variables that are written beside the base: `class Add(Arithmetic, operator="+")`."""
+        super().__init_subclass__()
+        for name, value in variables.items():
+            setattr(cls, name, value)
 
     def children(self) -> tuple[Node, ...]:
         """Return the expressions that this one is made of, in order."""
@@ -96,9 +105,12 @@ class Node:
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Return the types of operands and result; raise SchemaError if the operands do not fit."""
         self.requirement.check(self, operands)
-        own, result = self.operand_type, self.result_type
-        types = tuple(operand.type if own is None else own for operand in operands)
-        return nodes.Signature(types, types[0] if result is None else result)
+        types = tuple(self.bring(operand.type) for operand in operands)
+        return nodes.Signature(types, types[0] if self.result_type is None else self.result_type)
+
+    def bring(self, type: pa.DataType) -> pa.DataType:
+        """Return the type that operands of a type are brought to."""
+        return pa.float64() if self.widens_floats and kind.is_floating(type) else self.operand_type or type
 
     def text(self, parts: tuple[str, ...]) -> str:
         """Return the source text inside a larger expression, from the text of the children."""
@@ -116,6 +128,27 @@ class Node:
 
     __repr__ = __str__
     __hash__ = object.__hash__
+
+
+def _operator(name: str, *, reflected: bool = False, joins: str = "") -> Callable[[Expr, object], Expr]:
+    """Return the method of an operator, which builds the node of that name.
+
+    reflected  whether the expression stands to the right of a value that is none
+    joins      the sign, if it joins conditions: for `col("a") > 1 & col("b") > 2`, where & takes the 1
+    """
+
+    def build(self: Expr, other: object) -> Expr:
+        if joins and not (other is None or isinstance(other, Expr | bool | np.bool_)):
+            raise GraphError(
+                f"{other!r} {joins} {self} does not join two conditions",
+                detail=f"{joins} binds more tightly than == < >",
+                hint=_USE_OPERATORS,
+            )
+        operands = (self, nodes.to_expr(other))
+        node: Expr = getattr(nodes, name)(*(reversed(operands) if reflected else operands))
+        return node
+
+    return build
 
 
 class Expr(Node):
@@ -143,74 +176,24 @@ class Expr(Node):
             return nodes.Shift(self, -nodes.shift_micros(other))
         return nodes.Subtract(self, nodes.to_expr(other))
 
-    def __rsub__(self, other: object) -> Expr:
-        return nodes.Subtract(nodes.to_expr(other), self)
-
-    def __mul__(self, other: object) -> Expr:
-        return nodes.Multiply(self, nodes.to_expr(other))
-
-    def __rmul__(self, other: object) -> Expr:
-        return nodes.Multiply(nodes.to_expr(other), self)
-
-    def __truediv__(self, other: object) -> Expr:
-        return nodes.Divide(self, nodes.to_expr(other))
-
-    def __rtruediv__(self, other: object) -> Expr:
-        return nodes.Divide(nodes.to_expr(other), self)
-
-    def __floordiv__(self, other: object) -> Expr:
-        return nodes.FloorDivide(self, nodes.to_expr(other))
-
-    def __rfloordiv__(self, other: object) -> Expr:
-        return nodes.FloorDivide(nodes.to_expr(other), self)
-
-    def __mod__(self, other: object) -> Expr:
-        return nodes.Modulo(self, nodes.to_expr(other))
-
-    def __rmod__(self, other: object) -> Expr:
-        return nodes.Modulo(nodes.to_expr(other), self)
-
-    def __pow__(self, other: object) -> Expr:
-        return nodes.Power(self, nodes.to_expr(other))
-
-    def __rpow__(self, other: object) -> Expr:
-        return nodes.Power(nodes.to_expr(other), self)
+    __rsub__ = _operator("Subtract", reflected=True)
+    __mul__, __rmul__ = _operator("Multiply"), _operator("Multiply", reflected=True)
+    __truediv__, __rtruediv__ = _operator("Divide"), _operator("Divide", reflected=True)
+    __floordiv__, __rfloordiv__ = _operator("FloorDivide"), _operator("FloorDivide", reflected=True)
+    __mod__, __rmod__ = _operator("Modulo"), _operator("Modulo", reflected=True)
+    __pow__, __rpow__ = _operator("Power"), _operator("Power", reflected=True)
+    __and__, __rand__ = _operator("And", joins="&"), _operator("And", joins="&", reflected=True)
+    __or__, __ror__ = _operator("Or", joins="|"), _operator("Or", joins="|", reflected=True)
+    __eq__ = _operator("Equal")  # type: ignore[assignment]  # builds a comparison, as PySpark and Polars do
+    __ne__ = _operator("NotEqual")  # type: ignore[assignment]  # as above
+    __lt__, __le__ = _operator("Less"), _operator("LessEqual")
+    __gt__, __ge__ = _operator("Greater"), _operator("GreaterEqual")
 
     def __neg__(self) -> Expr:
         return nodes.Negate(self)
 
     def __abs__(self) -> Expr:
         return nodes.Absolute(self)
-
-    def __eq__(self, other: object) -> Expr:  # type: ignore[override]  # builds a comparison, as PySpark and Polars do
-        return nodes.Equal(self, nodes.to_expr(other))
-
-    def __ne__(self, other: object) -> Expr:  # type: ignore[override]  # as above
-        return nodes.NotEqual(self, nodes.to_expr(other))
-
-    def __lt__(self, other: object) -> Expr:
-        return nodes.Less(self, nodes.to_expr(other))
-
-    def __le__(self, other: object) -> Expr:
-        return nodes.LessEqual(self, nodes.to_expr(other))
-
-    def __gt__(self, other: object) -> Expr:
-        return nodes.Greater(self, nodes.to_expr(other))
-
-    def __ge__(self, other: object) -> Expr:
-        return nodes.GreaterEqual(self, nodes.to_expr(other))
-
-    def __and__(self, other: object) -> Expr:
-        return nodes.And(self, _condition(other, "&", self))
-
-    def __rand__(self, other: object) -> Expr:
-        return nodes.And(_condition(other, "&", self), self)
-
-    def __or__(self, other: object) -> Expr:
-        return nodes.Or(self, _condition(other, "|", self))
-
-    def __ror__(self, other: object) -> Expr:
-        return nodes.Or(_condition(other, "|", self), self)
 
     def __invert__(self) -> Expr:
         return nodes.Not(self)
@@ -304,17 +287,6 @@ class Expr(Node):
     def dt(self) -> nodes.Times:
         """Return the functions of dates and timestamps."""
         return nodes.Times(self)
-
-
-def _condition(other: object, operator: str, partner: Expr) -> Expr:
-    """Lift one side of & or |, and catch `col("a") > 1 & col("b") > 2`, where & takes the 1."""
-    if isinstance(other, Expr | bool) or other is None or isinstance(other, np.bool_):
-        return nodes.to_expr(other)
-    raise GraphError(
-        f"{other!r} {operator} {partner} does not join two conditions",
-        detail=f"{operator} binds more tightly than == < >",
-        hint=_USE_OPERATORS,
-    )
 
 
 def post_order(root: Node) -> list[Node]:

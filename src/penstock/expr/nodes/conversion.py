@@ -45,11 +45,10 @@ _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Cast(MethodCall):
+class Cast(MethodCall, method="cast"):
     """The value as another type."""
 
     type: pa.DataType
-    method = "cast"
 
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Require a type that has a rule for the cast."""
@@ -114,11 +113,10 @@ def _targets(source: pa.DataType) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Field(MethodCall):
+class Field(MethodCall, method="field"):
     """One field of a struct."""
 
     name: str
-    method = "field"
 
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Require a struct that has the field; the result has the field's type."""
@@ -141,26 +139,21 @@ class Field(MethodCall):
         return Signature((struct.type,), struct.type.field(self.name).type)
 
 
-class ListFunction(MethodCall):
+class ListFunction(MethodCall, accessor="list."):
     """A function of a list."""
 
-    accessor = "list."
     requirement = Requirement(kind.is_list, "a list", 'make one with .str.split(",")')
 
 
-class ListLength(ListFunction):
+class ListLength(ListFunction, method="length", result_type=INT64):
     """The number of items."""
-
-    method = "length"
-    result_type = INT64
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class ListItem(ListFunction):
+class ListItem(ListFunction, method="item"):
     """The item at an index, which counts from the end when negative; null if there is none."""
 
     index: int
-    method = "item"
 
     def __post_init__(self) -> None:
         if not is_int32(self.index):
@@ -190,12 +183,11 @@ class Lists:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class JsonValue(MethodCall):
+class JsonValue(MethodCall, method="json"):
     """The scalar at `path` in JSON text, as `type`."""
 
     path: str
     type: pa.DataType
-    method = "json"
     requirement = Requirement(kind.is_string, "text", "use .field(name) for a struct")
 
     def __post_init__(self) -> None:

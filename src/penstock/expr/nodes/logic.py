@@ -67,48 +67,32 @@ def _choose(node: Expr, operands: tuple[Instruction, ...]) -> Signature:
     return Signature((met,) * len(operands), met)
 
 
-class Comparison(BinaryOperator):
+class Comparison(BinaryOperator, precedence=1, groups="", signature=_compare):
     """Two operands of one kind and an operator between them."""
 
-    precedence = 1
-    groups = ""
-    signature = _compare
 
-
-class Equal(Comparison):
+class Equal(Comparison, operator="=="):
     """Whether both are equal."""
 
-    operator = "=="
 
-
-class NotEqual(Comparison):
+class NotEqual(Comparison, operator="!="):
     """Whether they differ."""
 
-    operator = "!="
 
-
-class Less(Comparison):
+class Less(Comparison, operator="<"):
     """Whether left comes before right."""
 
-    operator = "<"
 
-
-class LessEqual(Comparison):
+class LessEqual(Comparison, operator="<="):
     """Whether left does not come after right."""
 
-    operator = "<="
 
-
-class Greater(Comparison):
+class Greater(Comparison, operator=">"):
     """Whether left comes after right."""
 
-    operator = ">"
 
-
-class GreaterEqual(Comparison):
+class GreaterEqual(Comparison, operator=">="):
     """Whether left does not come before right."""
-
-    operator = ">="
 
 
 COMPARISONS: dict[type[Comparison], Callable[[Any, Any], Any]] = {
@@ -122,21 +106,18 @@ COMPARISONS: dict[type[Comparison], Callable[[Any, Any], Any]] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Between(MethodCall):
+class Between(MethodCall, method="between", signature=_compare):
     """Whether low <= value <= high; null if any of the three is null."""
 
     low: Expr
     high: Expr
-    method = "between"
-    signature = _compare
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class IsIn(MethodCall):
+class IsIn(MethodCall, method="is_in"):
     """Whether the value equals one of the literals; null for null."""
 
     values: tuple[Literal, ...]
-    method = "is_in"
 
     def children(self) -> tuple[Node, ...]:
         """Return the value only, because the literals are not computed for every row."""
@@ -233,59 +214,42 @@ def when(condition: object) -> When:
     return When(to_expr(condition))
 
 
-class NullTest(MethodCall):
-    """A question about one value of any type."""
+class NullTest(MethodCall, input_handling=InputHandling.NULLS):
+    """A question about one value, of any type unless there is a requirement."""
 
-    input_handling = InputHandling.NULLS
+    requirement = Requirement(lambda type: True, "anything", "")
 
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Accept any type; the result is a boolean."""
+        """Accept a type that is known; the result is a boolean."""
+        self.requirement.check(self, operands)
         if kind.is_null(operands[0].type):
             common_type(self, operands, _ONE_TYPE_HINT)
         return Signature((operands[0].type,), BOOL)
 
 
-class IsNull(NullTest):
+class IsNull(NullTest, method="is_null"):
     """Whether the value is null."""
 
-    method = "is_null"
 
-
-class IsNotNull(NullTest):
+class IsNotNull(NullTest, method="is_not_null"):
     """Whether the value is not null."""
 
-    method = "is_not_null"
 
-
-class IsNan(NullTest):
+class IsNan(NullTest, method="is_nan", input_handling=InputHandling.STRICT):
     """Whether the value is NaN; null for null."""
 
-    method = "is_nan"
-    input_handling = InputHandling.STRICT
     requirement = Requirement(kind.is_floating, "a float", "only floats can be NaN; use .is_null()")
-
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Require a float; the result is a boolean."""
-        self.requirement.check(self, operands)
-        return NullTest.signature(self, operands)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FillNull(MethodCall):
+class FillNull(MethodCall, method="fill_null", input_handling=InputHandling.FAILURES, signature=_choose):
     """The value, or the other where it is null."""
 
     other: Expr
-    method = "fill_null"
-    input_handling = InputHandling.FAILURES
-    signature = _choose
 
 
-class Coalesce(FunctionCall):
+class Coalesce(FunctionCall, function="coalesce", input_handling=InputHandling.FAILURES, signature=_choose):
     """The first value that is not null."""
-
-    function = "coalesce"
-    input_handling = InputHandling.FAILURES
-    signature = _choose
 
 
 def coalesce(*expressions: object) -> Expr:
@@ -300,31 +264,21 @@ def coalesce(*expressions: object) -> Expr:
     return Coalesce(tuple(to_expr(value) for value in expressions))
 
 
-class Logic(BinaryOperator):
+class Logic(BinaryOperator, input_handling=InputHandling.FAILURES, operand_type=BOOL):
     """Two conditions and & or | between them."""
 
-    input_handling = InputHandling.FAILURES
     requirement = Requirement(kind.is_boolean, "conditions", _LOGIC_HINT)
-    operand_type = BOOL
 
 
-class And(Logic):
+class And(Logic, operator="&", precedence=3):
     """Whether both hold."""
 
-    operator = "&"
-    precedence = 3
 
-
-class Or(Logic):
+class Or(Logic, operator="|", precedence=2):
     """Whether at least one holds."""
 
-    operator = "|"
-    precedence = 2
 
-
-class Not(UnaryOperator):
+class Not(UnaryOperator, operator="~", operand_type=BOOL):
     """Whether it does not hold; null for null."""
 
-    operator = "~"
     requirement = Requirement(kind.is_boolean, "a condition", _LOGIC_HINT)
-    operand_type = BOOL

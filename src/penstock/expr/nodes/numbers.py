@@ -11,8 +11,6 @@ timestamp as eight, floats by their IEEE bits (-0.0 as 0.0, one NaN only), text 
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 import pyarrow as pa
 import pyarrow.types as kind
 
@@ -50,35 +48,22 @@ def _hint(wrong: Instruction) -> str:
 _NUMBER = Requirement(is_numeric, "a number", _hint)
 
 
-class Arithmetic(BinaryOperator):
-    """Two numbers, which meet on the wider type, and an operator between them.
-
-    widens_floats  whether floats are always float64
-    """
-
-    requirement = Requirement(is_numeric, "numbers", _hint)
-    widens_floats: ClassVar[bool] = False
+class Arithmetic(BinaryOperator, requirement=Requirement(is_numeric, "numbers", _hint)):
+    """Two numbers, which meet on the wider type, and an operator between them."""
 
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Convert both operands, and the result, to the wider operand's type, or to the one of the node."""
         self.requirement.check(self, operands)
-        met = common_type(self, operands, "cast one of them")
-        met = FLOAT64 if self.widens_floats and kind.is_floating(met) else self.operand_type or met
+        met = self.bring(common_type(self, operands, "cast one of them"))
         return Signature((met, met), met)
 
 
-class Add(Arithmetic):
+class Add(Arithmetic, operator="+", precedence=5):
     """Left plus right."""
 
-    operator = "+"
-    precedence = 5
 
-
-class Subtract(Arithmetic):
+class Subtract(Arithmetic, operator="-", precedence=5):
     """Left minus right; of two timestamps the microseconds between them, as int64."""
-
-    operator = "-"
-    precedence = 5
 
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Numbers as in every arithmetic; two timestamps give int64."""
@@ -88,102 +73,64 @@ class Subtract(Arithmetic):
         return Signature((moment, moment), INT64)
 
 
-class Multiply(Arithmetic):
+class Multiply(Arithmetic, operator="*", precedence=6):
     """Left times right."""
 
-    operator = "*"
-    precedence = 6
 
-
-class Divide(Arithmetic):
+class Divide(Arithmetic, operator="/", precedence=6, operand_type=FLOAT64):
     """Left divided by right, as float64; a zero divisor fails the row."""
 
-    operator = "/"
-    precedence = 6
-    operand_type = FLOAT64
 
-
-class FloorDivide(Arithmetic):
+class FloorDivide(Arithmetic, operator="//", precedence=6, widens_floats=True):
     """The whole quotient, towards minus infinity; a zero divisor fails the row."""
 
-    operator = "//"
-    precedence = 6
-    widens_floats = True
 
-
-class Modulo(Arithmetic):
+class Modulo(Arithmetic, operator="%", precedence=6, widens_floats=True):
     """What `//` leaves over, with the sign of the divisor; a zero divisor fails the row."""
 
-    operator = "%"
-    precedence = 6
-    widens_floats = True
 
-
-class Power(Arithmetic):
+class Power(Arithmetic, operator="**", precedence=8, groups="right", operand_type=FLOAT64):
     """Left to the power of right, as float64 and by IEEE 754: never fails, may be NaN or infinite."""
 
-    operator = "**"
-    precedence = 8
-    groups = "right"
-    operand_type = FLOAT64
 
-
-class Negate(UnaryOperator):
+class Negate(UnaryOperator, operator="-", requirement=_NUMBER):
     """The value with the other sign; the least integer has no such value and fails the row."""
 
-    operator = "-"
-    requirement = _NUMBER
 
-
-class NumberFunction(MethodCall):
+class NumberFunction(MethodCall, requirement=_NUMBER):
     """A function of one number that keeps its type, written as a method."""
 
-    requirement = _NUMBER
 
-
-class Absolute(NumberFunction):
+class Absolute(NumberFunction, method="abs"):
     """The value without its sign; the least integer has none and fails the row."""
 
-    method = "abs"
 
-
-class Floor(NumberFunction):
+class Floor(NumberFunction, method="floor"):
     """The greatest whole number that is not greater."""
 
-    method = "floor"
 
-
-class Ceil(NumberFunction):
+class Ceil(NumberFunction, method="ceil"):
     """The least whole number that is not less."""
 
-    method = "ceil"
 
-
-class Sqrt(NumberFunction):
+class Sqrt(NumberFunction, method="sqrt", operand_type=FLOAT64):
     """The square root as float64; NaN for a negative number, as IEEE 754 has it."""
-
-    method = "sqrt"
-    operand_type = FLOAT64
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Round(NumberFunction):
-    """To the nearest number of `digits` decimals, halves to even: rint(x * 10**digits) / 10**digits."""
+class Round(NumberFunction, method="round", widens_floats=True):
+    """To the nearest number of `digits` decimals, halves to even: rint(x * 10**digits) / 10**digits.
+
+    Floats become float64, because few float32 have short decimals.
+    """
 
     digits: int
-    method = "round"
 
     def __post_init__(self) -> None:
         if not is_int32(self.digits) or not 0 <= self.digits <= 15:
             raise SchemaError(
                 f"round to {self.digits!r} digits is not defined", hint="give 0 to 15 digits: .round(2)"
             )
-
-    def signature(self, operands: tuple[Instruction, ...]) -> Signature:
-        """Keep integers; floats become float64, because few float32 have short decimals."""
-        _NUMBER.check(self, operands)
-        type = FLOAT64 if kind.is_floating(operands[0].type) else operands[0].type
-        return Signature((type,), type)
 
     def arguments(self, *texts: str) -> str:
         """Return the digits, unless there are none."""
@@ -194,11 +141,9 @@ def _hashable(type: pa.DataType) -> bool:
     return not (kind.is_nested(type) or kind.is_decimal(type))
 
 
-class Hash(FunctionCall):
+class Hash(FunctionCall, function="hash", input_handling=InputHandling.NULLS):
     """The 64-bit hash of all values together; never null."""
 
-    function = "hash"
-    input_handling = InputHandling.NULLS
     requirement = Requirement(
         _hashable, "simple values", "hash the fields one by one, or a decimal as float64"
     )

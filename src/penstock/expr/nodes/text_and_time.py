@@ -33,31 +33,20 @@ _TEXT = Requirement(kind.is_string, "text", 'make text of it with .cast("string"
 _TIME_HINT = 'make a time with .cast("timestamp") from text, or with from_epoch(col("t"), "ms") from a number'
 
 
-class StringFunction(MethodCall):
+class StringFunction(MethodCall, accessor="str.", requirement=_TEXT, operand_type=STRING):
     """A function of one text, written in `.str`."""
 
-    accessor = "str."
-    requirement = _TEXT
-    operand_type = STRING
 
-
-class Lower(StringFunction):
+class Lower(StringFunction, method="lower"):
     """A to Z become a to z."""
 
-    method = "lower"
 
-
-class Upper(StringFunction):
+class Upper(StringFunction, method="upper"):
     """The letters a to z become A to Z."""
 
-    method = "upper"
 
-
-class Length(StringFunction):
+class Length(StringFunction, method="length", result_type=INT64):
     """The number of code points."""
-
-    method = "length"
-    result_type = INT64
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -76,42 +65,27 @@ class PatternFunction(StringFunction):
             raise SchemaError(f"{self.method} cannot look for empty text", hint=f'.str.{self.method}(",", …)')
 
 
-class Contains(PatternFunction):
+class Contains(PatternFunction, method="contains", result_type=BOOL):
     """Whether the pattern occurs."""
 
-    method = "contains"
-    result_type = BOOL
 
-
-class StartsWith(PatternFunction):
+class StartsWith(PatternFunction, method="starts_with", result_type=BOOL):
     """Whether the text begins with the pattern."""
 
-    method = "starts_with"
-    result_type = BOOL
 
-
-class EndsWith(PatternFunction):
+class EndsWith(PatternFunction, method="ends_with", result_type=BOOL):
     """Whether the text ends with the pattern."""
 
-    method = "ends_with"
-    result_type = BOOL
 
-
-class Split(PatternFunction):
+class Split(PatternFunction, method="split", result_type=pa.list_(STRING), may_be_empty=False):
     """The list of texts between the separators."""
-
-    method = "split"
-    result_type = pa.list_(STRING)
-    may_be_empty = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Replace(PatternFunction):
+class Replace(PatternFunction, method="replace", may_be_empty=False):
     """Every occurrence of the pattern, from left to right, replaced."""
 
     replacement: str
-    method = "replace"
-    may_be_empty = False
 
     def __post_init__(self) -> None:
         PatternFunction.__post_init__(self)
@@ -122,11 +96,10 @@ class Replace(PatternFunction):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Strip(StringFunction):
+class Strip(StringFunction, method="strip"):
     """The text without the given characters at both ends."""
 
     characters: str
-    method = "strip"
 
     def __post_init__(self) -> None:
         if not isinstance(self.characters, str) or not self.characters:
@@ -138,12 +111,11 @@ class Strip(StringFunction):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Slice(StringFunction):
+class Slice(StringFunction, method="slice"):
     """`length` code points (or all) from `start`, which counts from the end when negative."""
 
     start: int
     length: int | None
-    method = "slice"
 
     def __post_init__(self) -> None:
         count = 0 if self.length is None else self.length
@@ -158,12 +130,8 @@ class Slice(StringFunction):
             )
 
 
-class Concat(FunctionCall):
+class Concat(FunctionCall, function="concat", requirement=_TEXT, operand_type=STRING):
     """All texts, one after the other; null if one is null."""
-
-    function = "concat"
-    requirement = _TEXT
-    operand_type = STRING
 
 
 def concat(*expressions: object) -> Expr:
@@ -254,12 +222,10 @@ class TimePart(MethodCall):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Epoch(MethodCall):
+class Epoch(MethodCall, accessor="dt.", method="epoch"):
     """Whole units since 1970, rounded towards minus infinity; of a date only days."""
 
     unit: str
-    accessor = "dt."
-    method = "epoch"
 
     def __post_init__(self) -> None:
         _check_unit(self.unit)
@@ -292,13 +258,10 @@ class FromEpoch(Expr):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Truncate(MethodCall):
+class Truncate(MethodCall, accessor="dt.", method="truncate", requirement=_MOMENT):
     """The timestamp rounded down to a multiple of a duration since 1970."""
 
     micros: int
-    accessor = "dt."
-    method = "truncate"
-    requirement = _MOMENT
 
     def __post_init__(self) -> None:
         _check_length(self.micros)
