@@ -28,6 +28,25 @@ else:
         return lambda cls: _process_class(cls, frozen=frozen, eq=eq, repr_=repr, kw_only=kw_only)
 
 
+class ClassVariables:
+    """The base of families whose classes differ in class variables, written beside the base of each.
+
+    >>> class Sign(ClassVariables):
+    ...     text: str
+    >>> class Plus(Sign, text="+"):
+    ...     pass
+    >>> Plus.text
+    '+'
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **variables: object) -> None:
+        super().__init_subclass__()
+        for name, value in variables.items():
+            setattr(cls, name, value)
+
+
 class _Factory:
     """Stands for a default that a factory has yet to make."""
 

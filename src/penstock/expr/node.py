@@ -23,6 +23,7 @@ import pyarrow.types as kind
 from penstock import expr as nodes
 from penstock.errors import GraphError
 from penstock.expr.types import parse_type
+from penstock.frozen import ClassVariables
 
 if TYPE_CHECKING:
     from penstock.expr.program import Instruction, Requirement, Signature
@@ -39,7 +40,7 @@ class InputHandling(enum.Enum):
     FAILURES = "the node handles nulls and failures"
 
 
-class Node:
+class Node(ClassVariables):
     """The part of an expression that is not operators and methods.
 
     input_handling  which inputs the node handles itself
@@ -58,12 +59,6 @@ class Node:
     operand_type: ClassVar[pa.DataType | None] = None
     widens_floats: ClassVar[bool] = False
     result_type: ClassVar[pa.DataType | None] = None
-
-    def __init_subclass__(cls, **variables: object) -> None:
-        """Set class variables that are written beside the base: `class Add(Arithmetic, operator="+")`."""
-        super().__init_subclass__()
-        for name, value in variables.items():
-            setattr(cls, name, value)
 
     def children(self) -> tuple[Node, ...]:
         """Return the expressions that this one is made of, in order."""

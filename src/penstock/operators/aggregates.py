@@ -18,7 +18,7 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, SchemaError
 from penstock.expr import Expr, col, type_of
 from penstock.expr.types import parse_type
-from penstock.frozen import dataclass
+from penstock.frozen import ClassVariables, dataclass
 from penstock.operators.function import require_call
 from penstock.operators.op import Stream
 
@@ -39,7 +39,7 @@ _ACCEPTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(ClassVariables):
     """A function of the rows of a window that can be computed from partial results.
 
     `value` is the expression that is aggregated; rows where it is null are skipped. It is None where
@@ -87,12 +87,8 @@ def as_value(value: str | Expr) -> Expr:
     return value if isinstance(value, Expr) else col(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Count(Aggregate):
+class Count(Aggregate, label="count", gives=pa.int64()):
     """The number of rows, or of values that are not null."""
-
-    label: ClassVar[str] = "count"
-    gives: ClassVar[pa.DataType] = pa.int64()
 
 
 def count(value: str | Expr | None = None) -> Count:
@@ -100,16 +96,12 @@ def count(value: str | Expr | None = None) -> Count:
     return Count(None if value is None else as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Sum(Aggregate):
+class Sum(Aggregate, label="sum", accepts=NUMBERS_AND_DECIMALS):
     """The sum of the values; null when there are none.
 
     An integer sum is exact: the run fails only if the window's own sum leaves int64, never because a
     partial sum did.
     """
-
-    label: ClassVar[str] = "sum"
-    accepts: ClassVar[str] = NUMBERS_AND_DECIMALS
 
     def result_type(self, value_type: pa.DataType) -> pa.DataType:
         """Return int64 for integers, float64 for floats, the widest decimal of the same scale."""
@@ -123,12 +115,8 @@ def sum(value: str | Expr) -> Sum:
     return Sum(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Min(Aggregate):
+class Min(Aggregate, label="min", accepts=ORDERED):
     """The least value; null when there are none. NaN is greater than every number."""
-
-    label: ClassVar[str] = "min"
-    accepts: ClassVar[str] = ORDERED
 
 
 def min(value: str | Expr) -> Min:
@@ -136,12 +124,8 @@ def min(value: str | Expr) -> Min:
     return Min(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Max(Aggregate):
+class Max(Aggregate, label="max", accepts=ORDERED):
     """The greatest value; null when there are none. NaN is greater than every number."""
-
-    label: ClassVar[str] = "max"
-    accepts: ClassVar[str] = ORDERED
 
 
 def max(value: str | Expr) -> Max:
@@ -149,22 +133,16 @@ def max(value: str | Expr) -> Max:
     return Max(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class CountOfExtreme(Aggregate):
+class CountOfExtreme(Aggregate, accepts=ORDERED):
     """The base of `MinCount` and `MaxCount`: struct<value, count>; null when there are no values."""
-
-    accepts: ClassVar[str] = ORDERED
 
     def result_type(self, value_type: pa.DataType) -> pa.DataType:
         """Return struct<value, count>."""
         return pa.struct([pa.field("value", value_type), pa.field("count", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class MinCount(CountOfExtreme):
+class MinCount(CountOfExtreme, label="min_count"):
     """The least value and the number of rows that have it."""
-
-    label: ClassVar[str] = "min_count"
 
 
 def min_count(value: str | Expr) -> MinCount:
@@ -172,11 +150,8 @@ def min_count(value: str | Expr) -> MinCount:
     return MinCount(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class MaxCount(CountOfExtreme):
+class MaxCount(CountOfExtreme, label="max_count"):
     """The greatest value and the number of rows that have it."""
-
-    label: ClassVar[str] = "max_count"
 
 
 def max_count(value: str | Expr) -> MaxCount:
@@ -184,13 +159,8 @@ def max_count(value: str | Expr) -> MaxCount:
     return MaxCount(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Mean(Aggregate):
+class Mean(Aggregate, label="mean", accepts=NUMBERS_AND_DECIMALS, gives=pa.float64()):
     """The arithmetic mean of the values; null when there are none."""
-
-    label: ClassVar[str] = "mean"
-    accepts: ClassVar[str] = NUMBERS_AND_DECIMALS
-    gives: ClassVar[pa.DataType] = pa.float64()
 
 
 def mean(value: str | Expr) -> Mean:
@@ -199,14 +169,10 @@ def mean(value: str | Expr) -> Mean:
 
 
 @dataclass(frozen=True, slots=True)
-class Var(Aggregate):
+class Var(Aggregate, label="var", accepts=NUMBERS, gives=pa.float64()):
     """The variance, of a sample unless `population`; null with no values, and with one of a sample."""
 
     population: bool = False
-
-    label: ClassVar[str] = "var"
-    accepts: ClassVar[str] = NUMBERS
-    gives: ClassVar[pa.DataType] = pa.float64()
 
 
 def var(value: str | Expr, *, population: bool = False) -> Var:
@@ -214,11 +180,8 @@ def var(value: str | Expr, *, population: bool = False) -> Var:
     return Var(as_value(value), population)
 
 
-@dataclass(frozen=True, slots=True)
-class Std(Var):
+class Std(Var, label="std"):
     """The standard deviation, of a sample unless `population`; null where the variance is."""
-
-    label: ClassVar[str] = "std"
 
 
 def std(value: str | Expr, *, population: bool = False) -> Std:
@@ -226,12 +189,8 @@ def std(value: str | Expr, *, population: bool = False) -> Std:
     return Std(as_value(value), population)
 
 
-@dataclass(frozen=True, slots=True)
-class First(Aggregate):
+class First(Aggregate, label="first", ordered=True):
     """The first value that is not null, in the order (time, seq)."""
-
-    label: ClassVar[str] = "first"
-    ordered: ClassVar[bool] = True
 
 
 def first(value: str | Expr) -> First:
@@ -239,12 +198,8 @@ def first(value: str | Expr) -> First:
     return First(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Last(Aggregate):
+class Last(Aggregate, label="last", ordered=True):
     """The last value that is not null, in the order (time, seq)."""
-
-    label: ClassVar[str] = "last"
-    ordered: ClassVar[bool] = True
 
 
 def last(value: str | Expr) -> Last:
@@ -252,12 +207,8 @@ def last(value: str | Expr) -> Last:
     return Last(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class Collect(Aggregate):
+class Collect(Aggregate, label="collect", ordered=True):
     """All values that are not null, in the order (time, seq)."""
-
-    label: ClassVar[str] = "collect"
-    ordered: ClassVar[bool] = True
 
     def result_type(self, value_type: pa.DataType) -> pa.DataType:
         """Return a list of the value's type."""
@@ -269,11 +220,8 @@ def collect(value: str | Expr) -> Collect:
     return Collect(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
-class EventTimeMax(Aggregate):
+class EventTimeMax(Aggregate, label="event_time_max"):
     """The greatest event time that contributed, in the input's type and unit."""
-
-    label: ClassVar[str] = "event_time_max"
 
     def type(self, up: Stream) -> pa.DataType:
         """Return the type of the time column."""
@@ -285,14 +233,8 @@ def event_time_max() -> EventTimeMax:
     return EventTimeMax(None)
 
 
-@dataclass(frozen=True, slots=True)
-class ApproxDistinct(Aggregate):
+class ApproxDistinct(Aggregate, label="approx_distinct", accepts=ORDERED, exact=False, gives=pa.int64()):
     """An estimate of the number of different values, by a mergeable sketch (HLL, lg_k 12)."""
-
-    label: ClassVar[str] = "approx_distinct"
-    accepts: ClassVar[str] = ORDERED
-    exact: ClassVar[bool] = False
-    gives: ClassVar[pa.DataType] = pa.int64()
 
 
 def approx_distinct(value: str | Expr) -> ApproxDistinct:
@@ -301,15 +243,10 @@ def approx_distinct(value: str | Expr) -> ApproxDistinct:
 
 
 @dataclass(frozen=True, slots=True)
-class Quantile(Aggregate):
+class Quantile(Aggregate, label="quantile", accepts=NUMBERS, exact=False, gives=pa.float64()):
     """An estimate of a quantile, by a mergeable sketch (KLL, k 200), judged by its rank error."""
 
     q: float = 0.5
-
-    label: ClassVar[str] = "quantile"
-    accepts: ClassVar[str] = NUMBERS
-    exact: ClassVar[bool] = False
-    gives: ClassVar[pa.DataType] = pa.float64()
 
 
 def quantile(value: str | Expr, q: float) -> Quantile:
@@ -324,7 +261,7 @@ def quantile(value: str | Expr, q: float) -> Quantile:
 
 
 @dataclass(frozen=True, slots=True)
-class Fold(Aggregate):
+class Fold(Aggregate, label="fold"):
     """`lower(combine(... combine(zero, lift(row 1)) ..., lift(row n)))`.
 
     `combine` must be associative and `zero` neutral: partial results are combined in any grouping, and in
@@ -338,8 +275,6 @@ class Fold(Aggregate):
     columns: tuple[str, ...] | None
     result: pa.DataType | None
     commutative: bool
-
-    label: ClassVar[str] = "fold"
 
     def type(self, up: Stream) -> pa.DataType:
         """Return the declared type; raise a SchemaError when there is none."""
