@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import field
 from pathlib import Path
@@ -256,5 +257,5 @@ def test_what_a_program_may_load_is_made_quickly() -> None:
         room = file.relative_to(source).parts[0]
         text = file.read_text(encoding="utf-8")
         if room not in ("frozen.py", "bench", "apps", "cli", "testing") and "@dataclass" in text:
-            slow += [] if "from penstock.frozen import dataclass\n" in text else [str(file)]
+            slow += [] if re.search(r"from penstock.frozen import .*\bdataclass\n", text) else [str(file)]
     assert slow == []

@@ -23,9 +23,9 @@ MOST_MODULES = 15
 LONG: dict[str, str] = {}
 """Modules that may be longer, with the reason."""
 STANDALONE: dict[str, str] = {
-    "penstock.expr.arrow.": "one file per family of nodes, of the same name in every lowering",
-    "penstock.expr.python.": "one file per family of nodes, of the same name in every lowering",
-    "penstock.engines.spark.expressions.": "one file per family of nodes, of the same name in every lowering",
+    "penstock.expr.arrow.": "the same files in every lowering",
+    "penstock.expr.python.": "the same files in every lowering",
+    "penstock.engines.spark.expressions.": "the same files in every lowering",
     "penstock.cli.": "one file per command",
     "penstock.engines.local.explain": "loaded only by explain()",
     "penstock.engines.local.harness": "every engine has a harness",

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import SchemaError, TimeError
 from penstock.expr import Expr, col, concat, from_epoch
-from penstock.expr.python.text_and_time import calendar
+from penstock.expr.python.rules import calendar
 from tests.support.evaluation import FAILED, run
 
 A = col("a")

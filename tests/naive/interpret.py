@@ -15,8 +15,8 @@ from penstock.errors import RowFailure
 from penstock.expr.node import Expr, InputHandling
 from penstock.expr.nodes.forms import Column, Literal
 from penstock.expr.program import Function, Instruction, resolve
-from penstock.expr.python.logic import FailedValue
 from penstock.expr.python.lower import RULES
+from penstock.expr.python.rules import FailedValue
 from penstock.expr.values import float32
 
 

@@ -100,10 +100,10 @@ class Node(ClassVariables):
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Return the types of operands and result; raise SchemaError if the operands do not fit."""
         self.requirement.check(self, operands)
-        types = tuple(self.bring(operand.type) for operand in operands)
+        types = tuple(self.widen(operand.type) for operand in operands)
         return nodes.Signature(types, types[0] if self.result_type is None else self.result_type)
 
-    def bring(self, type: pa.DataType) -> pa.DataType:
+    def widen(self, type: pa.DataType) -> pa.DataType:
         """Return the type that operands of a type are brought to."""
         return pa.float64() if self.widens_floats and kind.is_floating(type) else self.operand_type or type
 

@@ -13,7 +13,7 @@ canonical schema.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -78,10 +78,10 @@ Rules = dict[type[Node], Function]
 
 
 class Lowering(Rules):
-    """The rules of all families of nodes; asking for a class without a rule raises NotSupported."""
+    """The rules of all nodes; asking for a class without a rule raises NotSupported."""
 
-    def __init__(self, name: str, folder: str, families: Iterable[Rules]) -> None:
-        super().__init__(rule for family in families for rule in family.items())
+    def __init__(self, name: str, folder: str, rules: Rules) -> None:
+        super().__init__(rules)
         self._name, self._folder = name, folder
 
     def __missing__(self, node_class: type[Node]) -> NoReturn:

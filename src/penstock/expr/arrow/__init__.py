@@ -1,1 +1,1 @@
-"""Expressions on Arrow columns, one batch at a time: `lower.py`, and the rules of each family of nodes."""
+"""Expressions on Arrow columns, one batch at a time: `lower.py`, the rules of nodes, and conversions."""

@@ -21,8 +21,7 @@ from penstock.expr.arrow.columnar_value import (
     fail_unless,
     from_numbers,
 )
-from penstock.expr.arrow.numbers import to_integer
-from penstock.expr.arrow.text_and_time import first_day_of, scale_to_micros
+from penstock.expr.arrow.rules import first_day_of, scale_to_micros, to_integer
 from penstock.expr.nodes.conversion import (
     FIRST_DAY,
     FLOAT_TEXT,

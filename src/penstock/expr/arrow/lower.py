@@ -12,13 +12,13 @@ from typing import Protocol
 import pyarrow as pa
 
 from penstock import expr as nodes
-from penstock.expr.arrow import conversion, logic, numbers, text_and_time
+from penstock.expr.arrow import conversion, rules
 from penstock.expr.arrow.columnar_value import ColumnarValue, any_failed, null_where_failed
 from penstock.expr.node import Expr, InputHandling
 from penstock.expr.program import Function, Instruction, Lowering, resolve
 from penstock.expr.values import from_plain
 
-RULES = Lowering("Arrow", "expr/arrow/", [numbers.RULES, logic.RULES, text_and_time.RULES, conversion.RULES])
+RULES = Lowering("Arrow", "expr/arrow/", rules.RULES | conversion.RULES)
 """From a node and its instruction to the function that computes it.
 
 Unless the node handles failures itself, the function takes arrays and returns an array, or a ColumnarValue

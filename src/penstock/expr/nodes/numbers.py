@@ -54,7 +54,7 @@ class Arithmetic(BinaryOperator, requirement=Requirement(is_numeric, "numbers", 
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Convert both operands, and the result, to the wider operand's type, or to the one of the node."""
         self.requirement.check(self, operands)
-        met = self.bring(common_type(self, operands, "cast one of them"))
+        met = self.widen(common_type(self, operands, "cast one of them"))
         return Signature((met, met), met)
 
 

@@ -1,1 +1,1 @@
-"""Expressions in plain Python, one row at a time: `lower.py`, and the rules of each family of nodes."""
+"""Expressions in plain Python, one row at a time: `lower.py`, the rules of nodes, and conversions."""

@@ -16,8 +16,7 @@ from penstock.errors import RowFailure
 from penstock.expr.nodes.conversion import FLOAT_TEXT, INTEGER_TEXT, extract_json, parse_path
 from penstock.expr.nodes.text_and_time import DAY
 from penstock.expr.program import Function, Instruction, Rules, is_numeric
-from penstock.expr.python.numbers import check_range
-from penstock.expr.python.text_and_time import calendar
+from penstock.expr.python.rules import calendar, check_range
 from penstock.expr.values import WIDE, days_of, type_name
 
 _INT, _FLOAT = re.compile(INTEGER_TEXT), re.compile(FLOAT_TEXT)

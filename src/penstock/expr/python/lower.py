@@ -2,9 +2,8 @@
 
 `lower_python` writes a typed program as the text of one Python function and compiles it. Following the
 program at run time would cost several calls for each of its instructions. Operators that cannot fail stand in
-the text itself, all others are calls of the function that their rule returns, in the module of their
-family. Whether an instruction can give null or fail is known from those before it, so most checks are left
-out.
+the text itself, all others are calls of the function that their rule returns. Whether an instruction can give
+null or fail is known from those before it, so most checks are left out.
 
 Every instruction is computed, also for branches that are not taken. A failure is an exception as long as no
 node handles failures itself; where one does, a failure is a value (`FailedValue`) until that node, or the
@@ -30,15 +29,13 @@ from penstock import expr as nodes
 from penstock.errors import RowFailure
 from penstock.expr.node import Expr, InputHandling
 from penstock.expr.program import Function, Instruction, Lowering, resolve
-from penstock.expr.python import conversion, logic, numbers, text_and_time
+from penstock.expr.python import conversion, rules
 from penstock.expr.values import float32, integer_range
 
 # Why: the name lies under our own folder, so that stack traces show users their own frames only.
 _FILE_NAME = f"{__file__} (generated)"
 
-RULES = Lowering(
-    "plain Python", "expr/python/", [numbers.RULES, logic.RULES, text_and_time.RULES, conversion.RULES]
-)
+RULES = Lowering("plain Python", "expr/python/", rules.RULES | conversion.RULES)
 """From a node and its instruction to the function that computes it from plain values.
 
 Which inputs reach the function is said by `node.input_handling`. It raises RowFailure to fail the row.
@@ -89,7 +86,7 @@ class _ProgramWriter:
         self._program = program
         self._catches = any(step.node.input_handling is InputHandling.FAILURES for step in program)
         self.namespace: dict[str, object] = {
-            "FailedValue": logic.FailedValue,
+            "FailedValue": rules.FailedValue,
             "RowFailure": RowFailure,
             "float32": float32,
         }

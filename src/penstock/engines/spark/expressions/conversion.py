@@ -18,7 +18,7 @@ from pyspark.sql.types import BooleanType, StructField, StructType
 
 from penstock import expr as nodes
 from penstock.engines.spark.expressions.columns import Inputs, SparkValue, fail_where, fail_where_null
-from penstock.engines.spark.expressions.text_and_time import ascii_lower, timestamp_after
+from penstock.engines.spark.expressions.rules import ascii_lower, timestamp_after
 from penstock.engines.spark.types import spark_type
 from penstock.expr.nodes.conversion import FIRST_DAY, FLOAT_TEXT, INTEGER_TEXT, LAST_DAY
 from penstock.expr.nodes.text_and_time import DAY

@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock import expr as nodes
-from penstock.engines.spark.expressions import conversion, logic, numbers, text_and_time
+from penstock.engines.spark.expressions import conversion, rules
 from penstock.engines.spark.expressions.columns import (
     Inputs,
     SharedColumns,
@@ -26,11 +26,7 @@ _LEAVES: Rules = {
     # The program's own text, as it stands; nothing is put into it.
     nodes.SparkSql: lambda node, out, inputs: F.expr(node.sql),
 }
-RULES = Lowering(
-    "Spark",
-    "engines/spark/expressions/",
-    [_LEAVES, numbers.RULES, logic.RULES, text_and_time.RULES, conversion.RULES],
-)
+RULES = Lowering("Spark", "engines/spark/expressions/", _LEAVES | rules.RULES | conversion.RULES)
 """From a node, its instruction and its inputs to the Column that computes it.
 
 A rule may return a SparkValue, with the failures that are its own. Unless the node handles failures itself,
