@@ -27,6 +27,8 @@ import pyarrow.types as kind
 
 from penstock.errors import SchemaError, nearest_first
 from penstock.expr import compute as pc
+from penstock.expr.arrow.columnar_value import from_numbers
+from penstock.expr.values import numbers_of
 
 _TEST_TO_TYPE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (kind.is_uint8, pa.int16()),
@@ -84,7 +86,12 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
             return target
     if any(test(type) for test in _CANONICAL):
         return type
-    raise _no_such_type(type, name)
+    raise SchemaError(
+        f'column "{name.strip(".") or "?"}" has type {type}, which rows cannot hold',
+        detail="rows hold bool, int8 to int64, float32, float64, string, binary, date, timestamp[us],"
+        " decimal128, and lists and structs of these",
+        hint=next((text for test, text in _HINTS if test(type)), "cast it to a type that Penstock has"),
+    )
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
@@ -120,28 +127,21 @@ def _convert(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     if kind.is_timestamp(target):
         return _microseconds(array, target, name)
     if kind.is_date64(array.type):
-        return _floor_divide(array, 86_400_000, np.dtype(np.int32), target)
+        return from_numbers(numbers_of(array) // 86_400_000, target, [array]).values
     if kind.is_list(target):
-        return _convert_list(array, target, name)
+        # Only a plain list has 32-bit offsets of its own; Arrow's cast gives the other kinds theirs.
+        plain = array.cast(pa.list_(array.type.value_type))
+        values, buffers = _convert(plain.values, target.value_type, name), plain.buffers()[:2]
+        return pa.Array.from_buffers(target, len(plain), buffers, offset=plain.offset, children=[values])
     if kind.is_struct(target):
         fields = [_convert(array.field(i), target.field(i).type, name) for i in range(target.num_fields)]
         return pa.StructArray.from_arrays(fields, fields=list(target), mask=array.is_null())
     return array.cast(target)
 
 
-def _convert_list(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    # Only a plain list has 32-bit offsets of its own; Arrow's cast gives the other kinds theirs.
-    plain = array.cast(pa.list_(array.type.value_type))
-    values = _convert(plain.values, target.value_type, name)
-    validity, offsets = plain.buffers()[:2]
-    return pa.Array.from_buffers(
-        target, len(plain), [validity, offsets], offset=plain.offset, children=[values]
-    )
-
-
 def _microseconds(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
-    if array.type.unit == "ns":
-        return _floor_divide(array, 1_000, np.dtype(np.int64), target)
+    if array.type.unit == "ns":  # one nanosecond before 1970 is in the microsecond before 1970
+        return from_numbers(numbers_of(array) // 1_000, target, [array]).values
     try:
         counts = pc.multiply_checked(array.view(pa.int64()), _MICROS_PER.get(array.type.unit, 1))
     except pa.ArrowInvalid as problem:
@@ -151,26 +151,6 @@ def _microseconds(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
             hint="filter such rows before reading, or make them null",
         ) from problem
     return counts.view(target)
-
-
-def _floor_divide(
-    array: pa.Array, divisor: int, width: np.dtype[np.signedinteger], target: pa.DataType
-) -> pa.Array:
-    """Divide towards minus infinity: one nanosecond before 1970 is in the microsecond before 1970."""
-    counts = pc.fill_null(array.view(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    mask = array.is_null().to_numpy(zero_copy_only=False)
-    return pa.array((counts // divisor).astype(width), mask=mask).view(target)
-
-
-def _no_such_type(type: pa.DataType, name: str) -> SchemaError:
-    column = name.strip(".") or "?"
-    hint = next((text for test, text in _HINTS if test(type)), "cast it to a type that Penstock has")
-    return SchemaError(
-        f'column "{column}" has type {type}, which rows cannot hold',
-        detail="rows hold bool, int8 to int64, float32, float64, string, binary, date, timestamp[us],"
-        " decimal128, and lists and structs of these",
-        hint=hint,
-    )
 
 
 _BY_NAME: dict[str, pa.DataType] = {
@@ -309,7 +289,10 @@ def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.Dat
     if isinstance(declared, type) and declared in BY_PYTHON_TYPE:
         return BY_PYTHON_TYPE[declared]
     if isinstance(declared, type) and issubclass(declared, np.generic):
-        return _by_numpy_type(declared, path)
+        try:
+            return canonical(pa.from_numpy_dtype(np.dtype(declared)), path)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as problem:
+            raise _refuse(declared, path) from problem
     if isinstance(declared, Mapping) or (isinstance(declared, type) and _is_row_class(declared)):
         return pa.struct(_fields(declared, f"{path}.", open_classes))
     return _generic(declared, path, open_classes)
@@ -329,10 +312,15 @@ def _generic(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.
             return _type(present[0], path, open_classes)
     if origin is list or (origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis):
         return pa.list_(_type(arguments[0], f"{path}[]", open_classes))
-    hint = _REFUSED.get(declared) if isinstance(declared, type) else None
-    raise SchemaError(
-        f"{_show(declared)} is not a column type" + _at(path), hint=hint or _list_accepted_types()
-    )
+    raise _refuse(declared, path)
+
+
+def _refuse(declared: object, path: str) -> SchemaError:
+    accepted = ", ".join(python_type.__name__ for python_type in BY_PYTHON_TYPE)
+    hint = f'use a pyarrow type, a name such as "int64", or {accepted}'
+    if isinstance(declared, type) and declared in _REFUSED:
+        hint = _REFUSED[declared]
+    return SchemaError(f"{_show(declared)} is not a column type" + _at(path), hint=hint)
 
 
 def _by_name(name: str, path: str) -> pa.DataType:
@@ -354,15 +342,6 @@ def _by_name(name: str, path: str) -> pa.DataType:
     raise SchemaError(f'"{name}" is not the name of a type' + _at(path), hint="one of " + ", ".join(nearest))
 
 
-def _by_numpy_type(declared: type, path: str) -> pa.DataType:
-    try:
-        return canonical(pa.from_numpy_dtype(np.dtype(declared)), path)
-    except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as problem:
-        raise SchemaError(
-            f"{_show(declared)} is not a column type" + _at(path), hint=_list_accepted_types()
-        ) from problem
-
-
 def _at(path: str) -> str:
     column = path.strip(".")
     return f' (column "{column}")' if column else ""
@@ -370,7 +349,3 @@ def _at(path: str) -> str:
 
 def _show(declared: object) -> str:
     return declared.__name__ if isinstance(declared, type) else repr(declared)
-
-
-def _list_accepted_types() -> str:
-    return 'use a pyarrow type, a name such as "int64", or ' + ", ".join(t.__name__ for t in BY_PYTHON_TYPE)

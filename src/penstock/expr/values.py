@@ -34,21 +34,13 @@ _MICROSECOND = timedelta(microseconds=1)
 WIDE = Context(prec=100)  # the default context would refuse decimals of more than 28 digits
 
 
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 # Types whose plain values Arrow takes without conversion.
-_DIRECT_TYPES = frozenset(
-    (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float64(), pa.string(), pa.binary())
-)
-
-_OF_DTYPE: dict[np.dtype[Any], pa.DataType] = {
-    np.dtype(np.int8): pa.int8(),
-    np.dtype(np.int16): pa.int16(),
-    np.dtype(np.int32): pa.int32(),
-    np.dtype(np.int64): pa.int64(),
-    np.dtype(np.float32): pa.float32(),
-    np.dtype(np.float64): pa.float64(),
-    np.dtype(np.bool_): pa.bool_(),
+_DIRECT_TYPES = frozenset((*_INTEGERS, pa.bool_(), pa.float64(), pa.string(), pa.binary()))
+_DTYPE_OF: dict[pa.DataType, np.dtype[Any]] = {
+    type_: np.dtype(type_.to_pandas_dtype()) for type_ in (*_INTEGERS, pa.float32(), pa.float64(), pa.bool_())
 }
-_DTYPE_OF = {type_: dtype for dtype, type_ in _OF_DTYPE.items()}
+_OF_DTYPE = {dtype: type_ for type_, dtype in _DTYPE_OF.items()}
 _PYTHON_OF = {"i": int, "f": float, "b": bool}
 
 
