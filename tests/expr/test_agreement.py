@@ -27,7 +27,7 @@ from penstock.expr import (
     when,
 )
 from penstock.expr.node import post_order
-from penstock.expr.nodes.conversion import can_cast
+from penstock.expr.nodes.conversion import find_cast
 from penstock.expr.nodes.logic import Comparison
 from penstock.expr.values import type_name
 from tests.support.evaluation import batch_of, both
@@ -152,7 +152,7 @@ def _time() -> Iterator[Expr]:
 def _casts() -> Iterator[Expr]:
     targets = [*TYPES.values(), pa.timestamp("us", "Europe/Berlin"), pa.decimal128(20, 5)]
     for name, given_type in TYPES.items():
-        yield from (col(name).cast(wanted) for wanted in targets if can_cast(given_type, wanted))
+        yield from (col(name).cast(wanted) for wanted in targets if find_cast(given_type, wanted))
     yield lit(None).cast("int8")
 
 

@@ -28,6 +28,7 @@ from penstock.expr.nodes.conversion import (
     INTEGER_TEXT,
     LAST_DAY,
     extract_json,
+    find_cast,
     parse_path,
 )
 from penstock.expr.nodes.text_and_time import DAY
@@ -43,44 +44,16 @@ _CLOCK = (
 _LARGEST = {False: "9223372036854775807", True: "9223372036854775808"}
 
 
-def _cast(node: nodes.Cast, out: Instruction) -> Function:
-    source, wanted = out.operands[0], out.type
-    if source == wanted:
-        return lambda array: array
-    if kind.is_string(source):
-        return _parser(wanted)
-    if kind.is_temporal(source):
-        return _from_time(source, wanted)
-    if kind.is_signed_integer(wanted) and not kind.is_boolean(source):
-        return lambda array: to_integer(array, wanted)
-    if kind.is_decimal128(source) and kind.is_float64(wanted):
-        # Arrow's own cast multiplies, and may miss the nearest float; parsing the digits does not.
-        return lambda array: array.cast(pa.string()).cast(pa.float64())
-    if kind.is_float32(wanted):
-        return _to_float32
-    return lambda array: array.cast(wanted, safe=False)
-
-
-def _to_float32(array: pa.Array) -> pa.Array:
-    """Convert through float64, as a row does, to the nearest float32; beyond its range, infinity."""
-    wide = array.cast(pa.int8()) if kind.is_boolean(array.type) else array
+def _to_float(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Convert through float64, as a row does; what is beyond the range of float32 becomes infinite."""
+    wide = array.cast(pa.float64(), safe=False)
+    if kind.is_float64(wanted):
+        return wide
     with np.errstate(all="ignore"):
-        return from_numbers(
-            numbers_of(wide).astype(np.float64).astype(np.float32), pa.float32(), [array]
-        ).values
+        return from_numbers(numbers_of(wide).astype(np.float32), wanted, [array]).values
 
 
-def _from_time(source: pa.DataType, wanted: pa.DataType) -> Function:
-    if kind.is_date32(source) and kind.is_timestamp(wanted):
-        return lambda array: scale_to_micros(array, DAY, wanted)
-    if kind.is_timestamp(source) and kind.is_timestamp(wanted):
-        return lambda array: array.view(pa.int64()).view(wanted)
-    if kind.is_timestamp(source) and kind.is_date32(wanted):
-        return lambda array: from_numbers(numbers_of(array) // DAY, wanted, [array])
-    return _time_text
-
-
-def _time_text(array: pa.Array) -> ColumnarValue:
+def _time_text(array: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     """Print dates and timestamps; years that have not four digits fail."""
     counts, is_date = numbers_of(array), kind.is_date32(array.type)
     days = counts if is_date else counts // DAY
@@ -89,21 +62,6 @@ def _time_text(array: pa.Array) -> ColumnarValue:
         return ColumnarValue(printable.values.cast(pa.string()), printable.failed)
     text = printable.values.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
     return ColumnarValue(pc.replace_substring(text, " ", "T"), printable.failed)
-
-
-def _parser(wanted: pa.DataType) -> Function:
-    """Return the function from text to the wanted type."""
-    if kind.is_signed_integer(wanted):
-        return lambda text: _integer(text, wanted)
-    if kind.is_floating(wanted):
-        return lambda text: _float(text, wanted)
-    if kind.is_boolean(wanted):
-        return _bool
-    if kind.is_date32(wanted):
-        return lambda text: _date(text, wanted)
-    if kind.is_timestamp(wanted):
-        return lambda text: _moment(text, wanted)
-    return lambda text: text.cast(wanted)
 
 
 def _integer(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
@@ -125,7 +83,7 @@ def _float(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     return ColumnarValue(parsed.values.cast(wanted, safe=False), parsed.failed)
 
 
-def _bool(text: pa.Array) -> ColumnarValue:
+def _bool(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     word = pc.ascii_lower(text)
     true = pc.equal(word, "true")
     return fail_unless(true, pc.or_(true, pc.equal(word, "false")))
@@ -174,6 +132,36 @@ def _part(parts: pa.StructArray, name: str) -> Numbers:
 def _text(parts: pa.StructArray, name: str) -> pa.StringArray:
     """Return a part as text, empty where the text has none or is not well formed."""
     return pc.fill_null(pc.struct_field(parts, name), "")
+
+
+_CASTS: dict[str | None, Function] = {
+    "same": lambda array, wanted: array,
+    "integer to integer": to_integer,
+    "float to integer": to_integer,
+    "number to float": _to_float,
+    "bool to number": pa.Array.cast,
+    "bool to text": pa.Array.cast,
+    "integer to text": pa.Array.cast,
+    "moment to text": _time_text,
+    "day to text": _time_text,
+    "text to integer": _integer,
+    "text to float": _float,
+    "text to bool": _bool,
+    "text to moment": _moment,
+    "text to day": _date,
+    "text to binary": pa.Array.cast,
+    "day to moment": lambda days, wanted: scale_to_micros(days, DAY, wanted),
+    "moment to day": lambda moments, wanted: from_numbers(numbers_of(moments) // DAY, wanted, [moments]),
+    "moment to moment": lambda moments, wanted: moments.view(pa.int64()).view(wanted),
+    # Arrow's own cast multiplies, and may miss the nearest float; parsing the digits does not.
+    "decimal to float": lambda array, wanted: array.cast(pa.string()).cast(wanted),
+    "wider decimal": pa.Array.cast,
+}
+
+
+def _cast(node: nodes.Cast, out: Instruction) -> Function:
+    convert = _CASTS[find_cast(out.operands[0], out.type)]
+    return lambda array: convert(array, out.type)
 
 
 def _field(node: nodes.Field, out: Instruction) -> Function:

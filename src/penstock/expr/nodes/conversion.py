@@ -55,7 +55,7 @@ class Cast(MethodCall, method="cast"):
         source = operands[0].type
         if kind.is_null(source):
             return Signature((self.type,), self.type)
-        if not can_cast(source, self.type):
+        if find_cast(source, self.type) is None:
             raise SchemaError(
                 f"{self} cannot turn {type_name(source)} into {type_name(self.type)}",
                 detail="only casts on which all engines agree exist",
@@ -64,33 +64,37 @@ class Cast(MethodCall, method="cast"):
         return Signature((source,), self.type)
 
 
-def can_cast(source: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether there is a rule from one type to the other."""
+CASTS: dict[str, tuple[Kind, Kind]] = {
+    "integer to integer": (kind.is_signed_integer, kind.is_signed_integer),
+    "float to integer": (kind.is_floating, kind.is_signed_integer),
+    "number to float": (is_numeric, kind.is_floating),
+    "bool to number": (kind.is_boolean, is_numeric),
+    "bool to text": (kind.is_boolean, kind.is_string),
+    "integer to text": (kind.is_signed_integer, kind.is_string),
+    "moment to text": (kind.is_timestamp, kind.is_string),
+    "day to text": (kind.is_date32, kind.is_string),
+    "text to integer": (kind.is_string, kind.is_signed_integer),
+    "text to float": (kind.is_string, kind.is_floating),
+    "text to bool": (kind.is_string, kind.is_boolean),
+    "text to moment": (kind.is_string, kind.is_timestamp),
+    "text to day": (kind.is_string, kind.is_date32),
+    "text to binary": (kind.is_string, kind.is_binary),
+    "day to moment": (kind.is_date32, kind.is_timestamp),
+    "moment to day": (kind.is_timestamp, kind.is_date32),
+    "moment to moment": (kind.is_timestamp, kind.is_timestamp),
+    "decimal to float": (kind.is_decimal128, kind.is_float64),
+}
+"""The casts between unlike types; every lowering has a rule for each, for "same" and for wider decimals."""
+
+
+def find_cast(source: pa.DataType, wanted: pa.DataType) -> str | None:
+    """Return the name of the rule from one type to the other; None if there is none."""
     if source == wanted:
-        return True
+        return "same"
     if kind.is_decimal128(source) and kind.is_decimal128(wanted):
         whole = wanted.precision - wanted.scale >= source.precision - source.scale
-        return bool(wanted.scale >= source.scale and whole)
-    return any(left(source) and right(wanted) for left, right in _RULES)
-
-
-_RULES: tuple[tuple[Kind, Kind], ...] = (
-    (is_numeric, is_numeric),
-    (kind.is_boolean, is_numeric),
-    (kind.is_boolean, kind.is_string),
-    (kind.is_signed_integer, kind.is_string),
-    (kind.is_timestamp, kind.is_string),
-    (kind.is_date32, kind.is_string),
-    (kind.is_string, is_numeric),
-    (kind.is_string, kind.is_boolean),
-    (kind.is_string, kind.is_timestamp),
-    (kind.is_string, kind.is_date32),
-    (kind.is_string, kind.is_binary),
-    (kind.is_date32, kind.is_timestamp),
-    (kind.is_timestamp, kind.is_date32),
-    (kind.is_timestamp, kind.is_timestamp),
-    (kind.is_decimal128, kind.is_float64),
-)
+        return "wider decimal" if wanted.scale >= source.scale and whole else None
+    return next((name for name, (left, right) in CASTS.items() if left(source) and right(wanted)), None)
 
 
 def _cast_hint(source: pa.DataType, wanted: pa.DataType) -> str:
@@ -104,12 +108,9 @@ def _cast_hint(source: pa.DataType, wanted: pa.DataType) -> str:
         return 'say the unit: .dt.epoch("us"), or .dt.epoch("d") for a date'
     if kind.is_decimal(source):
         return 'go through .cast("float64")'
-    return f"from {type_name(source)} one can cast to {', '.join(_targets(source)) or 'nothing else'}"
-
-
-def _targets(source: pa.DataType) -> list[str]:
     names = ("bool", "int64", "float64", "string", "binary", "date", "timestamp")
-    return [name for name in names if can_cast(source, parse_type(name))]
+    targets = [name for name in names if find_cast(source, parse_type(name))]
+    return f"from {type_name(source)} one can cast to {', '.join(targets) or 'nothing else'}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 
@@ -13,9 +12,9 @@ import pyarrow.types as kind
 
 from penstock import expr as nodes
 from penstock.errors import RowFailure
-from penstock.expr.nodes.conversion import FLOAT_TEXT, INTEGER_TEXT, extract_json, parse_path
+from penstock.expr.nodes.conversion import FLOAT_TEXT, INTEGER_TEXT, extract_json, find_cast, parse_path
 from penstock.expr.nodes.text_and_time import DAY
-from penstock.expr.program import Function, Instruction, Rules, is_numeric
+from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.python.rules import calendar, check_range
 from penstock.expr.values import WIDE, days_of, type_name
 
@@ -27,50 +26,10 @@ _MOMENT = re.compile(
 )
 
 
-def _cast(node: nodes.Cast, out: Instruction) -> Function:
-    source, wanted = out.operands[0], out.type
-    if source == wanted:
-        return lambda value: value
-    convert = _from_text(wanted) if kind.is_string(source) else _from_value(source, wanted)
-    return lambda value: convert(value, wanted)
-
-
-def _from_text(wanted: pa.DataType) -> Function:
-    for test, convert in _FROM_TEXT:
-        if test(wanted):
-            return convert
-    raise AssertionError(f"no cast from string to {wanted}")
-
-
-def _from_value(source: pa.DataType, wanted: pa.DataType) -> Function:
-    if kind.is_string(wanted):
-        return (
-            _date_text
-            if kind.is_date32(source)
-            else _moment_text
-            if kind.is_timestamp(source)
-            else _simple_text
-        )
-    if kind.is_timestamp(source):
-        return lambda value, _: value // DAY if kind.is_date32(wanted) else value
-    if kind.is_date32(source):
-        return lambda value, _: check_range(value * DAY, wanted)
-    if kind.is_signed_integer(wanted):
-        return _whole_number
-    if kind.is_decimal128(wanted):
-        return lambda value, _: value.quantize(Decimal(1).scaleb(-wanted.scale), context=WIDE)
-    assert is_numeric(wanted)
-    return lambda value, _: float(value)
-
-
 def _whole_number(value: float, wanted: pa.DataType) -> int | float:
     if not math.isfinite(value):
         raise RowFailure(f"{value} cannot become {type_name(wanted)}")
     return check_range(int(value), wanted)
-
-
-def _simple_text(value: int, wanted: pa.DataType) -> str:
-    return str(value).lower()
 
 
 def _date_text(days: int, wanted: pa.DataType) -> str:
@@ -136,14 +95,33 @@ def _unreadable(text: str, wanted: pa.DataType) -> RowFailure:
     return RowFailure(f"{text!r:.80} cannot be read as {type_name(wanted)}")
 
 
-_FROM_TEXT: tuple[tuple[Callable[[pa.DataType], bool], Function], ...] = (
-    (kind.is_signed_integer, _int_of),
-    (kind.is_floating, _float_of),
-    (kind.is_boolean, _bool_of),
-    (kind.is_date32, _day_of),
-    (kind.is_timestamp, _moment_of),
-    (kind.is_binary, lambda text, _: text.encode()),
-)
+_CASTS: dict[str | None, Function] = {
+    "same": lambda value, wanted: value,
+    "integer to integer": check_range,
+    "float to integer": _whole_number,
+    "number to float": lambda value, wanted: float(value),
+    "bool to number": lambda value, wanted: float(value) if kind.is_floating(wanted) else int(value),
+    "bool to text": lambda value, wanted: str(value).lower(),
+    "integer to text": lambda value, wanted: str(value),
+    "moment to text": _moment_text,
+    "day to text": _date_text,
+    "text to integer": _int_of,
+    "text to float": _float_of,
+    "text to bool": _bool_of,
+    "text to moment": _moment_of,
+    "text to day": _day_of,
+    "text to binary": lambda text, wanted: text.encode(),
+    "day to moment": lambda days, wanted: check_range(days * DAY, wanted),
+    "moment to day": lambda moment, wanted: moment // DAY,
+    "moment to moment": lambda moment, wanted: moment,
+    "decimal to float": lambda value, wanted: float(value),
+    "wider decimal": lambda value, wanted: value.quantize(Decimal(1).scaleb(-wanted.scale), context=WIDE),
+}
+
+
+def _cast(node: nodes.Cast, out: Instruction) -> Function:
+    convert = _CASTS[find_cast(out.operands[0], out.type)]
+    return lambda value: convert(value, out.type)
 
 
 def _json(node: nodes.JsonValue, out: Instruction) -> Function:

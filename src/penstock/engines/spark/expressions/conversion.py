@@ -10,6 +10,8 @@ repeated key, text after the end) and turn what does not fit into null.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.types as kind
 from pyspark.sql import Column
@@ -20,7 +22,7 @@ from penstock import expr as nodes
 from penstock.engines.spark.expressions.columns import Inputs, SparkValue, fail_where, fail_where_null
 from penstock.engines.spark.expressions.rules import ascii_lower, timestamp_after
 from penstock.engines.spark.types import spark_type
-from penstock.expr.nodes.conversion import FIRST_DAY, FLOAT_TEXT, INTEGER_TEXT, LAST_DAY
+from penstock.expr.nodes.conversion import FIRST_DAY, FLOAT_TEXT, INTEGER_TEXT, LAST_DAY, find_cast
 from penstock.expr.nodes.text_and_time import DAY
 from penstock.expr.program import Instruction, Rules
 from penstock.expr.values import integer_range
@@ -34,75 +36,52 @@ _ZONE = rf"([+-])({_HOUR}):({_SIXTY})\z"
 _MOMENT = rf"\A{_DAY}(?:{_CLOCK}(?:Z|[+-]{_HOUR}:{_SIXTY})?)?\z"
 
 
-def _cast(node: nodes.Cast, out: Instruction, inputs: Inputs) -> SparkValue | Column:
-    source, wanted = out.operands[0], out.type
-    if source == wanted:
-        return inputs[0].value
-    if kind.is_string(source):
-        return parse_text(inputs[0], wanted)
-    if kind.is_temporal(source):
-        return _from_time(inputs[0], source, wanted)
-    if kind.is_signed_integer(wanted) and not kind.is_boolean(source):
-        return _to_integer(inputs[0], source, wanted)
-    if kind.is_float32(wanted):  # through float64, as a row does it
-        return inputs[0].value.cast("double").cast("float")
-    return inputs[0].value.cast(spark_type(wanted))
+def _narrow(number: SparkValue, out: Instruction) -> SparkValue | Column:
+    if out.operands[0].bit_width <= out.type.bit_width:
+        return number.value.cast(spark_type(out.type))
+    return fail_where_null(number.value.try_cast(spark_type(out.type)), number)
 
 
-def _to_integer(number: SparkValue, source: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
-    if kind.is_floating(source):
-        return _cut_off(number, wanted)
-    if source.bit_width <= wanted.bit_width:
-        return number.value.cast(spark_type(wanted))
-    return fail_where_null(number.value.try_cast(spark_type(wanted)), number)
-
-
-def _cut_off(number: SparkValue, wanted: pa.DataType) -> SparkValue:
+def _cut_off(number: SparkValue, out: Instruction) -> SparkValue:
     """Round towards zero. Spark's own check takes 2.0**63 for the greatest int64, which it is not."""
-    low, high = integer_range(wanted)
+    low, high = integer_range(out.type)
     double = number.value.cast("double")
-    above = double >= float(low) if wanted.bit_width == 64 else double > low - 1.0
+    above = double >= float(low) if out.type.bit_width == 64 else double > low - 1.0
     # NaN is greater than all, so the second test refuses it.
     fits = above & (double < high + 1.0)
-    return fail_where(~fits, double.cast(spark_type(wanted)), number)
+    return fail_where(~fits, double.cast(spark_type(out.type)), number)
 
 
-def _from_time(time: SparkValue, source: pa.DataType, wanted: pa.DataType) -> SparkValue | Column:
-    if kind.is_timestamp(source) and kind.is_timestamp(wanted):
-        return time.value
-    if kind.is_date32(wanted):
-        return time.value.cast("date")
-    if kind.is_timestamp(wanted):
-        return timestamp_after(SparkValue(F.unix_date(time.value), constant=time.constant), DAY)
+def _to_float(number: SparkValue, out: Instruction) -> Column:
+    double = number.value.cast("double")  # also on the way to float32, as a row does it
+    return double.cast("float") if kind.is_float32(out.type) else double
+
+
+def _time_text(time: SparkValue, out: Instruction) -> SparkValue:
     day = time.value.cast("date")
     four_digits = day.between(F.date_from_unix_date(F.lit(FIRST_DAY)), F.date_from_unix_date(F.lit(LAST_DAY)))
-    text = time.value.cast("string") if kind.is_date32(source) else F.date_format(time.value, _CAST_MOMENT)
+    is_date = kind.is_date32(out.operands[0])
+    text = time.value.cast("string") if is_date else F.date_format(time.value, _CAST_MOMENT)
     return fail_where(~four_digits, text, time)
 
 
-def parse_text(text: SparkValue, wanted: pa.DataType) -> SparkValue | Column:
-    """Return the text as a value of the wanted type."""
-    raw = text.value
-    if kind.is_binary(wanted):
-        return raw.cast("binary")
-    if kind.is_signed_integer(wanted):
-        return fail_where_null(_where(raw, _INT, raw.try_cast(spark_type(wanted))), text)
-    if kind.is_floating(wanted):
-        number = _where(raw, _FLOAT, raw.try_cast("double"))
-        return fail_where_null(number.cast("float") if kind.is_float32(wanted) else number, text)
-    if kind.is_boolean(wanted):
-        word = ascii_lower(raw)
-        return fail_where_null(F.when(word == "true", F.lit(True)).when(word == "false", F.lit(False)), text)
-    if kind.is_date32(wanted):
-        return fail_where_null(_where(raw, rf"\A{_DAY}\z", raw.try_cast("date")), text)
-    return fail_where_null(_where(raw, _MOMENT, _moment(raw)), text)
+def _bool(text: SparkValue, out: Instruction) -> SparkValue:
+    word = ascii_lower(text.value)
+    return fail_where_null(F.when(word == "true", F.lit(True)).when(word == "false", F.lit(False)), text)
 
 
-def _where(text: Column, pattern: str, value: Column) -> Column:
-    return F.when(F.rlike(text, F.lit(pattern)), value)
+def _parse(pattern: str, parse: Callable[[Column, Instruction], Column]) -> Callable[..., SparkValue]:
+    """Return the rule that parses what a pattern matches, and fails all other text."""
+    return lambda text, out: fail_where_null(
+        F.when(F.rlike(text.value, F.lit(pattern)), parse(text.value, out)), text
+    )
 
 
-def _moment(text: Column) -> Column:
+def _plain(value: SparkValue, out: Instruction) -> Column:
+    return value.value.cast(spark_type(out.type))
+
+
+def _moment(text: Column, out: Instruction) -> Column:
     """Return Spark's local time less the offset: Spark's zones end at 18 hours, ours at 23:59."""
     local = F.regexp_replace(text, r"(?:Z|[+-][0-9]{2}:[0-9]{2})\z", "")
     minutes = _number(text, 2) * 60 + _number(text, 3)
@@ -113,6 +92,36 @@ def _moment(text: Column) -> Column:
 def _number(text: Column, group: int) -> Column:
     """Return a part of the zone; zero where there is none."""
     return F.concat(F.lit("0"), F.regexp_extract(text, _ZONE, group)).cast("long")
+
+
+_CASTS: dict[str | None, Callable[[SparkValue, Instruction], SparkValue | Column]] = {
+    "same": lambda value, out: value.value,
+    "integer to integer": _narrow,
+    "float to integer": _cut_off,
+    "number to float": _to_float,
+    "bool to number": _plain,
+    "bool to text": _plain,
+    "integer to text": _plain,
+    "moment to text": _time_text,
+    "day to text": _time_text,
+    "text to integer": _parse(_INT, lambda text, out: text.try_cast(spark_type(out.type))),
+    "text to float": _parse(_FLOAT, lambda text, out: text.try_cast("double").cast(spark_type(out.type))),
+    "text to bool": _bool,
+    "text to moment": _parse(_MOMENT, _moment),
+    "text to day": _parse(rf"\A{_DAY}\z", lambda text, out: text.try_cast("date")),
+    "text to binary": _plain,
+    "day to moment": lambda day, out: timestamp_after(
+        SparkValue(F.unix_date(day.value), constant=day.constant), DAY
+    ),
+    "moment to day": _plain,
+    "moment to moment": lambda moment, out: moment.value,
+    "decimal to float": _plain,
+    "wider decimal": _plain,
+}
+
+
+def _cast(node: nodes.Cast, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+    return _CASTS[find_cast(out.operands[0], out.type)](inputs[0], out)
 
 
 def _list_item(node: nodes.ListItem, out: Instruction, inputs: Inputs) -> Column:
