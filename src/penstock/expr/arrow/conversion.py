@@ -184,28 +184,21 @@ def _json(node: nodes.JsonValue, out: Instruction) -> Function:
     steps = parse_path(node.path)
 
     def extract(text: pa.Array) -> ColumnarValue:
+        """Apply the rule for one text to each distinct text: Arrow has no kernel that reads JSON per row."""
         encoded = text.dictionary_encode()
-        values, failed = _extract_distinct(encoded.dictionary, steps, out.type)
+        values: list[object] = []
+        failed: list[bool] = []
+        for one in encoded.dictionary.to_pylist():
+            try:
+                values.append(extract_json(one, steps, out.type))
+                failed.append(False)
+            except RowFailure:
+                values.append(None)
+                failed.append(True)
         flags = pa.array(failed, pa.bool_()).take(encoded.indices)
-        return ColumnarValue(values.take(encoded.indices), pc.fill_null(flags, False))
+        return ColumnarValue(from_plain(values, out.type).take(encoded.indices), pc.fill_null(flags, False))
 
     return extract
-
-
-def _extract_distinct(
-    texts: pa.Array, steps: tuple[str | int, ...], type: pa.DataType
-) -> tuple[pa.Array, list[bool]]:
-    """Apply the rule for one text to each distinct text: Arrow has no kernel that reads JSON per row."""
-    values: list[object] = []
-    failed: list[bool] = []
-    for text in texts.to_pylist():
-        try:
-            values.append(extract_json(text, steps, type))
-            failed.append(False)
-        except RowFailure:
-            values.append(None)
-            failed.append(True)
-    return from_plain(values, type), failed
 
 
 RULES: Rules = {

@@ -55,13 +55,13 @@ def _round(node: nodes.Round, out: Instruction) -> Function:
     return round_to_digits
 
 
-def add_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
+def _add_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
     """Return the sum, and where it overflows int64: there its sign is that of neither operand."""
     total = a + b
     return total, ((a ^ total) & (b ^ total)) < 0
 
 
-def multiply_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
+def _multiply_checked(a: Numbers, b: Numbers) -> tuple[Numbers, Mask]:
     """Return the product, and where it overflows int64; only large products are tested by division."""
     product = a * b
     large = np.abs(a.astype(np.float64) * b.astype(np.float64)) >= 2.0**62
@@ -106,9 +106,9 @@ def _divide(operation: Function, left: pa.Array, right: pa.Array) -> ColumnarVal
 
 
 _CHECKED: dict[type[nodes.Node], tuple[Function, CheckedOperation]] = {
-    nodes.Add: (pc.add, add_checked),
+    nodes.Add: (pc.add, _add_checked),
     nodes.Subtract: (pc.subtract, _subtract_checked),
-    nodes.Multiply: (pc.multiply, multiply_checked),
+    nodes.Multiply: (pc.multiply, _multiply_checked),
     nodes.FloorDivide: (partial(_divide, np.floor_divide), _floor_divide_checked),
 }
 """For floats and for integers."""
@@ -168,24 +168,13 @@ def _hash_column(seeds: Words, array: pa.Array) -> Words:
     if kind.is_floating(array.type):
         with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like any other
             values = np.where(np.isnan(values), np.nan, values + values.dtype.type(0))  # one NaN, one zero
-    if values.dtype.itemsize == 8:
-        return _hash_eight_bytes(seeds, values.view(np.uint64))
-    if values.dtype != np.float32:
-        values = values.astype(np.int32)  # small integers and bool, with their sign
-    return _hash_four_bytes(seeds, values.view(np.uint32).astype(np.uint64))
-
-
-def _hash_eight_bytes(seeds: Words, values: Words) -> Words:
     with np.errstate(over="ignore"):
-        state = seeds + _P5 + np.uint64(8)
-        state ^= _rotate(values * _P2, 31) * _P1
-        return _mix(_rotate(state, 27) * _P1 + _P4)
-
-
-def _hash_four_bytes(seeds: Words, values: Words) -> Words:
-    with np.errstate(over="ignore"):
-        state = seeds + _P5 + np.uint64(4)
-        state ^= values * _P1
+        if values.dtype.itemsize == 8:
+            state = (seeds + _P5 + np.uint64(8)) ^ (_rotate(values.view(np.uint64) * _P2, 31) * _P1)
+            return _mix(_rotate(state, 27) * _P1 + _P4)
+        if values.dtype != np.float32:
+            values = values.astype(np.int32)  # small integers and bool, with their sign
+        state = (seeds + _P5 + np.uint64(4)) ^ (values.view(np.uint32).astype(np.uint64) * _P1)
         return _mix(_rotate(state, 23) * _P2 + _P3)
 
 
@@ -253,32 +242,17 @@ def _epoch(node: nodes.Epoch, out: Instruction) -> Function:
     return lambda times: from_numbers(numbers_of(times) // length, out.type, [times])
 
 
-def _truncate(node: nodes.Truncate, out: Instruction) -> Function:
-    length = np.int64(node.micros)
-
-    def truncate(times: pa.Array) -> ColumnarValue:
-        counts = numbers_of(times)
-        beyond = counts % length
-        values, failed = add_checked(counts, -beyond)
-        return from_numbers(values, out.type, [times], failed)
-
-    return truncate
-
-
-def _shift(node: nodes.Shift, out: Instruction) -> Function:
-    def shift(times: pa.Array) -> ColumnarValue:
-        with np.errstate(all="ignore"):
-            values, failed = add_checked(numbers_of(times), np.full(len(times), node.micros, dtype=np.int64))
-        return from_numbers(values, out.type, [times], failed)
-
-    return shift
+def _shift(times: pa.Array, micros: Numbers) -> ColumnarValue:
+    """Add microseconds to timestamps; beyond 64 bits the row fails."""
+    values, failed = _add_checked(numbers_of(times), micros)
+    return from_numbers(values, times.type, [times], failed)
 
 
 def scale_to_micros(counts: pa.Array, length: int, type: pa.DataType) -> ColumnarValue:
     """Multiply counts by a length in microseconds; beyond 64 bits the row fails."""
     numbers = numbers_of(counts).astype(np.int64, copy=False)
     with np.errstate(all="ignore"):
-        values, failed = multiply_checked(numbers, np.full(len(numbers), length, dtype=np.int64))
+        values, failed = _multiply_checked(numbers, np.full(len(numbers), length, dtype=np.int64))
     return from_numbers(values, type, [counts], failed)
 
 
@@ -327,32 +301,22 @@ def _normalize_floats(array: pa.Array) -> pa.Array:
 
 
 def _case(node: nodes.Case, out: Instruction) -> Function:
-    count = len(node.conditions)
+    count, no = len(node.conditions), pa.scalar(False)
 
     def choose(*inputs: ColumnarValue) -> ColumnarValue:
         chosen = inputs[-1]
         # From the last condition to the first, so that an earlier one overrules what comes after it.
         for condition, value in zip(reversed(inputs[:count]), reversed(inputs[count:-1]), strict=True):
-            chosen = _if_else(condition, value, chosen)
+            holds = pc.fill_null(condition.values, False)
+            inside = None
+            if value.failed is not None or chosen.failed is not None:
+                then, other = (no if side.failed is None else side.failed for side in (value, chosen))
+                inside = pc.if_else(holds, then, other)
+            values = pc.if_else(holds, value.values, chosen.values)
+            chosen = ColumnarValue(values, any_failed(condition.failed, inside))
         return chosen
 
     return choose
-
-
-def _if_else(condition: ColumnarValue, value: ColumnarValue, other: ColumnarValue) -> ColumnarValue:
-    holds = pc.fill_null(condition.values, False)
-    values = pc.if_else(holds, value.values, other.values)
-    inside = _if_else_failed(holds, value.failed, other.failed)
-    return ColumnarValue(values, any_failed(condition.failed, inside))
-
-
-def _if_else_failed(
-    holds: pa.BooleanArray, then: pa.BooleanArray | None, other: pa.BooleanArray | None
-) -> pa.BooleanArray | None:
-    if then is None and other is None:
-        return None
-    no = pa.scalar(False)
-    return pc.if_else(holds, no if then is None else then, no if other is None else other)
 
 
 def _fail_undecided(values: pa.BooleanArray, a: ColumnarValue, b: ColumnarValue) -> ColumnarValue:
@@ -398,8 +362,8 @@ RULES: Rules = {
     nodes.TimePart: _time_part,
     nodes.Epoch: _epoch,
     nodes.FromEpoch: lambda node, out: lambda counts: scale_to_micros(counts, UNITS[node.unit], out.type),
-    nodes.Truncate: _truncate,
-    nodes.Shift: _shift,
+    nodes.Truncate: lambda node, out: lambda times: _shift(times, -(numbers_of(times) % node.micros)),
+    nodes.Shift: lambda node, out: lambda times: _shift(times, np.array([node.micros])),
     nodes.Equal: lambda node, out: equal,
     nodes.NotEqual: lambda node, out: lambda a, b: pc.invert(equal(a, b)),
     nodes.Less: lambda node, out: less,

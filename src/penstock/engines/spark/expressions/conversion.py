@@ -131,15 +131,8 @@ def _list_item(node: nodes.ListItem, out: Instruction, inputs: Inputs) -> Column
 
 
 def _json(node: nodes.JsonValue, out: Instruction, inputs: Inputs) -> SparkValue:
-    value = _json_reader(node.path, out.type)(inputs[0].value)
-    return SparkValue(value.getField("value"), value.getField("failed"))
-
-
-def _json_reader(path: str, type: pa.DataType) -> Column:
-    """Return a function of a text column that gives (value, failed), by the rule in `expr/nodes`."""
-    returned = StructType(
-        [StructField("value", spark_type(type)), StructField("failed", BooleanType(), nullable=False)]
-    )
+    """Read it in a worker, by the rule in `expr/nodes`, which gives (value, failed)."""
+    path, type = node.path, out.type
 
     def read(texts: pa.Array) -> pa.Array:
         value = nodes.lower_arrow(nodes.col("text").json(path, type), pa.schema({"text": pa.string()}))(
@@ -149,7 +142,11 @@ def _json_reader(path: str, type: pa.DataType) -> Column:
         fields = [pa.field("value", type), pa.field("failed", pa.bool_(), nullable=False)]
         return pa.StructArray.from_arrays([value.values, failed], fields=fields)
 
-    return F.arrow_udf(read, returned)
+    returned = StructType(
+        [StructField("value", spark_type(type)), StructField("failed", BooleanType(), nullable=False)]
+    )
+    value = F.arrow_udf(read, returned)(inputs[0].value)
+    return SparkValue(value.getField("value"), value.getField("failed"))
 
 
 RULES: Rules = {

@@ -14,7 +14,6 @@ from penstock.engines.spark.expressions.columns import (
     any_failed,
     column,
     literal,
-    null_where_failed,
 )
 from penstock.errors import NotSupported
 from penstock.expr.node import Expr, InputHandling, Node
@@ -71,26 +70,17 @@ def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns | None =
 
 
 def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
-    value = RULES[type(instruction.node)](instruction.node, instruction, inputs)
-    own = value if isinstance(value, SparkValue) else SparkValue(value)
-    if instruction.node.input_handling is not InputHandling.FAILURES:
-        own = _with_failures(own, instruction.node, inputs)
-    weight, flag = _weights(own, instruction, inputs)
-    return SparkValue(own.value, own.failed, own.constant, weight, flag)
-
-
-def _with_failures(own: SparkValue, node: Node, inputs: Inputs) -> SparkValue:
-    """Hand on the failures of inputs; nulls are handed on by Spark's own functions."""
-    failed = any_failed(*(value.failed for value in inputs), own.failed)
-    if failed is None or node.input_handling is InputHandling.STRICT:
-        return SparkValue(own.value, failed, own.constant)
-    return null_where_failed(SparkValue(own.value, failed))
-
-
-def _weights(own: SparkValue, instruction: Instruction, inputs: Inputs) -> tuple[int, int]:
-    """Estimate the sizes of the trees: inputs count as often as a rule of this class may write them out."""
+    node = instruction.node
+    own = RULES[type(node)](node, instruction, inputs)
+    own = own if isinstance(own, SparkValue) else SparkValue(own)
+    value, failed = own.value, own.failed
+    if node.input_handling is not InputHandling.FAILURES:  # nulls are handed on by Spark's own functions
+        failed = any_failed(*(value.failed for value in inputs), failed)
+        if failed is not None and node.input_handling is InputHandling.NULLS:
+            value = F.when(~failed, value)
+    # Inputs count as often as a rule of this class may write them out.
     inside = sum(value.weight for value in inputs)
-    weight = 1 + inside * COPIES.get(type(instruction.node), 1)
-    if own.failed is None:
-        return weight, 0
-    return weight, 1 + weight + inside + sum(value.flag_weight for value in inputs)
+    weight, flag_weight = 1 + inside * COPIES.get(type(node), 1), 0
+    if failed is not None:
+        flag_weight = 1 + weight + inside + sum(value.flag_weight for value in inputs)
+    return SparkValue(value, failed, own.constant, weight, flag_weight)

@@ -269,15 +269,11 @@ def _case(node: nodes.Case, out: Instruction, inputs: Inputs) -> SparkValue:
     failed = default.failed
     # From the last condition to the first, so that an earlier one overrules what comes after it.
     for condition, value in zip(reversed(conditions), reversed(values), strict=True):
-        failed = any_failed(condition.failed, _if_else(condition.value, value.failed, failed))
+        if value.failed is not None or failed is not None:
+            then, other = (F.lit(False) if flag is None else flag for flag in (value.failed, failed))
+            failed = F.when(condition.value, then).otherwise(other)
+        failed = any_failed(condition.failed, failed)
     return null_where_failed(SparkValue(chosen.otherwise(default.value), failed))
-
-
-def _if_else(holds: Column, then: Column | None, other: Column | None) -> Column | None:
-    if then is None and other is None:
-        return None
-    no = F.lit(False)
-    return F.when(holds, no if then is None else then).otherwise(no if other is None else other)
 
 
 def _fail_undecided(value: Column, inputs: Inputs) -> SparkValue:
