@@ -47,13 +47,6 @@ def from_numbers(
     return ColumnarValue(_array(values, type, missing), from_numpy(failed))
 
 
-def fail_unless(values: pa.Array, good: pa.BooleanArray) -> ColumnarValue:
-    """Return the values where `good` is true; failed where it is false, null where it is null."""
-    if good.false_count == 0:
-        return ColumnarValue(values)
-    return ColumnarValue(pc.if_else(good, values, null_of(values.type)), pc.fill_null(pc.invert(good), False))
-
-
 def any_failed(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
     """Return where any of the flags is true; None when none can be."""
     failed: pa.BooleanArray | None = None

@@ -13,35 +13,27 @@ import pyarrow.types as kind
 from penstock import expr as nodes
 from penstock.errors import RowFailure
 from penstock.expr import compute as pc
-from penstock.expr.arrow.columnar_value import (
-    ColumnarValue,
-    Mask,
-    Numbers,
-    any_failed,
-    fail_unless,
-    from_numbers,
-)
+from penstock.expr.arrow.columnar_value import ColumnarValue, Mask, Numbers, any_failed, from_numbers, null_of
 from penstock.expr.arrow.rules import first_day_of, scale_to_micros, to_integer
-from penstock.expr.nodes.conversion import (
-    FIRST_DAY,
-    FLOAT_TEXT,
-    INTEGER_TEXT,
-    LAST_DAY,
-    extract_json,
-    find_cast,
-    parse_path,
-)
+from penstock.expr.nodes import conversion as spec
 from penstock.expr.nodes.text_and_time import DAY
 from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.values import from_plain, numbers_of
 
-_INT, _FLOAT = rf"\A{INTEGER_TEXT}\z", rf"\A(?:{FLOAT_TEXT})\z"
+_INT, _FLOAT = rf"\A{spec.INTEGER_TEXT}\z", rf"\A(?:{spec.FLOAT_TEXT})\z"
 _DATE = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
 _CLOCK = (
     r"[T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
     r"(?:Z|(?P<sign>[+-])(?P<offset_hour>[0-9]{2}):(?P<offset_minute>[0-9]{2}))?"
 )
 _LARGEST = {False: "9223372036854775807", True: "9223372036854775808"}
+
+
+def _fail_unless(values: pa.Array, good: pa.BooleanArray) -> ColumnarValue:
+    """Return the values where `good` is true; failed where it is false, null where it is null."""
+    if good.false_count == 0:
+        return ColumnarValue(values)
+    return ColumnarValue(pc.if_else(good, values, null_of(values.type)), pc.fill_null(pc.invert(good), False))
 
 
 def _to_float(array: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -57,7 +49,7 @@ def _time_text(array: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     """Print dates and timestamps; years that have not four digits fail."""
     counts, is_date = numbers_of(array), kind.is_date32(array.type)
     days = counts if is_date else counts // DAY
-    printable = from_numbers(counts, array.type, [array], (days < FIRST_DAY) | (days > LAST_DAY))
+    printable = from_numbers(counts, array.type, [array], (days < spec.FIRST_DAY) | (days > spec.LAST_DAY))
     if is_date:
         return ColumnarValue(printable.values.cast(pa.string()), printable.failed)
     text = printable.values.view(pa.int64()).view(pa.timestamp("us")).cast(pa.string())
@@ -72,21 +64,21 @@ def _integer(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     small = pc.or_(pc.less(length, 19), pc.and_(pc.equal(length, 19), pc.less_equal(digits, largest)))
     good = pc.and_(pc.match_substring_regex(text, _INT), small)
     signed = pc.binary_join_element_wise(pc.if_else(negative, "-", ""), "0", digits, "")
-    parsed = fail_unless(pc.if_else(good, signed, "0").cast(pa.int64()), good)
+    parsed = _fail_unless(pc.if_else(good, signed, "0").cast(pa.int64()), good)
     narrow = to_integer(parsed.values, wanted)
     return ColumnarValue(narrow.values, any_failed(parsed.failed, narrow.failed))
 
 
 def _float(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     good = pc.match_substring_regex(text, _FLOAT)
-    parsed = fail_unless(pc.if_else(good, text, "0").cast(pa.float64()), good)
+    parsed = _fail_unless(pc.if_else(good, text, "0").cast(pa.float64()), good)
     return ColumnarValue(parsed.values.cast(wanted, safe=False), parsed.failed)
 
 
 def _bool(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     word = pc.ascii_lower(text)
     true = pc.equal(word, "true")
-    return fail_unless(true, pc.or_(true, pc.equal(word, "false")))
+    return _fail_unless(true, pc.or_(true, pc.equal(word, "false")))
 
 
 def _date(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
@@ -160,7 +152,7 @@ _CASTS: dict[str | None, Function] = {
 
 
 def _cast(node: nodes.Cast, out: Instruction) -> Function:
-    convert = _CASTS[find_cast(out.operands[0], out.type)]
+    convert = _CASTS[spec.find_cast(out.operands[0], out.type)]
     return lambda array: convert(array, out.type)
 
 
@@ -181,7 +173,7 @@ def _list_item(node: nodes.ListItem, out: Instruction) -> Function:
 
 
 def _json(node: nodes.JsonValue, out: Instruction) -> Function:
-    steps = parse_path(node.path)
+    steps = spec.parse_path(node.path)
 
     def extract(text: pa.Array) -> ColumnarValue:
         """Apply the rule for one text to each distinct text: Arrow has no kernel that reads JSON per row."""
@@ -190,7 +182,7 @@ def _json(node: nodes.JsonValue, out: Instruction) -> Function:
         failed: list[bool] = []
         for one in encoded.dictionary.to_pylist():
             try:
-                values.append(extract_json(one, steps, out.type))
+                values.append(spec.extract_json(one, steps, out.type))
                 failed.append(False)
             except RowFailure:
                 values.append(None)

@@ -14,17 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import RowFailure, SchemaError
+from penstock.expr import values
 from penstock.expr.node import Expr, Node, method_text, operand_text
 from penstock.expr.types import BY_PYTHON_TYPE, parse_type
-from penstock.expr.values import (
-    days_of,
-    from_python,
-    integer_range,
-    microseconds_of,
-    to_python,
-    type_name,
-    unwrap_scalar,
-)
 from penstock.frozen import dataclass
 
 _LITERALS = "a literal is None, bool, int, float, str, bytes, Decimal, datetime or date"
@@ -53,10 +45,10 @@ class Literal(Expr):
         """Return the source text: `1`, `"view"`, or `lit(1, "int8")` where the type was declared."""
         value = self.value
         try:
-            text = quote(value) if isinstance(value, str) else repr(to_python(value, self.type))
+            text = quote(value) if isinstance(value, str) else repr(values.to_python(value, self.type))
         except RowFailure:  # a time that datetime cannot show
             text = repr(value)
-        return text if self.free else f'lit({text}, "{type_name(self.type)}")'
+        return text if self.free else f'lit({text}, "{values.type_name(self.type)}")'
 
     def standalone_text(self, text: str) -> str:
         """Return `lit(1)`, because a bare literal is no expression in Python."""
@@ -74,7 +66,7 @@ class SparkSql(Expr):
         """Return the source text, such as `spark_expr("soundex(name)", "string")`."""
         import json  # every program loads this file, and few have such an expression
 
-        return f'spark_expr({json.dumps(self.sql, ensure_ascii=False)}, "{type_name(self.type)}")'
+        return f'spark_expr({json.dumps(self.sql, ensure_ascii=False)}, "{values.type_name(self.type)}")'
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -168,19 +160,21 @@ def lit(value: object, type: pa.DataType | str | None = None) -> Expr:
     if type is not None:
         wanted = parse_type(type)
         try:
-            return Literal(from_python(value, wanted), wanted, free=False)
+            return Literal(values.from_python(value, wanted), wanted, free=False)
         except RowFailure as failure:
             hint = "give a value of the type, or leave the type out"
             raise SchemaError(failure.reason, hint=hint) from None
-    value = unwrap_scalar(value) if isinstance(value, np.generic) else value
+    value = values.unwrap_scalar(value) if isinstance(value, np.generic) else value
     if isinstance(value, int) and not isinstance(value, bool):
-        low, high = integer_range(pa.int64())
+        low, high = values.integer_range(pa.int64())
         if not low <= value <= high:
             raise SchemaError(f"{value} does not fit in int64", hint=f"use a float: {value!r}.0")
     if isinstance(value, datetime):
-        return Literal(microseconds_of(value), pa.timestamp("us", "UTC" if value.tzinfo else None), free=True)
+        return Literal(
+            values.microseconds_of(value), pa.timestamp("us", "UTC" if value.tzinfo else None), free=True
+        )
     if isinstance(value, date):
-        return Literal(days_of(value), pa.date32(), free=True)
+        return Literal(values.days_of(value), pa.date32(), free=True)
     if isinstance(value, Decimal):
         return Literal(value, _decimal_type(value), free=True)
     if value is None:
@@ -220,7 +214,7 @@ def _decimal_type(value: Decimal) -> pa.DataType:
 
 def _show_argument(value: object) -> str:
     if isinstance(value, pa.DataType):
-        return f'"{type_name(value)}"'
+        return f'"{values.type_name(value)}"'
     return quote(value) if isinstance(value, str) else repr(value)
 
 

@@ -31,7 +31,6 @@ from penstock.expr.nodes.forms import (
     Literal,
     MethodCall,
     UnaryOperator,
-    lit,
     to_expr,
 )
 from penstock.expr.program import BOOL, Instruction, Requirement, Signature, common_type, is_comparable
@@ -141,19 +140,16 @@ def to_literals(values: Iterable[object]) -> tuple[Literal, ...]:
     """Return the literals of `is_in`; refuse null, because nothing equals it."""
     if isinstance(values, str | bytes | Expr) or not isinstance(values, Iterable):
         raise SchemaError(f"is_in needs a list, not {values!r}", hint=f"write .is_in([{values!r}])")
-    return tuple(_is_in_value(to_expr(value)) for value in values)
-
-
-def _is_in_value(value: Expr) -> Literal:
-    if not isinstance(value, Literal):
-        raise SchemaError(
-            f"is_in needs plain values, not {value}", hint=f"compare with == {value}, joined by |"
-        )
-    if value.value is None:
-        raise SchemaError(
-            "is_in cannot look for None", hint='write col("a").is_in([...]) | col("a").is_null()'
-        )
-    return value
+    literals: list[Literal] = []
+    for value in map(to_expr, values):
+        if not isinstance(value, Literal):
+            hint = f"compare with == {value}, joined by |"
+            raise SchemaError(f"is_in needs plain values, not {value}", hint=hint)
+        if value.value is None:
+            hint = 'write col("a").is_in([...]) | col("a").is_null()'
+            raise SchemaError("is_in cannot look for None", hint=hint)
+        literals.append(value)
+    return tuple(literals)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -199,7 +195,7 @@ class When:
     def then(self, value: object) -> Case:
         """Set the value for rows where the condition holds."""
         if self.before is None:
-            return Case((self.condition,), (to_expr(value),), lit(None))
+            return Case((self.condition,), (to_expr(value),), to_expr(None))
         before = self.before
         return Case((*before.conditions, self.condition), (*before.values, to_expr(value)), before.default)
 

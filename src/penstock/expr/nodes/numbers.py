@@ -17,15 +17,7 @@ import pyarrow.types as kind
 from penstock.errors import SchemaError
 from penstock.expr.node import Expr, InputHandling, is_int32, method_text
 from penstock.expr.nodes.forms import BinaryOperator, FunctionCall, MethodCall, UnaryOperator, to_expr
-from penstock.expr.program import (
-    FLOAT64,
-    INT64,
-    Instruction,
-    Requirement,
-    Signature,
-    common_type,
-    is_numeric,
-)
+from penstock.expr.program import FLOAT64, INT64, Instruction, Requirement, Signature, common_type, is_numeric
 from penstock.frozen import dataclass
 
 SEED = 42

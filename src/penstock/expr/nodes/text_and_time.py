@@ -193,16 +193,10 @@ class Strings:
         return Split(self.of, separator)
 
 
-def _is_moment(type: pa.DataType) -> bool:
-    return bool(kind.is_timestamp(type))
-
-
-def _is_time(type: pa.DataType) -> bool:
-    return bool(kind.is_date32(type) or kind.is_timestamp(type))
-
-
-_TIME = Requirement(_is_time, "a date or timestamp", _TIME_HINT)
-_MOMENT = Requirement(_is_moment, "a timestamp", _TIME_HINT)
+_TIME = Requirement(
+    lambda type: kind.is_date32(type) or kind.is_timestamp(type), "a date or timestamp", _TIME_HINT
+)
+_MOMENT = Requirement(kind.is_timestamp, "a timestamp", _TIME_HINT)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -282,7 +276,7 @@ class Shift(Expr):
     child: Expr
     micros: int
     precedence = 5
-    requirement = Requirement(_is_moment, "a timestamp", _shift_hint)
+    requirement = Requirement(kind.is_timestamp, "a timestamp", _shift_hint)
 
     def __post_init__(self) -> None:
         _check_length(self.micros)
