@@ -187,9 +187,6 @@ class Expr(Node):
     def __neg__(self) -> Expr:
         return nodes.Negate(self)
 
-    def __abs__(self) -> Expr:
-        return nodes.Absolute(self)
-
     def __invert__(self) -> Expr:
         return nodes.Not(self)
 
@@ -215,6 +212,8 @@ class Expr(Node):
     def abs(self) -> Expr:
         """Return the value without its sign; the least integer has none and fails the row."""
         return nodes.Absolute(self)
+
+    __abs__ = abs
 
     def round(self, digits: int = 0) -> Expr:
         """Round to `digits` decimals, halves to even; floats become float64."""

@@ -42,14 +42,7 @@ _TEST_TO_TYPE: tuple[tuple[Callable[[pa.DataType], bool], pa.DataType], ...] = (
     (kind.is_binary_view, pa.binary()),
     (kind.is_fixed_size_binary, pa.binary()),
 )
-_CANONICAL = (
-    kind.is_boolean,
-    kind.is_signed_integer,
-    kind.is_floating,
-    kind.is_string,
-    kind.is_binary,
-    kind.is_decimal128,
-)
+_CANONICAL = (kind.is_boolean, kind.is_signed_integer, kind.is_floating, kind.is_string, kind.is_binary)
 _HINTS: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
     (kind.is_uint64, "cast it to int64 or string before reading: not every uint64 fits in int64"),
     (kind.is_null, "say its type in the reader's schema=, for example int64"),
@@ -75,7 +68,7 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
         return canonical(type.storage_type, name)
     if kind.is_timestamp(type):
         return pa.timestamp("us", type.tz)
-    if kind.is_decimal32(type) or kind.is_decimal64(type):
+    if kind.is_decimal(type) and not kind.is_decimal256(type):
         return pa.decimal128(type.precision, type.scale)
     if kind.is_list(type) or kind.is_large_list(type) or kind.is_fixed_size_list(type):
         return pa.list_(canonical(type.value_type, f"{name}[]"))

@@ -7,6 +7,7 @@ also the way to NumPy and back. Assumes canonical types.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,8 @@ def from_numbers(
     values: Numbers, type: pa.DataType, inputs: Sequence[pa.Array], failed: Mask | None = None
 ) -> ColumnarValue:
     """Return an array of `type`: null where an input is, null and failed where the mask says so."""
-    missing: Mask | None = None
-    for array in inputs:
-        if array.null_count:
-            nulls = ~valid_in(array)
-            missing = nulls if missing is None else missing | nulls
+    nulls = [~valid_in(array) for array in inputs if array.null_count]
+    missing = reduce(np.logical_or, nulls) if nulls else None
     if failed is not None and missing is not None:
         failed = failed & ~missing
     if failed is None or not failed.any():
@@ -49,11 +47,8 @@ def from_numbers(
 
 def any_failed(*flags: pa.BooleanArray | None) -> pa.BooleanArray | None:
     """Return where any of the flags is true; None when none can be."""
-    failed: pa.BooleanArray | None = None
-    for flag in flags:
-        if flag is not None:
-            failed = flag if failed is None else pc.or_(failed, flag)
-    return failed
+    possible = [flag for flag in flags if flag is not None]
+    return reduce(pc.or_, possible) if possible else None
 
 
 def null_where_failed(evaluated: ColumnarValue) -> ColumnarValue:

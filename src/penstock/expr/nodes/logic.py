@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -67,41 +67,33 @@ def _choose(node: Expr, operands: tuple[Instruction, ...]) -> Signature:
 
 
 class Comparison(BinaryOperator, precedence=1, groups="", signature=_compare):
-    """Two operands of one kind and an operator between them."""
+    """Two operands of one kind and an operator between them, which `holds` is in Python."""
+
+    holds: ClassVar[Callable[[Any, Any], Any]]
 
 
-class Equal(Comparison, operator="=="):
+class Equal(Comparison, operator="==", holds=operator.eq):
     """Whether both are equal."""
 
 
-class NotEqual(Comparison, operator="!="):
+class NotEqual(Comparison, operator="!=", holds=operator.ne):
     """Whether they differ."""
 
 
-class Less(Comparison, operator="<"):
+class Less(Comparison, operator="<", holds=operator.lt):
     """Whether left comes before right."""
 
 
-class LessEqual(Comparison, operator="<="):
+class LessEqual(Comparison, operator="<=", holds=operator.le):
     """Whether left does not come after right."""
 
 
-class Greater(Comparison, operator=">"):
+class Greater(Comparison, operator=">", holds=operator.gt):
     """Whether left comes after right."""
 
 
-class GreaterEqual(Comparison, operator=">="):
+class GreaterEqual(Comparison, operator=">=", holds=operator.ge):
     """Whether left does not come before right."""
-
-
-COMPARISONS: dict[type[Comparison], Callable[[Any, Any], Any]] = {
-    Equal: operator.eq,
-    NotEqual: operator.ne,
-    Less: operator.lt,
-    LessEqual: operator.le,
-    Greater: operator.gt,
-    GreaterEqual: operator.ge,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -22,7 +22,6 @@ import xxhash
 
 from penstock import expr as nodes
 from penstock.errors import RowFailure
-from penstock.expr.nodes.logic import COMPARISONS
 from penstock.expr.nodes.numbers import SEED
 from penstock.expr.nodes.text_and_time import CLOCK_PARTS, DAY, UNITS
 from penstock.expr.program import Function, Instruction, Rules, convert_literal
@@ -136,7 +135,7 @@ def sort_key(value: object) -> tuple[bool, object]:
 
 
 def _compare(node: nodes.Comparison, out: Instruction) -> Function:
-    holds = COMPARISONS[type(node)]
+    holds = type(node).holds
     return lambda a, b: holds(sort_key(a), sort_key(b))
 
 
@@ -212,7 +211,7 @@ RULES: Rules = {
     nodes.FromEpoch: lambda node, out: lambda count: check_range(count * UNITS[node.unit], out.type),
     nodes.Truncate: lambda node, out: lambda t: check_range(t // node.micros * node.micros, out.type),
     nodes.Shift: lambda node, out: lambda t: check_range(t + node.micros, out.type),
-    **dict.fromkeys(COMPARISONS, _compare),
+    **dict.fromkeys(nodes.Comparison.__subclasses__(), _compare),
     nodes.Between: lambda node, out: lambda a, low, high: sort_key(low) <= sort_key(a) <= sort_key(high),
     nodes.IsIn: _is_in,
     nodes.And: lambda node, out: lambda a, b: _decide(a, b, by=False),

@@ -11,7 +11,9 @@ them.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -95,21 +97,14 @@ def literal(value: Any, type: pa.DataType) -> Column:
 
 def any_failed(*flags: Column | None) -> Column | None:
     """Return where any of the flags is true; None when none can be."""
-    failed: Column | None = None
-    for flag in flags:
-        if flag is not None:
-            failed = flag if failed is None else failed | flag
-    return failed
+    possible = [flag for flag in flags if flag is not None]
+    return reduce(operator.or_, possible) if possible else None
 
 
 def all_present(*inputs: SparkValue) -> Column | None:
     """Return where all inputs have values; None when they always do, being literals."""
-    present: Column | None = None
-    for value in inputs:
-        if not value.is_constant:
-            is_there = value.value.isNotNull()
-            present = is_there if present is None else present & is_there
-    return present
+    present = [value.value.isNotNull() for value in inputs if not value.is_constant]
+    return reduce(operator.and_, present) if present else None
 
 
 def fail_where_null(value: Column, *inputs: SparkValue) -> SparkValue:

@@ -32,22 +32,12 @@ from penstock.engines.spark.expressions.columns import (
     null_where_failed,
 )
 from penstock.engines.spark.types import spark_type
-from penstock.expr.nodes.logic import COMPARISONS
 from penstock.expr.nodes.text_and_time import UNITS
 from penstock.expr.program import Instruction, Rules, convert_literal
 from penstock.expr.values import integer_range
 
 _ALL = (1 << 31) - 1  # more characters than a text can have
 _SPECIAL = re.compile(r"[\\^$.|?*+()\[\]{}]")
-_PARTS = {
-    "year": F.year,
-    "month": F.month,
-    "day": F.dayofmonth,
-    "weekday": F.weekday,
-    "hour": F.hour,
-    "minute": F.minute,
-    "second": F.second,
-}
 _COUNTS = {"us": F.unix_micros, "ms": F.unix_millis, "s": F.unix_seconds}
 
 
@@ -233,7 +223,7 @@ def timestamp_after(count: SparkValue, length: int) -> SparkValue:
 
 
 def _comparison(node: nodes.Comparison, out: Instruction, inputs: Inputs) -> Column:
-    compared: Column = COMPARISONS[type(node)](inputs[0].value, inputs[1].value)
+    compared: Column = type(node).holds(inputs[0].value, inputs[1].value)
     return compared
 
 
@@ -319,12 +309,13 @@ RULES: Rules = {
     nodes.Strip: lambda node, out, inputs: F.btrim(inputs[0].value, F.lit(node.characters)),
     nodes.Slice: _slice,
     nodes.Concat: lambda node, out, inputs: F.concat(*(text.value for text in inputs)),
-    nodes.TimePart: lambda node, out, inputs: _PARTS[node.part](inputs[0].value).cast("long"),
+    # Spark has a function of the name of every part.
+    nodes.TimePart: lambda node, out, inputs: F.call_function(node.part, inputs[0].value).cast("long"),
     nodes.Epoch: _epoch,
     nodes.FromEpoch: _from_epoch,
     nodes.Truncate: _truncate,
     nodes.Shift: _shift,
-    **dict.fromkeys(COMPARISONS, _comparison),
+    **dict.fromkeys(nodes.Comparison.__subclasses__(), _comparison),
     nodes.Between: _between,
     nodes.IsIn: _is_in,
     nodes.And: lambda node, out, inputs: _fail_undecided(inputs[0].value & inputs[1].value, inputs),
