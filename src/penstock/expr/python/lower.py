@@ -41,8 +41,12 @@ RULES = Lowering("plain Python", "expr/python/", rules.RULES | conversion.RULES)
 Which inputs reach the function is said by `node.input_handling`. It raises RowFailure to fail the row.
 """
 
-_SIGNS: dict[type, str] = {nodes.Add: "+", nodes.Subtract: "-", nodes.Multiply: "*"}
-_DIVISIONS: dict[type, str] = {nodes.FloorDivide: "//", nodes.Modulo: "%"}
+_SIGNS = (nodes.Add, nodes.Subtract, nodes.Multiply)
+_TEXTS: dict[type, str] = {
+    nodes.Not: "not {0}",
+    nodes.IsNull: "{0} is None",
+    nodes.IsNotNull: "{0} is not None",
+}
 
 
 def lower_python(expr: Expr, schema: pa.Schema) -> Callable[[Mapping[str, object]], object]:
@@ -101,7 +105,11 @@ class _ProgramWriter:
             self.may_be_null.add(place)
             return f"v{place} = row[{node.name!r}]"
         if isinstance(node, nodes.Literal):
-            return self._write_constant(place, node.value)
+            if node.value is None:
+                self.may_be_null.add(place)
+            is_float = kind.is_float32(instruction.type) and isinstance(node.value, float)
+            self.namespace[f"c{place}"] = float32(node.value) if is_float else node.value
+            return f"v{place} = c{place}"
         self.namespace[f"f{place}"] = RULES[type(node)](node, instruction)
         inputs = [f"v{at}" for at in instruction.inputs]
         call = f"v{place} = f{place}({', '.join(inputs)})"
@@ -112,19 +120,11 @@ class _ProgramWriter:
         if node.input_handling is InputHandling.STRICT and self.may_be_null.intersection(instruction.inputs):
             self.may_be_null.add(place)
         statement = f"v{place} = {inline.format(*inputs)}"
-        if type(node) in _SIGNS and kind.is_signed_integer(instruction.type):
+        if isinstance(node, _SIGNS) and kind.is_signed_integer(instruction.type):
             low, high = integer_range(instruction.type)
             overflow = indent(self._write_call(place, call), "    ")  # the rule raises and says what is wrong
             statement += f"\nif not {low} <= v{place} <= {high}:\n{overflow}"
         return self._write_guards(place, statement)
-
-    def _write_constant(self, place: int, value: object) -> str:
-        if value is None:
-            self.may_be_null.add(place)
-        if kind.is_float32(self._program[place].type) and isinstance(value, float):
-            value = float32(value)
-        self.namespace[f"c{place}"] = value
-        return f"v{place} = c{place}"
 
     def _write_call(self, place: int, call: str) -> str:
         """Complete a call of the instruction's rule: its result is rounded, and its failure caught."""
@@ -157,24 +157,21 @@ class _ProgramWriter:
 
 def _inline_text(instruction: Instruction, inputs: Sequence[Instruction]) -> str | None:
     """Return the text of an operator that cannot fail on its inputs; None where its rule must be called."""
-    node = instruction.node
-    if isinstance(node, nodes.Comparison) and all(map(_has_no_nan, instruction.operands)):
-        return f"{{0}} {node.operator} {{1}}"
-    if isinstance(node, nodes.Not):
-        return "not {0}"
-    if isinstance(node, nodes.IsNull):
-        return "{0} is None"
-    if isinstance(node, nodes.IsNotNull):
-        return "{0} is not None"
-    is_integer = kind.is_signed_integer(instruction.type)
-    if type(node) in _SIGNS and (is_integer or kind.is_float64(instruction.type)):
-        return f"{{0}} {_SIGNS[type(node)]} {{1}}"
-    if type(node) in _DIVISIONS and is_integer:
+    node, is_integer = instruction.node, kind.is_signed_integer(instruction.type)
+    if isinstance(node, nodes.Comparison):
+        is_safe = all(map(_has_no_nan, instruction.operands))
+    elif isinstance(node, _SIGNS):
+        is_safe = is_integer or kind.is_float64(instruction.type)
+    elif isinstance(node, nodes.FloorDivide | nodes.Modulo):
         divisor = inputs[1].node
         # Why: the least integer divided by -1 overflows, and division by zero fails.
-        if isinstance(divisor, nodes.Literal) and isinstance(divisor.value, int) and divisor.value > 0:
-            return f"{{0}} {_DIVISIONS[type(node)]} {{1}}"
-    return None
+        is_positive = (
+            isinstance(divisor, nodes.Literal) and isinstance(divisor.value, int) and divisor.value > 0
+        )
+        is_safe = is_integer and is_positive
+    else:
+        return _TEXTS.get(type(node))
+    return f"{{0}} {node.operator} {{1}}" if is_safe else None
 
 
 def _has_no_nan(type_: pa.DataType) -> bool:

@@ -82,13 +82,14 @@ def _floor_divide(node: nodes.FloorDivide, out: Instruction, inputs: Inputs) -> 
 
 
 def _modulo(node: nodes.Modulo, out: Instruction, inputs: Inputs) -> SparkValue | Column:
+    """Return the remainder with the sign of the divisor: C's fmod of floats, also with the sign of a zero."""
     a, b = inputs
-    if kind.is_floating(out.type):
-        rest = _float_rest(a.value, b.value)
-    elif b.is_constant and b.constant > 0:
+    if b.is_constant and b.constant > 0 and kind.is_signed_integer(out.type):
         return F.pmod(a.value, b.value)
-    else:
-        rest = _rest(a.value, b.value).cast(spark_type(out.type))
+    cut = a.value % b.value
+    zero = F.signum(b.value) * F.lit(0.0) if kind.is_floating(out.type) else cut
+    rest = F.when(cut == 0, zero).when((cut < 0) != (b.value < 0), cut + b.value).otherwise(cut)
+    rest = rest.cast(spark_type(out.type))
     return rest if _is_safe(b) else fail_where(b.value == 0, rest, a, b)
 
 
@@ -147,19 +148,6 @@ def _quotient(a: SparkValue, b: SparkValue) -> Column:
     if b.is_constant and b.constant > 0:
         return F.when(rest < 0, cut - 1).otherwise(cut)
     return F.when((rest != 0) & ((rest < 0) != (b.value < 0)), cut - 1).otherwise(cut)
-
-
-def _rest(a: Column, b: Column) -> Column:
-    """Return the remainder with the sign of the divisor."""
-    rest = a % b
-    return F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest)
-
-
-def _float_rest(a: Column, b: Column) -> Column:
-    """Return Python's float %: C's fmod with the sign of the divisor, also of a zero."""
-    rest = a % b
-    zero = F.signum(b) * F.lit(0.0)
-    return F.when(rest == 0, zero).when((rest < 0) != (b < 0), rest + b).otherwise(rest)
 
 
 def _float_quotient(a: Column, b: Column) -> Column:
