@@ -107,8 +107,10 @@ class _ProgramWriter:
         if isinstance(node, nodes.Literal):
             if node.value is None:
                 self.may_be_null.add(place)
-            is_float = kind.is_float32(instruction.type) and isinstance(node.value, float)
-            self.namespace[f"c{place}"] = float32(node.value) if is_float else node.value
+            value = node.value
+            if kind.is_float32(instruction.type) and isinstance(value, float):
+                value = float32(value)
+            self.namespace[f"c{place}"] = value
             return f"v{place} = c{place}"
         self.namespace[f"f{place}"] = RULES[type(node)](node, instruction)
         inputs = [f"v{at}" for at in instruction.inputs]
