@@ -1,7 +1,7 @@
 """Casts, fields of structs, items of lists, and JSON on arrays, by `expr/nodes/conversion.py`.
 
-Casts from text match a regular expression for what is well formed, then compute the parts. What is not well
-formed is replaced before Arrow parses it, because Arrow would refuse the whole batch.
+Casts from text match a regular expression for what is well formed, then Arrow parses it. What is not well
+formed is replaced before, because Arrow would refuse the whole batch.
 """
 
 from __future__ import annotations
@@ -13,19 +13,14 @@ import pyarrow.types as kind
 from penstock import expr as nodes
 from penstock.errors import RowFailure
 from penstock.expr import compute as pc
-from penstock.expr.arrow.columnar_value import ColumnarValue, Mask, Numbers, any_failed, from_numbers, null_of
-from penstock.expr.arrow.rules import first_day_of, scale_to_micros, to_integer
+from penstock.expr.arrow.columnar_value import ColumnarValue, any_failed, from_numbers, null_of
+from penstock.expr.arrow.rules import scale_to_micros, to_integer
 from penstock.expr.nodes import conversion as spec
 from penstock.expr.nodes.text_and_time import DAY
 from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.values import from_plain, numbers_of
 
 _INT, _FLOAT = rf"\A{spec.INTEGER_TEXT}\z", rf"\A(?:{spec.FLOAT_TEXT})\z"
-_DATE = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})"
-_CLOCK = (
-    r"[T ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
-    r"(?:Z|(?P<sign>[+-])(?P<offset_hour>[0-9]{2}):(?P<offset_minute>[0-9]{2}))?"
-)
 _LARGEST = {False: "9223372036854775807", True: "9223372036854775808"}
 
 
@@ -81,49 +76,29 @@ def _bool(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
     return _fail_unless(true, pc.or_(true, pc.equal(word, "false")))
 
 
-def _date(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
-    parts = pc.extract_regex(text, rf"\A{_DATE}\z")
-    days, good = _days(parts)
-    return from_numbers(days, wanted, [text], ~good)
+def _names_day(text: pa.Array, pattern: str) -> pa.BooleanArray:
+    """Return whether text matches and begins with a day that exists: Arrow takes 30 February for 1 March."""
+    day = pc.utf8_slice_codeunits(text, start=0, stop=10)
+    parsed = pc.strptime(day, format="%Y-%m-%d", unit="s", error_is_null=True)
+    exists = pc.fill_null(pc.equal(parsed.cast(pa.date32()).cast(pa.string()), day), False)
+    return pc.and_(pc.match_substring_regex(text, rf"\A{pattern}\z"), exists)
+
+
+def _day(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
+    good = _names_day(text, spec.DAY_TEXT)
+    return _fail_unless(pc.if_else(good, text, "1970-01-01").cast(wanted), good)
 
 
 def _moment(text: pa.Array, wanted: pa.DataType) -> ColumnarValue:
-    parts = pc.extract_regex(text, rf"\A{_DATE}(?:{_CLOCK})?\z")
-    days, good = _days(parts)
-    hour, minute, second = (_part(parts, name) for name in ("hour", "minute", "second"))
-    offset_hour, offset_minute = _part(parts, "offset_hour"), _part(parts, "offset_minute")
-    for value, limit in ((hour, 24), (minute, 60), (second, 60), (offset_hour, 24), (offset_minute, 60)):
-        good &= value < limit
-    west = numbers_of(pc.equal(_text(parts, "sign"), "-"))
-    offset = np.where(west, -1, 1) * (offset_hour * 60 + offset_minute)
-    seconds = (hour * 60 + minute - offset) * 60 + second
-    return from_numbers(days * DAY + seconds * 1_000_000 + _micros(parts), wanted, [text], ~good)
-
-
-def _days(parts: pa.StructArray) -> tuple[Numbers, Mask]:
-    """Return days since 1970, and where year, month and day name a day that exists."""
-    year, month, day = (_part(parts, name) for name in ("year", "month", "day"))
-    months = (year - 1970) * 12 + month - 1
-    first = first_day_of(months)
-    exists = (
-        (year >= 1) & (month >= 1) & (month <= 12) & (day >= 1) & (first + day <= first_day_of(months + 1))
-    )
-    return first + day - 1, exists
-
-
-def _micros(parts: pa.StructArray) -> Numbers:
-    six = pc.utf8_slice_codeunits(_text(parts, "fraction"), start=0, stop=6)
-    return numbers_of(pc.utf8_rpad(six, width=6, padding="0").cast(pa.int64()))
-
-
-def _part(parts: pa.StructArray, name: str) -> Numbers:
-    """Return a part as a number; zero where the text has none or is not well formed."""
-    return numbers_of(pc.utf8_lpad(_text(parts, name), width=1, padding="0").cast(pa.int64()))
-
-
-def _text(parts: pa.StructArray, name: str) -> pa.StringArray:
-    """Return a part as text, empty where the text has none or is not well formed."""
-    return pc.fill_null(pc.struct_field(parts, name), "")
+    """Give all text what Arrow parses: a clock, no more than six decimals, and a zone."""
+    good = _names_day(text, spec.MOMENT_TEXT)
+    full = pc.if_else(good, text, "1970-01-01")
+    midnight = pc.binary_join_element_wise(full, "00:00", " ")
+    full = pc.if_else(pc.equal(pc.binary_length(full), 10), midnight, full)
+    full = pc.replace_substring_regex(full, r"(\.[0-9]{6})[0-9]+", r"\1")
+    has_zone = pc.match_substring_regex(full, rf"{spec.ZONE_TEXT}\z")
+    full = pc.if_else(has_zone, full, pc.binary_join_element_wise(full, "Z", ""))
+    return _fail_unless(full.cast(pa.timestamp("us", "UTC")).view(pa.int64()).view(wanted), good)
 
 
 _CASTS: dict[str | None, Function] = {
@@ -140,7 +115,7 @@ _CASTS: dict[str | None, Function] = {
     "text to float": _float,
     "text to bool": _bool,
     "text to moment": _moment,
-    "text to day": _date,
+    "text to day": _day,
     "text to binary": pa.Array.cast,
     "day to moment": lambda days, wanted: scale_to_micros(days, DAY, wanted),
     "moment to day": lambda moments, wanted: from_numbers(numbers_of(moments) // DAY, wanted, [moments]),

@@ -38,7 +38,14 @@ Kind = Callable[[pa.DataType], bool]
 
 INTEGER_TEXT = r"[+-]?[0-9]+"
 FLOAT_TEXT = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|NaN|[+-]?Infinity"
-"""What is well formed, in the regular expressions that Python, Arrow and Java have in common."""
+DAY_TEXT = r"(?:[0-9]{3}[1-9]|[0-9]{2}[1-9][0-9]|[0-9][1-9][0-9]{2}|[1-9][0-9]{3})-[0-9]{2}-[0-9]{2}"
+_HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
+ZONE_TEXT = rf"(?:Z|[+-]{_HOUR}:{_SIXTY})"
+MOMENT_TEXT = rf"{DAY_TEXT}(?:[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:\.[0-9]{{1,9}})?)?{ZONE_TEXT}?)?"
+"""What is well formed, in the regular expressions that Python, Arrow and Java have in common.
+
+They say all of a time but the length of months.
+"""
 FIRST_DAY, LAST_DAY = -719_162, 2_932_896  # 0001-01-01 and 9999-12-31 in days since 1970
 _PATH = re.compile(r"(?:[^.\[\]]+|\[\d+\])(?:\.[^.\[\]]+|\[\d+\])*")
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import date
+from datetime import datetime
 from decimal import Decimal
 
 import pyarrow as pa
@@ -12,18 +12,14 @@ import pyarrow.types as kind
 
 from penstock import expr as nodes
 from penstock.errors import RowFailure
-from penstock.expr.nodes.conversion import FLOAT_TEXT, INTEGER_TEXT, extract_json, find_cast, parse_path
+from penstock.expr.nodes import conversion as spec
 from penstock.expr.nodes.text_and_time import DAY
 from penstock.expr.program import Function, Instruction, Rules
 from penstock.expr.python.rules import calendar, check_range
-from penstock.expr.values import WIDE, days_of, type_name
+from penstock.expr.values import WIDE, microseconds_of, type_name
 
-_INT, _FLOAT = re.compile(INTEGER_TEXT), re.compile(FLOAT_TEXT)
-_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
-_MOMENT = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})"
-    r"(?:[T ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
-)
+_INT, _FLOAT = re.compile(spec.INTEGER_TEXT), re.compile(spec.FLOAT_TEXT)
+_DAY, _MOMENT = re.compile(spec.DAY_TEXT), re.compile(spec.MOMENT_TEXT)
 
 
 def _whole_number(value: float, wanted: pa.DataType) -> int | float:
@@ -68,27 +64,13 @@ def _bool_of(text: str, wanted: pa.DataType) -> bool:
     return len(text) == 4
 
 
-def _day_of(text: str, wanted: pa.DataType) -> int:
-    parts = _DATE.fullmatch(text)
+def _moment_of(text: str, wanted: pa.DataType, pattern: re.Pattern[str] = _MOMENT) -> int:
     try:
-        year, month, day = (int(part) for part in parts.groups()) if parts else (0, 0, 0)
-        return days_of(date(year, month, day))
-    except ValueError:
-        raise _unreadable(text, wanted) from None
-
-
-def _moment_of(text: str, wanted: pa.DataType) -> int:
-    parts = _MOMENT.fullmatch(text)
-    if parts is None:
-        raise _unreadable(text, wanted)
-    day, hour, minute, second, fraction, zone = parts.groups(default="")
-    clock = [int(part or 0) for part in (hour, minute, second)]
-    offset = [int(part) for part in (zone[1:3], zone[4:6])] if len(zone) == 6 else [0, 0]
-    if clock[0] > 23 or clock[1] > 59 or clock[2] > 59 or offset[0] > 23 or offset[1] > 59:
-        raise _unreadable(text, wanted)
-    minutes = clock[0] * 60 + clock[1] - (offset[0] * 60 + offset[1]) * (-1 if zone[:1] == "-" else 1)
-    seconds = minutes * 60 + clock[2]
-    return _day_of(day, wanted) * DAY + seconds * 1_000_000 + int(fraction[:6].ljust(6, "0"))
+        if pattern.fullmatch(text):
+            return microseconds_of(datetime.fromisoformat(text))
+    except ValueError:  # the month has no such day
+        pass
+    raise _unreadable(text, wanted)
 
 
 def _unreadable(text: str, wanted: pa.DataType) -> RowFailure:
@@ -109,7 +91,7 @@ _CASTS: dict[str | None, Function] = {
     "text to float": _float_of,
     "text to bool": _bool_of,
     "text to moment": _moment_of,
-    "text to day": _day_of,
+    "text to day": lambda text, wanted: _moment_of(text, wanted, _DAY) // DAY,
     "text to binary": lambda text, wanted: text.encode(),
     "day to moment": lambda days, wanted: check_range(days * DAY, wanted),
     "moment to day": lambda moment, wanted: moment // DAY,
@@ -120,13 +102,13 @@ _CASTS: dict[str | None, Function] = {
 
 
 def _cast(node: nodes.Cast, out: Instruction) -> Function:
-    convert = _CASTS[find_cast(out.operands[0], out.type)]
+    convert = _CASTS[spec.find_cast(out.operands[0], out.type)]
     return lambda value: convert(value, out.type)
 
 
 def _json(node: nodes.JsonValue, out: Instruction) -> Function:
-    steps = parse_path(node.path)
-    return lambda text: extract_json(text, steps, node.type)
+    steps = spec.parse_path(node.path)
+    return lambda text: spec.extract_json(text, steps, node.type)
 
 
 def _list_item(node: nodes.ListItem, out: Instruction) -> Function:

@@ -22,18 +22,14 @@ from penstock import expr as nodes
 from penstock.engines.spark.expressions.columns import Inputs, SparkValue, fail_where, fail_where_null
 from penstock.engines.spark.expressions.rules import ascii_lower, timestamp_after
 from penstock.engines.spark.types import spark_type
-from penstock.expr.nodes.conversion import FIRST_DAY, FLOAT_TEXT, INTEGER_TEXT, LAST_DAY, find_cast
+from penstock.expr.nodes import conversion as spec
 from penstock.expr.nodes.text_and_time import DAY
 from penstock.expr.program import Instruction, Rules
 from penstock.expr.values import integer_range
 
 _CAST_MOMENT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS"
-_INT, _FLOAT = rf"\A{INTEGER_TEXT}\z", rf"\A(?:{FLOAT_TEXT})\z"
-_DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_HOUR, _SIXTY = "(?:[01][0-9]|2[0-3])", "[0-5][0-9]"
-_CLOCK = rf"[T ]{_HOUR}:{_SIXTY}(?::{_SIXTY}(?:\.[0-9]{{1,9}})?)?"
-_ZONE = rf"([+-])({_HOUR}):({_SIXTY})\z"
-_MOMENT = rf"\A{_DAY}(?:{_CLOCK}(?:Z|[+-]{_HOUR}:{_SIXTY})?)?\z"
+_INT, _FLOAT = rf"\A{spec.INTEGER_TEXT}\z", rf"\A(?:{spec.FLOAT_TEXT})\z"
+_ZONE = r"([+-])([0-9]{2}):([0-9]{2})\z"
 
 
 def _narrow(number: SparkValue, out: Instruction) -> SparkValue | Column:
@@ -59,7 +55,9 @@ def _to_float(number: SparkValue, out: Instruction) -> Column:
 
 def _time_text(time: SparkValue, out: Instruction) -> SparkValue:
     day = time.value.cast("date")
-    four_digits = day.between(F.date_from_unix_date(F.lit(FIRST_DAY)), F.date_from_unix_date(F.lit(LAST_DAY)))
+    four_digits = day.between(
+        F.date_from_unix_date(F.lit(spec.FIRST_DAY)), F.date_from_unix_date(F.lit(spec.LAST_DAY))
+    )
     is_date = kind.is_date32(out.operands[0])
     text = time.value.cast("string") if is_date else F.date_format(time.value, _CAST_MOMENT)
     return fail_where(~four_digits, text, time)
@@ -107,8 +105,8 @@ _CASTS: dict[str | None, Callable[[SparkValue, Instruction], SparkValue | Column
     "text to integer": _parse(_INT, lambda text, out: text.try_cast(spark_type(out.type))),
     "text to float": _parse(_FLOAT, lambda text, out: text.try_cast("double").cast(spark_type(out.type))),
     "text to bool": _bool,
-    "text to moment": _parse(_MOMENT, _moment),
-    "text to day": _parse(rf"\A{_DAY}\z", lambda text, out: text.try_cast("date")),
+    "text to moment": _parse(rf"\A{spec.MOMENT_TEXT}\z", _moment),
+    "text to day": _parse(rf"\A{spec.DAY_TEXT}\z", lambda text, out: text.try_cast("date")),
     "text to binary": _plain,
     "day to moment": lambda day, out: timestamp_after(
         SparkValue(F.unix_date(day.value), constant=day.constant), DAY
@@ -121,7 +119,7 @@ _CASTS: dict[str | None, Callable[[SparkValue, Instruction], SparkValue | Column
 
 
 def _cast(node: nodes.Cast, out: Instruction, inputs: Inputs) -> SparkValue | Column:
-    return _CASTS[find_cast(out.operands[0], out.type)](inputs[0], out)
+    return _CASTS[spec.find_cast(out.operands[0], out.type)](inputs[0], out)
 
 
 def _list_item(node: nodes.ListItem, out: Instruction, inputs: Inputs) -> Column:
