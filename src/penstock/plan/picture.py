@@ -185,11 +185,10 @@ def make_printable(text: str) -> str:
     if text.isprintable():
         return text
     letters = (" " if letter in "\n\r\t" else letter for letter in text)
-    return "".join("\ufffd" if _is_invisible(letter) else letter for letter in letters)
-
-
-def _is_invisible(letter: str) -> bool:
-    return unicodedata.category(letter) in ("Cc", "Cs", "Cn") or letter in "\u2028\u2029"
+    return "".join(
+        "\ufffd" if letter in "\u2028\u2029" or unicodedata.category(letter) in ("Cc", "Cs", "Cn") else letter
+        for letter in letters
+    )
 
 
 # The picture as a Mermaid flowchart, which GitHub and many editors draw by themselves.

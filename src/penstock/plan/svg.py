@@ -13,16 +13,8 @@ from html import escape
 from itertools import accumulate, pairwise
 
 from penstock.frozen import dataclass
-from penstock.plan.layout import Edge, Layout, Node, Point, Route, lay_out
-from penstock.plan.picture import (
-    LIGHT_COLOURS,
-    Box,
-    Line,
-    LineKind,
-    Picture,
-    Shape,
-    build_picture,
-)
+from penstock.plan.layout import Edge, Layout, Node, Point, lay_out
+from penstock.plan.picture import LIGHT_COLOURS, Box, Line, LineKind, Picture, Shape, build_picture
 from penstock.plan.plan import Plan
 
 NAME_SIZE, TEXT_SIZE, LABEL_SIZE, TITLE_SIZE = 13.0, 11.0, 11.0, 15.0
@@ -111,8 +103,13 @@ def to_svg(plan: Plan) -> str:
     ]
     nodes = [_group_size([texts[box] for box in group]) for group in picture.groups]
     node_of = {box: node for node, group in enumerate(picture.groups) for box in group}
-    lines = [line for line in picture.lines if not _is_inside(line, node_of)]
-    inner = {line.head: line for line in picture.lines if _is_inside(line, node_of)}
+    # Lines inside one fused group lead down from box to box; a loop of a single box is none of them.
+    inner = {
+        line.head: line
+        for line in picture.lines
+        if node_of[line.tail] == node_of[line.head] and line.tail < line.head
+    }
+    lines = [line for line in picture.lines if inner.get(line.head) is not line]
     labels = [cut(line.label, LABEL_WIDEST, LABEL_SIZE) for line in lines]
     edges = [
         Edge(
@@ -131,11 +128,6 @@ def to_svg(plan: Plan) -> str:
         *_draw_labels(lines, labels, layout),
     ]
     return _assemble(picture, layout, parts)
-
-
-def _is_inside(line: Line, node_of: dict[int, int]) -> bool:
-    """Return whether a line stays inside one fused group (and is no loop of a single box)."""
-    return node_of[line.tail] == node_of[line.head] and line.tail < line.head
 
 
 def _group_size(texts: list[_Text]) -> Node:
@@ -160,17 +152,13 @@ def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
     height = layout.height + 2 * MARGIN + 22.0
     names = ", ".join(box.name for box in picture.boxes[:N_DESCRIBED])
     more = f" and {len(picture.boxes) - N_DESCRIBED} more" if len(picture.boxes) > N_DESCRIBED else ""
-    about = (
-        f"A graph of {len(picture.boxes)} steps: {names}{more}."
-        if picture.boxes
-        else "A graph without steps."
-    )
+    steps = f"of {len(picture.boxes)} steps: {names}{more}" if picture.boxes else "without steps"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="penstock" role="img" width="{width:.0f}" '
             f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
             f"<title>{escape(picture.title)}</title>",
-            f"<desc>{escape(about)}</desc>",
+            f"<desc>{escape(f'A graph {steps}.')}</desc>",
             f"<style>\n{_style()}\n</style>",
             f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" '
             'rx="10"/>',
@@ -270,39 +258,29 @@ def _corners(points: tuple[Point, ...]) -> str:
 
 def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
     """Draw the labels, with a halo in the background's colour that interrupts the line behind them."""
-    occupied: dict[int, list[tuple[float, float, float]]] = {}
+    occupied: list[tuple[float, float, float]] = []
     for line, label, route in zip(lines, labels, layout.routes, strict=True):
         if not label:
             continue
         width = width_of(label, LABEL_SIZE) + 10.0
-        x, y = _free_place(route, width, occupied)
+        x, middle = route.label[0] - (0.0 if route.around else 4.0), route.label[1]
+        for rows in (0, 1, -1, 2, -2, 3, -3, 0):  # on the line, or just beside it, where no other label is
+            y = middle + rows * LABEL_HEIGHT
+            if all(abs(y - v) >= LABEL_HEIGHT or abs(x - u) >= (width + w) / 2 for u, v, w in occupied):
+                break
+        occupied.append((x, y, width))
         yield f'<text class="label {line.kind}" x="{x:.1f}" y="{y + 4:.1f}">{escape(label)}</text>'
-
-
-def _free_place(route: Route, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> Point:
-    """Return a place on the line, or just beside it, that no other label has; `occupied` is by rows."""
-    x, y = route.label[0] - (0.0 if route.around else 4.0), route.label[1]
-    tries = (y + rows * LABEL_HEIGHT for rows in (0, 1, -1, 2, -2, 3, -3))
-    free = next((at for at in tries if _is_free(x, at, width, occupied)), y)
-    occupied.setdefault(round(free / LABEL_HEIGHT), []).append((x, free, width))
-    return x, free
-
-
-def _is_free(x: float, y: float, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> bool:
-    row = round(y / LABEL_HEIGHT)
-    near = (other for r in (row - 1, row, row + 1) for other in occupied.get(r, ()))
-    return all(abs(y - v) >= LABEL_HEIGHT or abs(x - u) >= (width + w) / 2 for u, v, w in near)
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
     """Estimate the width of a line of text: that of DejaVu Sans, the widest of the usual system fonts."""
-    return sum(map(_width_in_ems, text)) * size * (1.1 if bold else 1.0)
-
-
-def _width_in_ems(char: str) -> float:
-    if char > "\u024f":  # beyond Latin: ideographs and signs may be a full square
-        return _WIDTHS.get(char, 0.0 if unicodedata.combining(char) else 1.1)
-    return _WIDTHS.get(char, 0.72 if char.isupper() else 0.63)
+    ems = 0.0
+    for char in text:
+        usual = 0.72 if char.isupper() else 0.63
+        if char > "\u024f":  # beyond Latin: ideographs and signs may be a full square
+            usual = 0.0 if unicodedata.combining(char) else 1.1
+        ems += _WIDTHS.get(char, usual)
+    return ems * size * (1.1 if bold else 1.0)
 
 
 def cut(text: str, width: float, size: float, *, bold: bool = False) -> str:
