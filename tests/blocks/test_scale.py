@@ -15,12 +15,11 @@ from penstock.blocks import (
     is_matryoshka,
     notation,
     pipe_with_last,
-    rmost,
     tree,
 )
 from tests.blocks.test_rightmost import D
 from tests.naive.block_counts import counts_by_text
-from tests.support.block_grammar import is_multipipe, no_sink, nodes_of
+from tests.support.block_grammar import is_multipipe, no_sink, nodes_of, rmost
 from tests.support.block_shapes import FORWARD, KEY_BY, source, step
 
 DEEP = 10_000

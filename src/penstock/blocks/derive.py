@@ -2,7 +2,9 @@
 
 Operators are placed in the order in which they were written, except that merges wait until nothing else can
 be done. So every branch that can end in a sink has ended by then, and a merge is refused only if an end that
-is still to be read, and that would have to take part, does not.
+is still to be read, and that would have to take part, does not. Beyond the paper, which merges only where no
+branch is closed: a branch that ended in a Sink, or that nobody reads, may stay inside what is merged. It
+sends nothing, so it is not given the distribution; the derivation names it.
 """
 
 from __future__ import annotations
@@ -11,18 +13,8 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
-from penstock.blocks.operations import (
-    Growth,
-    Matryoshka,
-    add,
-    chain,
-    combine_with_last,
-    create,
-    growth,
-    merge,
-    out_card,
-    split,
-)
+from penstock.blocks import operations
+from penstock.blocks.operations import Growth, Matryoshka, combine_with_last, create, out_card
 from penstock.blocks.subterms import Subterm, mergeable, refuse_merge, replace_branches
 from penstock.blocks.terms import (
     PBB,
@@ -218,9 +210,6 @@ class _Builder:
         self._ready: list[tuple[int, Subterm | None]] = []
         self._arrived: dict[int, dict[int, Subterm]] = {}
         self._merges: deque[int] = deque()
-        self._unread = frozenset(
-            node.op.name for node in nodes if not self._readers[node.op.name] and node.op.kind is not Kind.SNK
-        )
 
     def run(self) -> Derivation:
         self._ready = [(place, None) for place, inputs in enumerate(self._inputs) if not inputs]
@@ -247,9 +236,9 @@ class _Builder:
             self._record("create", node.op, _degree(node.op.n))
         elif subterm.tip != node.op.name:
             m = _matryoshka(subterm)
-            rule = growth(m, node.op, chain=node.chain)
+            rule = operations.growth(m, node.op, chain=node.chain)
             self._record(rule, node.op, _why(m, node, rule))
-            extend = chain if node.chain else add
+            extend = operations.chain if node.chain else operations.add
             subterm.m, subterm.tip = extend(m, node.op, composition=self._composition), node.op.name
         self._connect_readers(node, subterm)
 
@@ -288,7 +277,7 @@ class _Builder:
             else self._nodes[edge.consumer].op
             for edge in readers
         ]
-        branching = split(_matryoshka(subterm), function, ops, composition=self._composition)
+        branching = operations.split(_matryoshka(subterm), function, ops, composition=self._composition)
         self._record("split", node.op, f"{function} to {_join_names([op.name for op in ops])}")
         subterm.m = branching.stem
         for slot, (edge, op, branch) in enumerate(zip(readers, ops, branching.branches, strict=True)):
@@ -328,15 +317,19 @@ class _Builder:
     def _merge(self, place: int, parent: Subterm, chosen: list[Subterm]) -> None:
         """merge-ind or merge, in the place of what it merges."""
         node = self._nodes[place]
-        merged = merge(
-            [branch.term() for branch in chosen], node.op, composition=self._composition, unread=self._unread
+        ends = [end for branch in chosen for end in branch.ends()]
+        silent, reading = [end.tip for end in ends if not end.open], [end for end in ends if end.open]
+        matryoshkas, merged = operations.merge(
+            [_matryoshka(end) for end in reading], node.op, composition=self._composition
         )
+        for end, matryoshka in zip(reading, matryoshkas, strict=True):
+            end.m = matryoshka
         name = "merge-ind" if parent is self._root else "merge"
         tips = _join_names([end.tip for _, end in sorted(self._arrived[place].items())])
-        if merged.left_out:
-            name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_join_names(merged.left_out)}"
+        if silent:
+            name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_join_names(silent)}"
         self._record(name, node.op, tips)
-        subterm = Subterm(merged.out, node.op.name, merged.inputs)
+        subterm = Subterm(merged, node.op.name, tuple(branch.term() for branch in chosen))
         replace_branches(parent, chosen, subterm)
         self._connect_readers(node, subterm)
 

@@ -52,14 +52,14 @@ class Subterm:
         """Return the branches that still go on."""
         return [branch for branch in self.branches.values() if branch.open]
 
-    def open_ends(self) -> Iterator[Subterm]:
-        """Yield every end below that is still to be read, from left to right."""
+    def ends(self) -> Iterator[Subterm]:
+        """Yield every end below, from left to right; those that are open are still to be read."""
         todo = [self]
         while todo:
             subterm = todo.pop()
-            if not subterm.branches and subterm.open:
+            if not subterm.branches:
                 yield subterm
-            todo.extend(reversed(subterm.open_branches()))
+            todo.extend(branch for _, branch in sorted(subterm.branches.items(), reverse=True))
 
     def term(self) -> PBB:
         """Return the building block of this subterm and of everything in it."""
@@ -150,7 +150,7 @@ def _groups(ends: Sequence[Subterm]) -> list[tuple[list[Subterm], list[Subterm]]
     groups = []
     for parent in parents:
         if parent is not None and parent.parent is not None:
-            below = list(parent.open_ends())
+            below = [end for end in parent.ends() if end.open]
             missing = [end for end in below if end not in wanted]
             if missing:
                 groups.append(([end for end in below if end in wanted], missing))

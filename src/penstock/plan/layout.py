@@ -119,7 +119,7 @@ def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
 def assign_layers(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[list[list[Node]], list[list[Node]]]:
     """Assign nodes to layers and order each layer so that few lines cross.
 
-    A node stands one layer after its last feed, or further right, just before the first of its readers.
+    A node stands one layer after its last feed, or further right, just before the first of its siblings.
     Return the nodes and points of each layer from the top, and those of each edge from tail to head; an edge
     that runs backwards has none. In each sweep a layer is sorted by the mean rank of the neighbours; a node
     without any keeps its own.
@@ -219,13 +219,13 @@ def _line_ends(
     for index, (edge, path) in enumerate(zip(edges, paths, strict=True)):
         tail, head = nodes[edge.tail], nodes[edge.head]
         after, before = (path[1], path[-2]) if path else (head, tail)
-        below = 0.0 if path else inf  # lines that go around leave and enter below all others
+        below = 0.0 if path else inf  # lines that go around leave and enter below all siblings
         leave = tail.leave if edge.leave is None else edge.leave
         lines["leave", tail, leave].append((below + after.y + after.enter, index))
         lines["enter", head, head.enter].append((below + before.y + before.leave, index))
     ends = {}
-    for (side, node, middle), others in lines.items():
-        gap = min(_END_GAP, _END_SPREAD / max(len(others) - 1, 1))
-        for rank, (_, index) in enumerate(sorted(others)):
-            ends[side, index] = node.y + middle + (rank - (len(others) - 1) / 2) * gap
+    for (side, node, middle), siblings in lines.items():
+        gap = min(_END_GAP, _END_SPREAD / max(len(siblings) - 1, 1))
+        for rank, (_, index) in enumerate(sorted(siblings)):
+            ends[side, index] = node.y + middle + (rank - (len(siblings) - 1) / 2) * gap
     return ends
