@@ -119,7 +119,7 @@ def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
 def assign_layers(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[list[list[Node]], list[list[Node]]]:
     """Assign nodes to layers and order each layer so that few lines cross.
 
-    A node stands one layer after its last feed, or further right, just before the first of its siblings.
+    A node stands one layer after its last feed, or further right, just before the first of its readers.
     Return the nodes and points of each layer from the top, and those of each edge from tail to head; an edge
     that runs backwards has none. In each sweep a layer is sorted by the mean rank of the neighbours; a node
     without any keeps its own.
@@ -219,7 +219,7 @@ def _line_ends(
     for index, (edge, path) in enumerate(zip(edges, paths, strict=True)):
         tail, head = nodes[edge.tail], nodes[edge.head]
         after, before = (path[1], path[-2]) if path else (head, tail)
-        below = 0.0 if path else inf  # lines that go around leave and enter below all siblings
+        below = 0.0 if path else inf  # lines that go around leave and enter below all others
         leave = tail.leave if edge.leave is None else edge.leave
         lines["leave", tail, leave].append((below + after.y + after.enter, index))
         lines["enter", head, head.enter].append((below + before.y + before.leave, index))

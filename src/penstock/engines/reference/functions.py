@@ -101,15 +101,6 @@ def error_context(function: Expr | Expressions | BatchFunction | RowFunction) ->
     return ErrorContext(f"function {function.name}", function.where)
 
 
-def compile_map(function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema) -> Callable[..., Values]:
-    """Return one row out for one row in: columns added or replaced, or the function's whole row."""
-    if isinstance(function, Expressions):
-        parts = [(name, lower_python(expr, up)) for name, expr in function.columns]
-        return lambda values: {**values, **{name: part(values) for name, part in parts}}
-    call = own_copy(function.call)
-    return lambda values, *state: plain_row(call(Row(values, up), *state), down)
-
-
 def compile_predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[..., bool]:
     """Return whether something is true of a row; null is not true."""
     if isinstance(function, Expr):
@@ -125,24 +116,6 @@ def to_bool(value: object) -> bool:
         return from_python(value, pa.bool_()) is True
     except RowFailure:
         raise RowFailure(f"gave {value!r:.80}, not True or False") from None
-
-
-def compile_flat_map(
-    function: Expressions | RowFunction, up: pa.Schema, down: pa.Schema
-) -> Callable[..., list[Values]]:
-    """Return any number of rows out for one row in: a list's elements, or what the function gives."""
-    if isinstance(function, Expressions):
-        ((name, expr),) = function.columns
-        lowered = lower_python(expr, up)
-        return lambda values: [{**values, name: part} for part in list_elements(lowered(values))]
-    call = own_copy(function.call)
-    return lambda values, *state: plain_rows(call(Row(values, up), *state), down)
-
-
-def list_elements(value: object) -> list[object]:
-    """Return the elements of a list; a null list has none."""
-    assert value is None or isinstance(value, list), "the type rule of flat_map wants a list"
-    return value or []
 
 
 def plain_rows(value: object, schema: pa.Schema) -> list[Values]:

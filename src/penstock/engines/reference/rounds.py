@@ -12,47 +12,32 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch
-from typing import Any
 
 import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
+from penstock.engines.reference import stateless
 from penstock.engines.reference.functions import ErrorContext, FailedRows, error_context
 from penstock.engines.reference.joins import StreamJoinNode
 from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site, merge_frontiers
 from penstock.engines.reference.source import SinkNode, SourceNode
 from penstock.engines.reference.state import AccumulateNode, ProcessNode, StateNode
-from penstock.engines.reference.stateless import (
-    BatchFilterNode,
-    BatchFlatMapNode,
-    BatchMapNode,
-    Replicas,
-    RowNode,
-    RowProcess,
-    filter_rows,
-    flat_map_rows,
-    join_table,
-    map_rows,
-    relay_rows,
-    select_columns,
-    split_rows,
-)
+from penstock.engines.reference.stateless import Replicas, RowNode
 from penstock.engines.reference.windows import WindowNode
 from penstock.engines.rows import TimedRow, rows_to_batch
 from penstock.errors import NotSupported, PenstockError, RowFailure
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
-from penstock.expr import Expr
 from penstock.operators.ends import Sink, Source
-from penstock.operators.function import BatchFunction, Expressions, RowFunction
+from penstock.operators.function import BatchFunction, Expressions
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
-from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Select, Split, WithColumns
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Split, WithColumns
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.plan import Input, Plan, Ref, Step
+from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.windows import AFTER_ALL
 
 _BROADCAST = (Map, WithColumns, Filter, FlatMap, Split, Relay, TableJoin)
@@ -86,50 +71,40 @@ def _source(op: Source, site: Site) -> Node:
     return SourceNode(site, op, rank)
 
 
-@lower.register
-def _map(op: Map, site: Site) -> Node:
-    if isinstance(op.how, BatchFunction):
-        return BatchMapNode(site, op.how)
-    return _row_node(site, op.how, map_rows(site, op.how), op.state)
+_RULES: dict[type[Op], tuple[Callable[..., stateless.RowProcess], type[stateless.BatchNode]]] = {
+    Map: (stateless.map_rows, stateless.BatchMapNode),
+    Filter: (stateless.filter_rows, stateless.BatchFilterNode),
+    FlatMap: (stateless.flat_map_rows, stateless.BatchFlatMapNode),
+}
+"""What a step does by rows, and by batches."""
 
 
 @lower.register
-def _filter(op: Filter, site: Site) -> Node:
+def _function(op: Map | Filter | FlatMap, site: Site) -> Node:
+    by_rows, by_batches = _RULES[type(op)]
     if isinstance(op.how, BatchFunction):
-        return BatchFilterNode(site, op.how)
-    return _row_node(site, op.how, filter_rows(site, op.how), op.state)
-
-
-@lower.register
-def _flat_map(op: FlatMap, site: Site) -> Node:
-    if isinstance(op.how, BatchFunction):
-        return BatchFlatMapNode(site, op.how)
-    return _row_node(site, op.how, flat_map_rows(site, op.how), op.state)
+        return by_batches(site, op.how)
+    context, process = error_context(op.how), by_rows(site, op.how)
+    if op.state is not None:
+        return StateNode(site, context, process, op.state)
+    return RowNode(site, context, process)
 
 
 @lower.register
 def _split(op: Split, site: Site) -> Node:
     predicates = ErrorContext("a split predicate", catches=RowFailure)
     context = predicates if op.how is None else error_context(op.how)
-    return RowNode(site, context, split_rows(site, op))
+    return RowNode(site, context, stateless.split_rows(site, op))
 
 
-def _row_node(
-    site: Site,
-    function: Expr | Expressions | RowFunction,
-    process: RowProcess,
-    new_state: Callable[[], Any] | None,
-) -> Node:
-    if new_state is None:
-        return RowNode(site, error_context(function), process)
-    return StateNode(site, error_context(function), process, new_state)
+@lower.register
+def _columns(op: WithColumns, site: Site) -> Node:
+    return RowNode(site, error_context(op.how), stateless.map_rows(site, op.how))
 
 
 _STEP = ErrorContext("the step")
-lower.register(WithColumns, lambda op, site: RowNode(site, error_context(op.how), map_rows(site, op.how)))
-lower.register(Select, lambda op, site: RowNode(site, error_context(op.how), select_columns(site, op)))
-lower.register(Relay, lambda _, site: RowNode(site, _STEP, relay_rows(site)))
-lower.register(TableJoin, lambda op, site: RowNode(site, _STEP, join_table(site, op)))
+lower.register(Relay, lambda _, site: RowNode(site, _STEP, stateless.map_rows(site, Expressions(()))))
+lower.register(TableJoin, lambda op, site: RowNode(site, _STEP, stateless.join_table(site, op)))
 lower.register(Accumulate, lambda op, site: AccumulateNode(site, op))
 lower.register(Windows, lambda op, site: WindowNode(site, op))
 lower.register(StreamJoin, lambda op, site: StreamJoinNode(site, op))
@@ -157,11 +132,14 @@ class Interpreter:
         """Build all nodes, then open all sinks; if one fails, close what was opened."""
         try:
             for step in self.plan:
-                with self._naming_errors(step):
-                    self._failed_rows[step.name] = FailedRows(step, self.accounts[step.name])
-                    self._nodes[step.name] = build_node(self._site(step))
+                with self.report_errors(step):
+                    accounts = self.accounts[step.name]
+                    failed_rows = self._failed_rows[step.name] = FailedRows(step, accounts)
+                    self._nodes[step.name] = build_node(
+                        Site(step, self.plan, self.clock, accounts, failed_rows)
+                    )
             for step in self.plan.sinks:
-                with self._naming_errors(step):
+                with self.report_errors(step):
                     self._sink(step).open()
         except BaseException:
             self.close()
@@ -172,7 +150,7 @@ class Interpreter:
         first: Exception | None = None
         for name, node in self._nodes.items():
             try:
-                with self._naming_errors(self.plan[name]):
+                with self.report_errors(self.plan[name]):
                     node.close()
             except Exception as failure:
                 first = first or failure
@@ -191,7 +169,7 @@ class Interpreter:
         before = {step.name: self.accounts[step.name].rows_in for step in self.plan.sources}
         by_port: dict[Ref, list[TimedRow]] = {}
         for step in self.plan:
-            with self._naming_errors(step):
+            with self.report_errors(step):
                 late = self.accounts[step.name].late
                 outputs = self._run_step(step, batches, ended, by_port)
                 outputs[ERRORS] = self._failed_rows[step.name].take_failed()
@@ -240,22 +218,18 @@ class Interpreter:
         before = self._inputs[step.name]
         after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
         self._inputs[step.name] = after
-        rows = {port.port: self._rows(port, by_port) for port in step.inputs}
+        # A later step in the plan feeds what it gave in the last round.
+        done = {ref.step for ref in by_port}
+        rows: dict[str, list[TimedRow]] = {port.port: [] for port in step.inputs}
+        for port in step.inputs:
+            for ref in port.feeds:
+                rows[port.port] += (by_port if ref.step in done else self._last_round).get(ref, [])
         over = frozenset(
             port.port
             for port in step.inputs
             if not port.control and all(self._frontier(ref).over for ref in port.feeds)
         )
         return RoundInput(rows, before.watermark, after.watermark, over)
-
-    def _rows(self, port: Input, by_port: Mapping[Ref, list[TimedRow]]) -> list[TimedRow]:
-        """Return the rows on one input port; a later step in the plan gives those of the last round."""
-        done = {ref.step for ref in by_port}
-        return [
-            row
-            for ref in port.feeds
-            for row in (by_port if ref.step in done else self._last_round).get(ref, [])
-        ]
 
     def _frontier(self, ref: Ref) -> Frontier:
         """Return the frontier of a port. Late rows can have any age: their port promises only its end."""
@@ -290,17 +264,13 @@ class Interpreter:
             policy = self._failed_rows[step.name].policy
             self.events(RowsErrored(self.clock.now(), step.name, n_failed, policy, example))
 
-    def _site(self, step: Step) -> Site:
-        name = step.name
-        return Site(step, self.plan, self.clock, self.accounts[name], self._failed_rows[name])
-
     def _sink(self, step: Step) -> SinkNode:
         node = self._nodes[step.name]
         assert isinstance(node, SinkNode), f"{step.name} is a sink"
         return node
 
     @contextmanager
-    def _naming_errors(self, step: Step) -> Iterator[None]:
+    def report_errors(self, step: Step) -> Iterator[None]:
         """Add the step to every error raised inside, and emit the event."""
         try:
             yield

@@ -15,17 +15,16 @@ from penstock.engines.reference.functions import (
     HINT,
     ErrorContext,
     Values,
-    compile_flat_map,
-    compile_map,
     compile_predicate,
     error_context,
+    plain_rows,
 )
 from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
 from penstock.expr.values import to_plain
-from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy
+from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy, plain_row
 from penstock.operators.op import OUT, OnError
 from penstock.operators.rows import Select, Split
 from penstock.operators.table_join import TableJoin
@@ -79,24 +78,25 @@ class Replicas(Node):
 
 
 def map_rows(site: Site, function: Expressions | RowFunction) -> RowProcess:
-    """Return the process of a map: one row out for one row in, at the same time."""
-    compute = compile_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
+    """Return the process of a map: one row out for one row in, at the same time.
+
+    Expressions add columns, replace those of their name or, in a select, are all that is kept; a function
+    gives the whole row. No expressions at all make a relay.
+    """
+    up, down = site.step.up.schema, site.step.outputs[OUT].schema
+    compute: Callable[..., Values]
+    if isinstance(function, Expressions):
+        parts = [(name, lower_python(expr, up)) for name, expr in function.columns]
+        keeps_all = not isinstance(site.step.op, Select)
+        compute = lambda values: (values if keeps_all else {}) | {n: part(values) for n, part in parts}  # noqa: E731
+    else:
+        call = own_copy(function.call)
+        compute = lambda values, *state: plain_row(call(Row(values, up), *state), down)  # noqa: E731
 
     def process(row: TimedRow, *state: Any) -> list[tuple[str, TimedRow]]:
         new = row.with_values(compute(row.values, *state))
         site.accounts.passed += 1
         return [(OUT, new)]
-
-    return process
-
-
-def select_columns(site: Site, op: Select) -> RowProcess:
-    """Return the process of a select: a map that keeps only the columns it names, in that order."""
-    compute = map_rows(site, op.how)
-
-    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
-        ((port, new),) = compute(row)
-        return [(port, new.with_values({name: new.values[name] for name in op.how.names}))]
 
     return process
 
@@ -116,23 +116,24 @@ def filter_rows(site: Site, function: Expr | RowFunction) -> RowProcess:
 
 
 def flat_map_rows(site: Site, function: Expressions | RowFunction) -> RowProcess:
-    """Return the process of a flat_map: any number of rows; none if the function fails midway."""
-    compute = compile_flat_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
+    """Return the process of a flat_map: any number of rows; none if the function fails midway.
+
+    They are the elements of a list, a null one having none, or what the function gives.
+    """
+    up, down = site.step.up.schema, site.step.outputs[OUT].schema
+    compute: Callable[..., list[Values]]
+    if isinstance(function, Expressions):
+        ((name, expr),) = function.columns
+        lowered: Callable[[Values], Any] = lower_python(expr, up)
+        compute = lambda values: [{**values, name: part} for part in lowered(values) or ()]  # noqa: E731
+    else:
+        call = own_copy(function.call)
+        compute = lambda values, *state: plain_rows(call(Row(values, up), *state), down)  # noqa: E731
 
     def process(row: TimedRow, *state: Any) -> list[tuple[str, TimedRow]]:
         new_rows = compute(row.values, *state)
         site.accounts.passed += 1
         return [(OUT, row.child(values, index)) for index, values in enumerate(new_rows)]
-
-    return process
-
-
-def relay_rows(site: Site) -> RowProcess:
-    """Return the process of a relay: rows as they come."""
-
-    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
-        site.accounts.passed += 1
-        return [(OUT, row)]
 
     return process
 
