@@ -6,10 +6,10 @@ the kinds say which windows are emitted. Imports no stage and no kernel.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import Enum
-from typing import Any, Protocol
 
 from penstock.engines.rows import TimedRow, row_sort_key
 from penstock.frozen import dataclass
@@ -57,46 +57,67 @@ class WindowRows:
     index: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenWindow:
-    """The rows of an open window, and whether some came since its last early result."""
+    """The rows of an open window, and whether some came since its last early result.
 
+    start, end  in microseconds; of a count window they are the times of its first and last row
+    index       the number of a count window
+    """
+
+    start: int = 0
+    end: int = 0
+    index: int | None = None
     members: list[Member] = field(default_factory=list)
     changed: bool = False
 
-    def add(self, members: list[Member]) -> None:
+    def add(self, *members: Member) -> None:
         """Add rows."""
         self.members += members
-        self.changed = self.changed or bool(members)
+        self.changed = True
+
+    def rows(self) -> WindowRows:
+        """Return the window as it is, its rows as aggregates and functions see them."""
+        if self.index is None:
+            return WindowRows(self.start, self.end, self.end - 1, sort_members(self.members))
+        start, end = self.members[0].row.at(), self.members[-1].row.at()
+        return WindowRows(start, end, end, tuple(self.members), self.index)
 
 
-class WindowKind(Protocol):
-    """The windows of one kind and one key."""
+def sort_members(members: Iterable[Member]) -> tuple[Member, ...]:
+    """Return rows as aggregates and functions see them: by (time, order, columns)."""
+    return tuple(sorted(members, key=lambda member: row_sort_key(member.row)))
 
+
+class WindowKind(ABC):
+    """The windows of one kind and one key; those that are open by start or by number."""
+
+    def __init__(self, lateness: int) -> None:
+        self._lateness = lateness
+        self._open: dict[int, OpenWindow] = {}
+
+    @abstractmethod
     def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """Add the round's rows that are not late; return the outcome and the windows missed, per row."""
 
     def close(self, after: float) -> list[WindowRows]:
-        """Return the windows that close at this watermark."""
+        """Return the windows that close at this watermark: those with W >= end + lateness."""
+        gone = [at for at, window in self._open.items() if is_late_for(after, window.end, self._lateness)]
+        return [self._open.pop(at).rows() for at in gone]
 
     def early(self) -> list[WindowRows]:
         """Return the open windows that changed since their last early result."""
+        changed = [window for window in self._open.values() if window.changed]
+        for window in changed:
+            window.changed = False
+        return [window.rows() for window in changed]
 
     def close_at_end(self) -> list[WindowRows]:
-        """Return the windows that only the end of the stream emits."""
+        """Return the windows that only the end of the stream emits: none where the watermark closes all."""
+        return []
 
 
-def sort_members(members: list[Member]) -> tuple[Member, ...]:
-    """Return rows as aggregates and functions see them: by (time, order, columns)."""
-    return tuple(sorted(members, key=member_sort_key))
-
-
-def member_sort_key(member: Member) -> tuple[Any, ...]:
-    """Return what to sort members by."""
-    return row_sort_key(member.row)
-
-
-class TimeWindows:
+class TimeWindows(WindowKind):
     """Time windows of one key, tumbling, sliding and hopping: the open ones by start.
 
         size 10, every 5                0    5    10   15   20
@@ -109,58 +130,26 @@ class TimeWindows:
     """
 
     def __init__(self, window: TimeWindow, lateness: int) -> None:
-        self._window, self._lateness = window, lateness
-        self._open: dict[int, OpenWindow] = {}
+        super().__init__(lateness)
+        self._window = window
 
     def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """Return each row by itself: time windows do not depend on other rows."""
         return [self._take_one(member, before) for member in members]
 
     def _take_one(self, member: Member, before: float) -> tuple[Outcome, int]:
+        size = self._window.size
         starts = self._window.starts(member.row.at())
-        still_open = [s for s in starts if not is_late_for(before, s + self._window.size, self._lateness)]
+        still_open = [start for start in starts if not is_late_for(before, start + size, self._lateness)]
         for start in still_open:
-            self._open.setdefault(start, OpenWindow()).add([member])
+            self._open.setdefault(start, OpenWindow(start, start + size)).add(member)
         misses = len(starts) - len(still_open)
         if still_open:
             return Outcome.ACCEPTED, misses
         return (Outcome.LATE if starts else Outcome.GAP), misses
 
-    def close(self, after: float) -> list[WindowRows]:
-        """Return every window with W >= end + lateness."""
-        gone = [s for s in self._open if is_late_for(after, s + self._window.size, self._lateness)]
-        return [self._session_rows(start, self._open.pop(start)) for start in gone]
 
-    def early(self) -> list[WindowRows]:
-        """Return the windows that changed since their last early result."""
-        changed = [(start, window) for start, window in self._open.items() if window.changed]
-        for _, window in changed:
-            window.changed = False
-        return [self._session_rows(start, window) for start, window in changed]
-
-    def close_at_end(self) -> list[WindowRows]:
-        """Return nothing: the watermark +infinity closes every time window."""
-        return []
-
-    def _session_rows(self, start: int, window: OpenWindow) -> WindowRows:
-        end = start + self._window.size
-        return WindowRows(start, end, end - 1, sort_members(window.members))
-
-
-@dataclass(slots=True, eq=False)
-class Session:
-    """One open session."""
-
-    start: int
-    end: int
-    rows: OpenWindow = field(default_factory=OpenWindow)
-
-    def touches(self, start: int, end: int) -> bool:
-        """Return whether the two overlap, or one begins exactly where the other ends."""
-        return start <= self.end and self.start <= end
-
-
-class Sessions:
+class Sessions(WindowKind):
     """Session windows of one key: [first time, last time + gap), merged when they touch.
 
         gap 5     a row at 3    [3    8)
@@ -176,12 +165,12 @@ class Sessions:
     """
 
     def __init__(self, window: SessionWindow, lateness: int) -> None:
-        self._gap, self._lateness = window.gap, lateness
-        self._open: list[Session] = []
+        super().__init__(lateness)
+        self._gap = window.gap
 
     def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """Add on-time rows first; then those that an open session accepts, until none is left."""
-        behind = [member for member in members if self._is_behind(member, before)]
+        behind = [m for m in members if is_late_for(before, m.row.at() + self._gap, self._lateness)]
         for member in members:
             if member not in behind:
                 self._add(member)
@@ -190,45 +179,22 @@ class Sessions:
             behind.remove(accepted)
         return [(Outcome.LATE, 1) if member in behind else (Outcome.ACCEPTED, 0) for member in members]
 
-    def close(self, after: float) -> list[WindowRows]:
-        """Return every session with W >= end + lateness."""
-        gone = [session for session in self._open if is_late_for(after, session.end, self._lateness)]
-        self._open = [session for session in self._open if session not in gone]
-        return [_session_rows(session) for session in gone]
-
-    def early(self) -> list[WindowRows]:
-        """Return the sessions that changed since their last early result."""
-        changed = [session for session in self._open if session.rows.changed]
-        for session in changed:
-            session.rows.changed = False
-        return [_session_rows(session) for session in changed]
-
-    def close_at_end(self) -> list[WindowRows]:
-        """Return nothing: the watermark +infinity closes every session."""
-        return []
-
-    def _is_behind(self, member: Member, before: float) -> bool:
-        return is_late_for(before, member.row.at() + self._gap, self._lateness)
-
-    def _sessions_near(self, member: Member) -> list[Session]:
-        time = member.row.at()
-        return [session for session in self._open if session.touches(time, time + self._gap)]
+    def _sessions_near(self, member: Member) -> list[OpenWindow]:
+        """Return the sessions that the row's own overlaps, or that end or begin exactly where it does."""
+        start, end = member.row.at(), member.row.at() + self._gap
+        return [session for session in self._open.values() if start <= session.end and session.start <= end]
 
     def _add(self, member: Member) -> None:
         """Merge the row and all sessions that it touches into one session."""
-        joined = self._sessions_near(member)
-        starts = [member.row.at(), *(session.start for session in joined)]
-        ends = [member.row.at() + self._gap, *(session.end for session in joined)]
-        merged = Session(min(starts), max(ends))
-        merged.rows.add([member, *(other for session in joined for other in session.rows.members)])
-        self._open = [session for session in self._open if session not in joined] + [merged]
+        merged = OpenWindow(member.row.at(), member.row.at() + self._gap)
+        merged.add(member)
+        for session in self._sessions_near(member):
+            merged.start, merged.end = min(merged.start, session.start), max(merged.end, session.end)
+            merged.add(*self._open.pop(session.start).members)
+        self._open[merged.start] = merged
 
 
-def _session_rows(session: Session) -> WindowRows:
-    return WindowRows(session.start, session.end, session.end - 1, sort_members(session.rows.members))
-
-
-class CountWindows:
+class CountWindows(WindowKind):
     """Count windows of one key: window i holds the rows i * every to i * every + size - 1, in order.
 
         size 3, every 2     rows    0  1  2  3  4  5
@@ -241,11 +207,10 @@ class CountWindows:
     """
 
     def __init__(self, window: CountWindow, lateness: int, *, partial: bool) -> None:
-        self._size, self._every, self._lateness = window.size, window.every, lateness
-        self._partial = partial
+        super().__init__(lateness)
+        self._size, self._every, self._partial = window.size, window.every, partial
         self._waiting: list[Member] = []
         self._placed = 0
-        self._open: dict[int, OpenWindow] = {}
 
     def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
         """Let rows wait to be ordered; a row is late if rows of its time have been ordered already."""
@@ -259,39 +224,25 @@ class CountWindows:
         self._waiting = [member for member in self._waiting if member.row.at() + self._lateness >= after]
         return [content for member in sort_members(ready) for content in self._place(member)]
 
-    def early(self) -> list[WindowRows]:
-        """Return the windows that are not full and changed since their last early result."""
-        changed = {index: window for index, window in self._open.items() if window.changed}
-        for window in changed.values():
-            window.changed = False
-        return [_count_rows(index, window) for index, window in changed.items()]
-
     def close_at_end(self) -> list[WindowRows]:
         """Return, at the end of the stream, the windows that are not full, if they were asked for."""
         left, self._open = self._open, {}
-        for window in left.values():
-            for member in window.members:
-                member.passed = member.passed or self._partial
-        return [_count_rows(index, window) for index, window in left.items()] if self._partial else []
+        return self._emit(left.values()) if self._partial else []
 
     def _place(self, member: Member) -> list[WindowRows]:
         """Put the next row into its windows; return those that it fills."""
         number, self._placed = self._placed, self._placed + 1
         first = max(0, (number - self._size) // self._every + 1)
         last = number // self._every
-        full = []
         for index in range(first, last + 1):
-            window = self._open.setdefault(index, OpenWindow())
-            window.add([member])
+            self._open.setdefault(index, OpenWindow(index=index)).add(member)
             member.held = True
-            if len(window.members) == self._size:
-                full.append(_count_rows(index, self._open.pop(index)))
-        for content in full:
-            for counted in content.members:
-                counted.passed = True
-        return full
+        full = [index for index, window in self._open.items() if len(window.members) == self._size]
+        return self._emit([self._open.pop(index) for index in full])
 
-
-def _count_rows(index: int, window: OpenWindow) -> WindowRows:
-    start, end = window.members[0].row.at(), window.members[-1].row.at()
-    return WindowRows(start, end, end, tuple(window.members), index)
+    def _emit(self, windows: Iterable[OpenWindow]) -> list[WindowRows]:
+        contents = [window.rows() for window in windows]
+        for content in contents:
+            for member in content.members:
+                member.passed = True
+        return contents
