@@ -19,7 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.engines.reference.functions import ErrorContext, Values, is_one_row, plain_rows
+from penstock.engines.reference.node import ErrorContext, Values
+from penstock.engines.reference.stateless import is_one_row, plain_rows
 from penstock.engines.reference.window_kinds import Member, WindowRows
 from penstock.engines.rows import canonical_value, equality_key, sort_key
 from penstock.errors import EngineError, FunctionError, RowFailure, describe_cause
@@ -41,35 +42,22 @@ class OutOfRange(Exception):
     """A window's exact sum does not fit the type of the result."""
 
 
-def aggregate_values(aggregate: spec.Aggregate, values: Column) -> object:
-    """Return the plain result of any aggregate but folds and event_time_max, which are not of values."""
-    return _RULES[type(aggregate)](aggregate, values)
-
-
 def _sum(_: spec.Aggregate, values: Column) -> object:
     """Return the sum, null for no values; integers and decimals exactly or not at all."""
     if not values:
         return None
     if isinstance(values[0], float):
-        return _float_sum(values)
+        return special if (special := _not_finite(values)) is not None else _round_to_float(_total(values))
     if isinstance(values[0], Decimal):
-        return _decimal_sum(values)
+        exact = Decimal(0)
+        for value in values:
+            exact = _WIDE.add(exact, value)
+        if len(exact.as_tuple().digits) > _DIGITS:
+            raise OutOfRange(f"the exact sum is {exact}, which has more than {_DIGITS} digits")
+        return exact
     total = sum(values)
     if not -(2**63) <= total < 2**63:
         raise OutOfRange(f"the exact sum is {total}, outside int64")
-    return total
-
-
-def _float_sum(values: Column) -> float:
-    return special if (special := _not_finite(values)) is not None else _round_to_float(_total(values))
-
-
-def _decimal_sum(values: Column) -> Decimal:
-    total = Decimal(0)
-    for value in values:
-        total = _WIDE.add(total, value)
-    if len(total.as_tuple().digits) > _DIGITS:
-        raise OutOfRange(f"the exact sum is {total}, which has more than {_DIGITS} digits")
     return total
 
 
@@ -132,9 +120,7 @@ def _greatest(_: spec.Aggregate, values: Column) -> object:
     return canonical_value(max(values, key=sort_key)) if values else None
 
 
-def _with_count(
-    extreme: Callable[[spec.Aggregate, Column], object],
-) -> Callable[[spec.Aggregate, Column], object]:
+def _with_count(extreme: Rule) -> Rule:
     """Return an extreme and how many values equal it, as a struct; null of nothing."""
 
     def rule(aggregate: spec.Aggregate, values: Column) -> object:
@@ -181,10 +167,7 @@ class Aggregates:
 
     def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
         self._up = up
-        self._lifts = {
-            name: (_compile_lift(aggregate, up.schema), _error_context(aggregate))
-            for name, aggregate in aggregates.items()
-        }
+        self._lifts = {name: _compile_lift(aggregate, up.schema) for name, aggregate in aggregates.items()}
         self._rules = {name: _result_rule(aggregate, up) for name, aggregate in aggregates.items()}
 
     def lift(self, values: Values) -> tuple[dict[str, object], tuple[ErrorContext, Exception] | None]:
@@ -232,24 +215,24 @@ class WindowFunction:
 ResultsRule = Callable[[str, tuple[Member, ...], str], object]
 
 
-def _compile_lift(aggregate: Aggregate, schema: pa.Schema) -> Lift:
-    if isinstance(aggregate, Fold):
-        return _compile_fold_lift(aggregate, schema)
-    if aggregate.value is None:
-        return lambda values: True  # counts and times are of rows: there is no value to be null
-    return lower_python(aggregate.value, schema)
+def _compile_lift(aggregate: Aggregate, schema: pa.Schema) -> tuple[Lift, ErrorContext]:
+    """Return what takes a part from a row, and whom to name when that fails.
 
-
-def _compile_fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
-    """Return a row as a part; a row with a null in a column that the fold reads is skipped, as null is."""
-    call = own_copy(fold.lift)
+    A row with a null in a column that a fold reads is skipped, as null is.
+    """
+    if not isinstance(aggregate, Fold):
+        context = ErrorContext(f"expression {aggregate.value}", catches=RowFailure)
+        if aggregate.value is None:
+            return (lambda values: True), context  # counts and times are of rows: no value can be null
+        return lower_python(aggregate.value, schema), context
+    fold, call = aggregate, own_copy(aggregate.lift)
 
     def lift(values: Values) -> object:
         if any(values[name] is None for name in fold.columns or ()):
             return _SKIPPED
         return fold.check_partial(call(Row(values, schema)))
 
-    return lift
+    return lift, ErrorContext(f"function {name_of(fold.lift)}", find_definition(fold.lift))
 
 
 def _result_rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
@@ -264,7 +247,7 @@ def _result_rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
 def _aggregate_result(aggregate: Aggregate, name: str, members: tuple[Member, ...], place: str) -> object:
     values = [member.parts[name] for member in members if member.parts[name] is not None]
     try:
-        return aggregate_values(aggregate, values)
+        return _RULES[type(aggregate)](aggregate, values)
     except OutOfRange as cause:
         raise EngineError(
             f"{aggregate} of {place} does not fit its type",
@@ -291,12 +274,6 @@ def _compile_fold(fold: Fold, up: Stream) -> ResultsRule:
             raise _function_error(name_of(function), find_definition(function), cause, place) from cause
 
     return rule
-
-
-def _error_context(aggregate: Aggregate) -> ErrorContext:
-    if isinstance(aggregate, Fold):
-        return ErrorContext(f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift))
-    return ErrorContext(f"expression {aggregate.value}", catches=RowFailure)
 
 
 def _function_error(name: str, where: Any, cause: Exception, place: str) -> FunctionError:

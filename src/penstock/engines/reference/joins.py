@@ -19,24 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engines.reference.functions import ErrorContext, Values
-from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
+from penstock.engines.reference import node
+from penstock.engines.reference.node import ErrorContext, Frontier, Node, Outputs, RoundInput, Site, Values
 from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_rows
 from penstock.errors import RowFailure
 from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import Row, own_copy
-from penstock.operators.op import LATE_RIGHT, OUT
-from penstock.operators.stream_join import (
-    LATE_LEFT,
-    LEFT,
-    RIGHT,
-    Band,
-    Equal,
-    JoinTerm,
-    PairFunction,
-    StreamJoin,
-)
+from penstock.operators.op import LATE, LATE_RIGHT, OUT
+from penstock.operators.stream_join import LEFT, RIGHT, Band, Equal, JoinTerm, PairFunction, StreamJoin
 from penstock.timing.windows import is_late_for
 
 Test = Callable[[Values, Values], bool]
@@ -132,7 +123,7 @@ class StreamJoinNode(Node):
         """
         longest = max(self._bound.older_left, self._bound.older_right)
         inner = self._how == "inner" and self._bound.window is None
-        return output_frontier(frontier, self._bound.lateness + (0 if inner else longest))
+        return node.output_frontier(frontier, self._bound.lateness + (0 if inner else longest))
 
     def round(self, inputs: RoundInput) -> Outputs:
         """Judge the rows, pair the new ones with all that is kept, then forget."""
@@ -151,7 +142,7 @@ class StreamJoinNode(Node):
             self.accounts.passed += sum(not buffered.failed for buffered in new[port])
             self._buffered[port] += new[port]
         alone = self._forget(LEFT, inputs.after) + self._forget(RIGHT, inputs.after)
-        return {OUT: sort_rows(pairs + alone), LATE_LEFT: late[LEFT], LATE_RIGHT: late[RIGHT]}
+        return {OUT: sort_rows(pairs + alone), LATE: late[LEFT], LATE_RIGHT: late[RIGHT]}
 
     def _is_late(self, row: TimedRow, before: float) -> bool:
         """Return whether the row, or its window in a join by window, is behind the watermark and lateness."""

@@ -19,12 +19,21 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.reference import stateless
-from penstock.engines.reference.functions import ErrorContext, FailedRows, error_context
 from penstock.engines.reference.joins import StreamJoinNode
-from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site, merge_frontiers
+from penstock.engines.reference.node import (
+    OVER,
+    ErrorContext,
+    FailedRows,
+    Frontier,
+    Node,
+    Outputs,
+    RoundInput,
+    Site,
+    merge_frontiers,
+)
 from penstock.engines.reference.source import SinkNode, SourceNode
 from penstock.engines.reference.state import AccumulateNode, ProcessNode, StateNode
-from penstock.engines.reference.stateless import Replicas, RowNode
+from penstock.engines.reference.stateless import Replicas, RowNode, error_context
 from penstock.engines.reference.windows import WindowNode
 from penstock.engines.rows import TimedRow, rows_to_batch
 from penstock.errors import NotSupported, PenstockError, RowFailure

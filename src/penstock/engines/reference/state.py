@@ -13,9 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.engines.process_operator import ProcessRoutine
-from penstock.engines.reference.functions import ErrorContext, error_context
-from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
-from penstock.engines.reference.stateless import RowProcess
+from penstock.engines.reference.node import OVER, ErrorContext, Frontier, Node, Outputs, RoundInput, Site
+from penstock.engines.reference.stateless import RowProcess, error_context
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_rows
 from penstock.errors import RowFailure
 from penstock.expr.values import from_python
@@ -78,11 +77,11 @@ class AccumulateNode(StateNode):
 
 def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
     """Return a state as columns: a row, or a plain value where the schema has one column."""
-    if len(schema) != 1:
-        return plain_row(state, schema)
     try:
         return plain_row(state, schema)
     except RowFailure as not_a_row:
+        if len(schema) != 1:
+            raise
         try:
             return {schema.names[0]: from_python(state, schema.field(0).type)}
         except RowFailure:

@@ -1,29 +1,22 @@
 """Steps without state: map, select, filter, flat_map, relay, split, table join; by rows and by batches.
 
-Rows keep their time. Steps with a state per key are in `state.py`. Imports no stage and no kernel.
+Functions are called on the run's own copies of callable objects. Rows keep their time. Steps with a state per
+key are in `state.py`. Imports no stage and no kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.reference.functions import (
-    HINT,
-    ErrorContext,
-    Values,
-    compile_predicate,
-    error_context,
-    plain_rows,
-)
-from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
+from penstock.engines.reference.node import HINT, ErrorContext, Node, Outputs, RoundInput, Site, Values
 from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
-from penstock.expr.values import to_plain
+from penstock.expr.values import from_python, to_plain
 from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy, plain_row
 from penstock.operators.op import OUT, OnError
 from penstock.operators.rows import Select, Split
@@ -328,6 +321,46 @@ class BatchFlatMapNode(BatchNode):
             return [row.child(values, 0) for row, values in zip(rows, new_rows, strict=True)]
         last = max(rows, key=row_sort_key)
         return [last.child(values, index) for index, values in enumerate(new_rows)]
+
+
+def error_context(function: Expr | Expressions | BatchFunction | RowFunction) -> ErrorContext:
+    """Return whom to name when it fails. An expression fails a row in one way only; a function in any."""
+    if isinstance(function, Expr | Expressions):
+        return ErrorContext(f"expression {function}", catches=RowFailure)
+    return ErrorContext(f"function {function.name}", function.where)
+
+
+def compile_predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[..., bool]:
+    """Return whether something is true of a row; null is not true."""
+    if isinstance(function, Expr):
+        lowered = lower_python(function, up)
+        return lambda values: lowered(values) is True
+    call = own_copy(function.call)
+    return lambda values, *state: to_bool(call(Row(values, up), *state))
+
+
+def to_bool(value: object) -> bool:
+    """Return what a predicate gave: True, False or None; anything else fails the row."""
+    try:
+        return from_python(value, pa.bool_()) is True
+    except RowFailure:
+        raise RowFailure(f"gave {value!r:.80}, not True or False") from None
+
+
+def plain_rows(value: object, schema: pa.Schema) -> list[Values]:
+    """Return an iterable of rows as plain values; raise RowFailure when it is none, or a row does not fit."""
+    if is_one_row(value) or isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise RowFailure(f"gave {type(value).__name__} {value!r:.80}, not an iterable of rows")
+    return [plain_row(row, schema) for row in value]
+
+
+def is_one_row(value: object) -> bool:
+    """Return whether a function gave one row, and not an iterable of rows."""
+    return (
+        isinstance(value, Row | Mapping)
+        or hasattr(value, "_asdict")
+        or hasattr(value, "__dataclass_fields__")
+    )
 
 
 def _columns(schema: pa.Schema) -> str:

@@ -11,17 +11,10 @@ from collections.abc import Hashable, Mapping
 
 import pyarrow as pa
 
+from penstock.engines.reference import window_kinds
 from penstock.engines.reference.aggregates import Aggregates, WindowFunction
 from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput, Site, output_frontier
-from penstock.engines.reference.window_kinds import (
-    CountWindows,
-    Member,
-    Outcome,
-    Sessions,
-    TimeWindows,
-    WindowKind,
-    WindowRows,
-)
+from penstock.engines.reference.window_kinds import Member, Outcome, WindowKind, WindowRows
 from penstock.engines.rows import TimedRow, key_columns, key_of, sort_key
 from penstock.errors import RowFailure
 from penstock.expr.values import to_python
@@ -187,10 +180,10 @@ class WindowNode(Node):
 
     def _kind(self, window: Window) -> WindowKind:
         if isinstance(window, CountWindow):
-            return CountWindows(window, self._resolved.lateness, partial=self._op.partial)
+            return window_kinds.CountWindows(window, self._resolved.lateness, partial=self._op.partial)
         if isinstance(window, SessionWindow):
-            return Sessions(window, self._resolved.lateness)
-        return TimeWindows(window, self._resolved.lateness)
+            return window_kinds.Sessions(window, self._resolved.lateness)
+        return window_kinds.TimeWindows(window, self._resolved.lateness)
 
 
 def _describe_window(this: WindowContext, window: Window, key: tuple[str, ...]) -> str:
