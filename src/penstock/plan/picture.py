@@ -89,19 +89,19 @@ class Picture:
 def build_picture(plan: Plan) -> Picture:
     """Return what to draw for a plan."""
     place = {step.name: index for index, step in enumerate(plan)}
-    lines = [
-        _line(ref, step, port, place)
-        for step in plan
-        for port in step.inputs
-        for ref in port.feeds
-        if ref.step in place
-    ]
-    return Picture(
-        plan.graph,
-        tuple(_box(step) for step in plan),
-        tuple(lines),
-        tuple(tuple(place[step.name] for step in node) for node in group_fused(plan)),
-    )
+    boxes, lines = [], []
+    for step in plan:
+        text = short_text(step.op)
+        # Why: a step named after its verb need not say it twice.
+        text = text.removeprefix(f"{step.op.verb} ") if step.name.startswith(step.op.verb) else text
+        text = "" if text == step.name else make_printable(text)
+        shape = next((shape for kind, shape in _SHAPES.items() if isinstance(step.op, kind)), Shape.STEP)
+        degree = "" if step.degree == Degree(1, 1) else f"×{step.degree}"
+        boxes.append(Box(step.name, text, make_printable(step.op.describe()), shape, degree))
+        for port in step.inputs:
+            lines += [_line(ref, step, port, place) for ref in port.feeds if ref.step in place]
+    groups = tuple(tuple(place[step.name] for step in node) for node in group_fused(plan))
+    return Picture(plan.graph, tuple(boxes), tuple(lines), groups)
 
 
 def describe_routing(step: Step) -> str:
@@ -148,16 +148,6 @@ def short_text(op: Op) -> str:
         case _:
             text = op.describe()
     return _COLUMN.sub(r"\1", text)
-
-
-def _box(step: Step) -> Box:
-    text = short_text(step.op)
-    # Why: a step named after its verb need not say it twice.
-    text = text.removeprefix(f"{step.op.verb} ") if step.name.startswith(step.op.verb) else text
-    text = "" if text == step.name else make_printable(text)
-    shape = next((shape for kind, shape in _SHAPES.items() if isinstance(step.op, kind)), Shape.STEP)
-    degree = "" if step.degree == Degree(1, 1) else f"×{step.degree}"
-    return Box(step.name, text, make_printable(step.op.describe()), shape, degree)
 
 
 def _line(ref: Ref, step: Step, port: Input, place: Mapping[str, int]) -> Line:
@@ -214,7 +204,13 @@ def to_mermaid(plan: Plan) -> str:
     picture = build_picture(plan)
     lines = ["flowchart LR"]
     for number, group in enumerate(picture.groups):
-        boxes = [f"  {_mermaid_node(place, picture.boxes[place])}" for place in group]
+        boxes = []
+        for place in group:
+            box = picture.boxes[place]
+            text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
+            texts = (part.translate(_ESCAPES) for part in (f"{box.name} {box.degree}".rstrip(), text) if part)
+            left, right = _BRACKETS[box.shape]
+            boxes.append(f'  s{place}{left}"{"<br/>".join(texts)}"{right}')
         framed = [f'  subgraph g{number} [" "]', *(f"  {box}" for box in boxes), "  end"]
         lines += boxes if len(group) == 1 else framed
     for line in picture.lines:
@@ -222,13 +218,6 @@ def to_mermaid(plan: Plan) -> str:
         label = f'|"{line.label.translate(_ESCAPES)}"|' if line.label else ""
         lines.append(f"  s{line.tail} {arrow}{label} s{line.head}")
     return "\n".join([*lines, *_mermaid_styles(picture)]) + "\n"
-
-
-def _mermaid_node(place: int, box: Box) -> str:
-    left, right = _BRACKETS[box.shape]
-    text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
-    lines = [f"{box.name} {box.degree}".rstrip(), text]
-    return f's{place}{left}"{"<br/>".join(line.translate(_ESCAPES) for line in lines if line)}"{right}'
 
 
 def _mermaid_styles(picture: Picture) -> Iterator[str]:

@@ -227,7 +227,7 @@ def _draw_lines(lines: list[Line], layout: Layout) -> Iterator[str]:
     """Draw every line and its arrow."""
     for line, route in zip(lines, layout.routes, strict=True):
         x, y = route.points[-1]
-        path = _corners(route.points) if route.around else _curves(route.points)
+        path = (_corners if route.around else _curves)(route.points)
         yield f'<path class="line {line.kind}" d="{path}"/>'
         yield f'<path class="tip {line.kind}" d="M{x - 8:.1f} {y - 4:.1f}v8l7.5 -4z"/>'
 

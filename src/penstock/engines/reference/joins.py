@@ -38,7 +38,7 @@ class PairPredicate:
 
     def __init__(self, terms: Iterable[JoinTerm], left: pa.Schema, right: pa.Schema) -> None:
         last = sorted(terms, key=lambda term: isinstance(term, PairFunction))
-        self._tests = [(_error_context(term), _test(term, left, right)) for term in last]
+        self._tests = [_test(term, left, right) for term in last]
         self.error_context = ErrorContext("the join")
 
     def holds(self, left: Values, right: Values) -> bool:
@@ -50,28 +50,23 @@ class PairPredicate:
         return True
 
 
-def _error_context(term: JoinTerm) -> ErrorContext:
-    if isinstance(term, PairFunction):
-        return ErrorContext(f"function {term.name}", term.where)
-    return ErrorContext(f"predicate {term}", catches=RowFailure)
-
-
-def _test(term: JoinTerm, left: pa.Schema, right: pa.Schema) -> Test:
+def _test(term: JoinTerm, left: pa.Schema, right: pa.Schema) -> tuple[ErrorContext, Test]:
+    """Return whom to name when a term fails, and its test."""
+    context = ErrorContext(f"predicate {term}", catches=RowFailure)
     if isinstance(term, Equal):
-        return lambda x, y: _is_equal(x[term.left], y[term.right])
+        return context, lambda x, y: _is_equal(x[term.left], y[term.right])
     if isinstance(term, Band):
-        return lambda x, y: _is_close(x[term.left], y[term.right], term)
+        return context, lambda x, y: _is_close(x[term.left], y[term.right], term)
     call = own_copy(term.call)
-    return lambda x, y: _to_bool(call(Row(x, left), Row(y, right)))
+    context = ErrorContext(f"function {term.name}", term.where)
+    return context, lambda x, y: _to_bool(call(Row(x, left), Row(y, right)))
 
 
 def _is_equal(left: object, right: object) -> bool:
     """Return whether they are equal: null equals nothing, NaN equals NaN, -0.0 equals 0.0."""
-    return (
-        left is not None
-        and right is not None
-        and equality_key(canonical_value(left)) == equality_key(canonical_value(right))
-    )
+    if left is None or right is None:
+        return False
+    return equality_key(canonical_value(left)) == equality_key(canonical_value(right))
 
 
 def _is_close(left: Any, right: Any, band: Band) -> bool:
@@ -127,14 +122,14 @@ class StreamJoinNode(Node):
 
     def round(self, inputs: RoundInput) -> Outputs:
         """Judge the rows, pair the new ones with all that is kept, then forget."""
-        late = {
-            port: [row for row in inputs.rows[port] if self._is_late(row, inputs.before)]
-            for port in (LEFT, RIGHT)
-        }
-        new = {
-            port: [BufferedRow(row) for row in inputs.rows[port] if not self._is_late(row, inputs.before)]
-            for port in (LEFT, RIGHT)
-        }
+        late: dict[str, list[TimedRow]] = {LEFT: [], RIGHT: []}
+        new: dict[str, list[BufferedRow]] = {LEFT: [], RIGHT: []}
+        for port in (LEFT, RIGHT):
+            for row in inputs.rows[port]:
+                if self._is_late(row, inputs.before):
+                    late[port].append(row)
+                else:
+                    new[port].append(BufferedRow(row))
         self.accounts.late += len(late[LEFT]) + len(late[RIGHT])
         pairs = self._pairs(new[LEFT], new[RIGHT] + self._buffered[RIGHT], new[LEFT])
         pairs += self._pairs(self._buffered[LEFT], new[RIGHT], new[RIGHT])
@@ -162,7 +157,12 @@ class StreamJoinNode(Node):
                 try:
                     joins = self._test.holds(left.row.values, right.row.values)
                 except self._test.error_context.catches as cause:
-                    self._report_failure(left, right, left if left in second else right, cause)
+                    # Its row that came second is counted, once however many of its pairs fail.
+                    charged = left if left in second else right
+                    pair, schema = self._join_rows(left.row, right.row), self.site.step.outputs[OUT].schema
+                    counted = 0 if charged.failed else 1
+                    charged.failed = True
+                    self.failed_rows.add(pair, schema, self._test.error_context, cause, counted=counted)
                     continue
                 if joins:
                     left.paired = right.paired = True
@@ -181,16 +181,6 @@ class StreamJoinNode(Node):
         (start,) = self._bound.window.starts(row.at())
         return start + self._bound.window.size
 
-    def _report_failure(
-        self, left: BufferedRow, right: BufferedRow, charged: BufferedRow, cause: Exception
-    ) -> None:
-        """Report a failed pair; its row that came second is counted, once however many of its pairs fail."""
-        pair = self._join_rows(left.row, right.row)
-        counted = 0 if charged.failed else 1
-        charged.failed = True
-        schema = self.site.step.outputs[OUT].schema
-        self.failed_rows.add(pair, schema, self._test.error_context, cause, counted=counted)
-
     def _join_rows(self, left: TimedRow, right: TimedRow) -> TimedRow:
         """Return the columns of both, at the later time."""
         values = {**left.values, **{name: right.values[source] for source, name in self._right_names}}
@@ -204,9 +194,8 @@ class StreamJoinNode(Node):
             (over if self._is_over(buffered.row, port, after) else stay).append(buffered)
         self._buffered[port] = stay
         outer = self._how in (port, "full")
-        return [
-            self._pad_with_nulls(buffered.row, port) for buffered in over if outer and not buffered.paired
-        ]
+        alone = [buffered.row for buffered in over if outer and not buffered.paired]
+        return [self._pad_with_nulls(row, port) for row in alone]
 
     def _is_over(self, row: TimedRow, port: str, after: float) -> bool:
         """Return whether every row that could still pair with this one would be late."""

@@ -118,7 +118,10 @@ class FailedRows:
         self._count += counted
         self._example = self._example or reason
         if self.policy == OnError.DEAD_LETTER:
-            self._for_errors_port.append(self._to_error_row(row, reason))
+            # The row as it came, nulls for columns it does not have, the reason and the step.
+            known: Values = {**row.values, "error": reason, "error_step": self._step.name}
+            names = self._step.outputs[ERRORS].schema.names
+            self._for_errors_port.append(row.with_values({name: known.get(name) for name in names}))
 
     def take(self) -> tuple[int, str]:
         """Return the number of rows failed since the last take, and one reason."""
@@ -130,12 +133,6 @@ class FailedRows:
         """Return the rows for `.errors` since the last take."""
         rows, self._for_errors_port = self._for_errors_port, []
         return rows
-
-    def _to_error_row(self, row: TimedRow, reason: str) -> TimedRow:
-        """Return the row as it came, nulls for columns it does not have, the reason and the step."""
-        known: Mapping[str, object] = {**row.values, "error": reason, "error_step": self._step.name}
-        names = self._step.outputs[ERRORS].schema.names
-        return row.with_values({name: known.get(name) for name in names})
 
 
 @dataclass(frozen=True, slots=True)

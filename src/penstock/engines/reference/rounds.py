@@ -182,7 +182,13 @@ class Interpreter:
                 late = self.accounts[step.name].late
                 outputs = self._run_step(step, batches, ended, by_port)
                 outputs[ERRORS] = self._failed_rows[step.name].take_failed()
-                self._store_outputs(step, outputs, by_port)
+                for port in step.outputs:
+                    ref, rows = Ref(step.name, port), outputs.get(port, [])
+                    by_port[ref] = rows
+                    if ref in self.collected:
+                        self.collected[ref] += rows
+                    if port not in _SIDE:
+                        self.accounts[step.name].rows_out += len(rows)
                 self._emit_events(step, self.accounts[step.name].late - late)
         self._last_round = by_port
         read = {name: self.accounts[name].rows_in - rows for name, rows in before.items()}
@@ -213,7 +219,11 @@ class Interpreter:
             outputs = node.read(batches.get(step.name))
             if step.name in ended:
                 node.end()
-            self._move_source(step, node.frontier)
+            frontier, moved = node.frontier, node.frontier.watermark > self._outputs[step.name].watermark
+            self._outputs[step.name] = frontier
+            if moved:
+                at = None if frontier.watermark == AFTER_ALL else int(frontier.watermark)
+                self.events(WatermarkMoved(self.clock.now(), step.name, at))
             return outputs
         inputs = self._round_input(step, by_port)
         n_rows = sum(len(rows) for rows in inputs.rows.values())
@@ -246,23 +256,6 @@ class Interpreter:
         if ref.port in (LATE, LATE_RIGHT):
             return OVER if frontier.over else Frontier()
         return frontier
-
-    def _store_outputs(self, step: Step, outputs: Outputs, by_port: dict[Ref, list[TimedRow]]) -> None:
-        """Store the rows of each port, collect those asked for, and count those on main ports."""
-        for port in step.outputs:
-            ref, rows = Ref(step.name, port), outputs.get(port, [])
-            by_port[ref] = rows
-            if ref in self.collected:
-                self.collected[ref] += rows
-            if port not in _SIDE:
-                self.accounts[step.name].rows_out += len(rows)
-
-    def _move_source(self, step: Step, frontier: Frontier) -> None:
-        moved = frontier.watermark > self._outputs[step.name].watermark
-        self._outputs[step.name] = frontier
-        if moved:
-            at = None if frontier.watermark == AFTER_ALL else int(frontier.watermark)
-            self.events(WatermarkMoved(self.clock.now(), step.name, at))
 
     def _emit_events(self, step: Step, n_late: int) -> None:
         """Emit the events of a step for this round."""

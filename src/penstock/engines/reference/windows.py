@@ -7,7 +7,7 @@ Imports no stage and no kernel.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 
 import pyarrow as pa
 
@@ -30,10 +30,6 @@ class Group:
 
     key: dict[str, object]
     kinds: tuple[WindowKind, ...]
-
-    def sort_key_of(self) -> list[object]:
-        """Return what to sort keys by."""
-        return [sort_key(value) for value in self.key.values()]
 
 
 class WindowNode(Node):
@@ -59,11 +55,21 @@ class WindowNode(Node):
     def round(self, inputs: RoundInput) -> Outputs:
         """Add rows by the watermark before the round; close windows by the one after it."""
         late = self._add_rows(inputs.only, inputs.before)
+        groups = sorted(self._groups.values(), key=lambda group: list(map(sort_key, group.key.values())))
         results = []
-        for group in sorted(self._groups.values(), key=Group.sort_key_of):
-            results += self._closed_results(group, inputs)
+        for group in groups:
+            closed = [
+                kind.close(inputs.after) + (kind.close_at_end() if inputs.over else [])
+                for kind in group.kinds
+            ]
+            results += self._results(group, closed, final=True)
         self._count_decided(ended=bool(inputs.over))
-        return {OUT: results + self._early_results(), LATE: late}
+        every, now = self._resolved.early, self.site.clock.now()
+        if every is not None and now - self._early_at >= every:
+            self._early_at = now
+            for group in groups:
+                results += self._results(group, [kind.early() for kind in group.kinds], final=False)
+        return {OUT: results, LATE: late}
 
     def _add_rows(self, rows: list[TimedRow], before: float) -> list[TimedRow]:
         """Add rows to the windows of their keys; return the late ones."""
@@ -78,12 +84,18 @@ class WindowNode(Node):
         return [row for row in rows if id(row) in late]
 
     def _add_to_key(self, key: tuple[Hashable, ...], members: list[Member], before: float) -> list[TimedRow]:
-        group = self._group(key, members[0])
+        if key not in self._groups:
+            kinds = tuple(self._kind(window) for _, window in self._resolved.windows)
+            self._groups[key] = Group(key_columns(members[0].row.values, self._up.key), kinds)
+        group = self._groups[key]
         outcomes: list[list[Outcome]] = [[] for _ in members]
         for kind, (label, window) in zip(group.kinds, self._resolved.windows, strict=True):
             for outcomes_of_row, (outcome, misses) in zip(outcomes, kind.add(members, before), strict=True):
                 outcomes_of_row.append(outcome)
-                self._count_misses(label or str(window), misses)
+                if misses:
+                    # Why a new dict: another thread may be reading the accounts.
+                    counts, named = self.accounts.late_by_window, label or str(window)
+                    self.accounts.late_by_window = {**counts, named: counts.get(named, 0) + misses}
         return [
             member.row
             for member, outcomes_of_row in zip(members, outcomes, strict=True)
@@ -106,12 +118,6 @@ class WindowNode(Node):
             self.accounts.no_window += 1
         return False
 
-    def _count_misses(self, label: str, misses: int) -> None:
-        if misses:
-            # Why a new dict: another thread may be reading the accounts.
-            counts = self.accounts.late_by_window
-            self.accounts.late_by_window = {**counts, label: counts.get(label, 0) + misses}
-
     def _count_decided(self, *, ended: bool) -> None:
         """Count the rows whose outcome is known: all that passed, and at the end all others too."""
         for member in self._undecided:
@@ -123,27 +129,13 @@ class WindowNode(Node):
                 self.accounts.no_window += 1
         self._undecided = [] if ended else [member for member in self._undecided if not member.passed]
 
-    def _closed_results(self, group: Group, inputs: RoundInput) -> list[TimedRow]:
-        """Return the results of one key, by (window_end, window_start)."""
-        closed: list[tuple[int, WindowRows]] = []
-        for number, kind in enumerate(group.kinds):
-            contents = kind.close(inputs.after) + (kind.close_at_end() if inputs.over else [])
-            closed += [(number, content) for content in contents]
-        closed.sort(key=lambda item: (item[1].end, item[1].start, item[0], item[1].index or 0))
-        return [row for number, content in closed for row in self._rows(group, number, content, final=True)]
-
-    def _early_results(self) -> list[TimedRow]:
-        """Return unfinished results, if the clock says that it is time for them again."""
-        every, now = self._resolved.early, self.site.clock.now()
-        if every is None or now - self._early_at < every:
-            return []
-        self._early_at = now
-        results = []
-        for group in sorted(self._groups.values(), key=Group.sort_key_of):
-            for number, kind in enumerate(group.kinds):
-                for content in sorted(kind.early(), key=lambda content: (content.end, content.start)):
-                    results += self._rows(group, number, content, final=False)
-        return results
+    def _results(self, group: Group, windows: list[list[WindowRows]], *, final: bool) -> list[TimedRow]:
+        """Return the results of windows of one key, by (window_end, window_start); `windows` is by kind."""
+        numbered = [(number, content) for number, contents in enumerate(windows) for content in contents]
+        numbered.sort(key=lambda item: (item[1].end, item[1].start, item[0], item[1].index or 0))
+        return [
+            row for number, content in numbered for row in self._rows(group, number, content, final=final)
+        ]
 
     def _rows(self, group: Group, number: int, content: WindowRows, *, final: bool) -> list[TimedRow]:
         """Return the result rows of one window, with the key and the bounds."""
@@ -154,29 +146,18 @@ class WindowNode(Node):
         columns |= {START: time.value(content.start), END: time.value(content.end)}
         columns |= {INDEX: content.index} if self._resolved.has_counts else {}
         last = {FINAL: final} if self._resolved.early is not None else {}
-        this = self._window_context(group, label, columns)
-        results = self._aggregation.results(content, this, _describe_window(this, window, self._up.key))
+        start, end = (_to_python(columns[name], time.type) for name in (START, END))
+        key = tuple(_to_python(value, self._up.schema.field(name).type) for name, value in group.key.items())
+        # The window as the user sees it, and as an error calls it: its kind, its bounds, its key.
+        this = WindowContext(start, end, content.index, label, key)
+        named = ", ".join(f"{name}={value!r}" for name, value in zip(self._up.key, key, strict=True))
+        place = f"window {window} from {start} to {end}" + (f" of key {named}" if named else "")
+        results = self._aggregation.results(content, this, place)
         orders = [()] if len(results) == 1 else [(index,) for index in range(len(results))]
         return [
             TimedRow({**columns, **result, **last}, content.time, order)
             for result, order in zip(results, orders, strict=True)
         ]
-
-    def _window_context(
-        self, group: Group, label: str | None, columns: Mapping[str, object]
-    ) -> WindowContext:
-        """Return the window as the user sees it."""
-        kind = self._up.require_time("a window").type
-        start, end = (_to_python(columns[name], kind) for name in (START, END))
-        key = tuple(_to_python(value, self._up.schema.field(name).type) for name, value in group.key.items())
-        index = columns.get(INDEX)
-        return WindowContext(start, end, index if isinstance(index, int) else None, label, key)
-
-    def _group(self, key: tuple[Hashable, ...], member: Member) -> Group:
-        if key not in self._groups:
-            kinds = tuple(self._kind(window) for _, window in self._resolved.windows)
-            self._groups[key] = Group(key_columns(member.row.values, self._up.key), kinds)
-        return self._groups[key]
 
     def _kind(self, window: Window) -> WindowKind:
         if isinstance(window, CountWindow):
@@ -184,12 +165,6 @@ class WindowNode(Node):
         if isinstance(window, SessionWindow):
             return window_kinds.Sessions(window, self._resolved.lateness)
         return window_kinds.TimeWindows(window, self._resolved.lateness)
-
-
-def _describe_window(this: WindowContext, window: Window, key: tuple[str, ...]) -> str:
-    """Return a window for an error message: which kind, its bounds, its key."""
-    named = ", ".join(f"{name}={value!r}" for name, value in zip(key, this.key, strict=True))
-    return f"window {window} from {this.start} to {this.end}" + (f" of key {named}" if named else "")
 
 
 def _to_python(value: object, type_: pa.DataType) -> object:
