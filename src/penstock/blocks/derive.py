@@ -121,9 +121,22 @@ def _check_edges(nodes: Sequence[Node]) -> tuple[dict[str, list[Edge]], list[tup
     inputs: list[tuple[Input, ...]] = []
     for place, node in enumerate(nodes):
         for edge in node.inputs:
-            _check_producer(edge, node, by_name)
+            producer = by_name.get(edge.producer)
+            if producer is None:
+                near = ", ".join(f'"{name}"' for name in nearest_first(edge.producer, by_name)[:5])
+                fact = f'"{node.op.name}" reads "{edge.producer}", which is no step of this graph'
+                raise _refuse(node, fact, f"steps are {near}")
+            if producer.op.kind is Kind.SNK:
+                hint = f'attach "{node.op.name}" to the step before "{edge.producer}"'
+                raise _refuse(node, f'nothing can follow the sink "{edge.producer}"', hint)
         inputs.append(tuple(edge for edge in node.inputs if not edge.feedback))
-        _check_kind(node, inputs[-1])
+        if inputs[-1] and node.op.kind is Kind.SRC:
+            reads = f'reads "{inputs[-1][0].producer}", and a source reads nothing'
+            hint = "use map, flat_map or process for a step in the middle"
+            raise _refuse(node, f'the source "{node.op.name}" {reads}', hint)
+        if inputs[-1] and node.op.distribution is Distribution.NONE:
+            fact = f'"{node.op.name}" reads rows, and has no distribution'
+            raise _refuse(node, fact, 'use routing="forward"')
         for port, edge in enumerate(inputs[-1]):
             readers[edge.producer].append(Edge(edge.branch, place, port))
     _check_no_ring(nodes, readers, inputs)
@@ -132,26 +145,6 @@ def _check_edges(nodes: Sequence[Node]) -> tuple[dict[str, list[Edge]], list[tup
 
 def _refuse(node: Node, fact: str, hint: str, detail: str | None = None) -> GraphError:
     return GraphError(fact, step=node.op.name, where=node.where, detail=detail, hint=hint)
-
-
-def _check_producer(edge: Input, node: Node, by_name: dict[str, Node]) -> None:
-    name, producer = node.op.name, by_name.get(edge.producer)
-    if producer is None:
-        near = ", ".join(f'"{name}"' for name in nearest_first(edge.producer, by_name)[:5])
-        fact = f'"{name}" reads "{edge.producer}", which is no step of this graph'
-        raise _refuse(node, fact, f"steps are {near}")
-    if producer.op.kind is Kind.SNK:
-        hint = f'attach "{name}" to the step before "{edge.producer}"'
-        raise _refuse(node, f'nothing can follow the sink "{edge.producer}"', hint)
-
-
-def _check_kind(node: Node, inputs: tuple[Input, ...]) -> None:
-    if inputs and node.op.kind is Kind.SRC:
-        fact = f'the source "{node.op.name}" reads "{inputs[0].producer}", and a source reads nothing'
-        raise _refuse(node, fact, "use map, flat_map or process for a step in the middle")
-    if inputs and node.op.distribution is Distribution.NONE:
-        fact = f'"{node.op.name}" reads rows, and has no distribution'
-        raise _refuse(node, fact, 'use routing="forward"')
 
 
 def _check_no_ring(
@@ -237,7 +230,11 @@ class _Builder:
         elif subterm.tip != node.op.name:
             m = _matryoshka(subterm)
             rule = operations.growth(m, node.op, chain=node.chain)
-            self._record(rule, node.op, _why(m, node, rule))
+            # What decided the rule, and that fusion was asked for where it was not given.
+            asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
+            never = f", {node.op.kind} is never fused" if asked and rule is Growth.DIRECT else ""
+            why = f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}{never}"
+            self._record(rule, node.op, why)
             extend = operations.chain if node.chain else operations.add
             subterm.m, subterm.tip = extend(m, node.op, composition=self._composition), node.op.name
         self._connect_readers(node, subterm)
@@ -340,13 +337,6 @@ class _Builder:
 def _matryoshka(subterm: Subterm) -> Matryoshka:
     assert subterm.m is not None, "only the root has no Matryoshka, and nothing grows on it"
     return subterm.m
-
-
-def _why(m: Matryoshka, node: Node, rule: Growth) -> str:
-    """Return what decided the rule, and that fusion was asked for where it was not given."""
-    asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
-    never = f", {node.op.kind} is never fused" if asked and rule is Growth.DIRECT else ""
-    return f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}{never}"
 
 
 def _degree(n: int) -> str:

@@ -37,40 +37,22 @@ from penstock.errors import GraphError
 from penstock.frozen import dataclass
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prefix:
-    """The blocks left of the last one in an open pipe, nearest first."""
-
-    block: SBB
-    before: Prefix | None
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matryoshka:
     """n identical open pipes (the seed), and the Matryoshka around them."""
 
-    last: SBB
+    steps: tuple[SBB, ...]
     n: int
-    before: Prefix | None = None
     outer: Matryoshka | None = None
 
     def term(self) -> PBB:
         """Return the nested building block: a container of pipes, or an A2A."""
-        inner: PBB = Container((self.pipe(),), self.n)
+        inner: PBB = Container((Pipe(self.steps),), self.n)
         layer = self.outer
         while layer is not None:
-            inner = A2A(Container((layer.pipe(),), layer.n), contain(inner))
+            inner = A2A(Container((Pipe(layer.steps),), layer.n), contain(inner))
             layer = layer.outer
         return inner
-
-    def pipe(self) -> Pipe:
-        """Return one pipe of the seed."""
-        steps = [self.last]
-        link = self.before
-        while link is not None:
-            steps.append(link.block)
-            link = link.before
-        return Pipe(tuple(reversed(steps)))
 
     def __repr__(self) -> str:
         return f"Matryoshka({self.term()!r})"
@@ -91,13 +73,10 @@ def last_operator(m: Matryoshka) -> Function | None:
     """Return the operator added last; distributions and splitting functions behind it are passed over."""
     layer: Matryoshka | None = m
     while layer is not None:
-        operator = operator_at_end(layer.last)
-        link = layer.before
-        while operator is None and link is not None:
-            operator = operator_at_end(link.block)
-            link = link.before
-        if operator is not None:
-            return operator
+        for block in reversed(layer.steps):
+            operator = operator_at_end(block)
+            if operator is not None:
+                return operator
         layer = layer.outer
     return None
 
@@ -116,12 +95,12 @@ def operator_at_end(block: SBB) -> Function | None:
 
 def combine_with_last(m: Matryoshka, after: SBB) -> Matryoshka:
     """▷: fuse a copy of `after` to every rightmost sequential block."""
-    return replace(m, last=Comb(m.last, after))
+    return replace(m, steps=(*m.steps[:-1], Comb(m.steps[-1], after)))
 
 
 def pipe_with_last(m: Matryoshka, after: SBB) -> Matryoshka:
     """⊢: append a copy of `after` to every rightmost pipe."""
-    return replace(m, last=after, before=Prefix(m.last, m.before))
+    return replace(m, steps=(*m.steps, after))
 
 
 class Growth(StrEnum):
@@ -134,7 +113,7 @@ class Growth(StrEnum):
 
 def create(op: Operator) -> Matryoshka:
     """create: a seed of n pipes, each of one Seq."""
-    return Matryoshka(Seq(op.logic), op.n)
+    return Matryoshka((Seq(op.logic),), op.n)
 
 
 def growth(m: Matryoshka, op: Operator, *, chain: bool) -> Growth:
@@ -167,7 +146,7 @@ def distribute(m: Matryoshka, routing: SBB, composition: Composition) -> Matryos
         return combine_with_last(m, routing)
     if composition == "dedicated":
         return pipe_with_last(m, routing)
-    return put_seed(m, Matryoshka(routing, 1))
+    return put_seed(m, Matryoshka((routing,), 1))
 
 
 def refuse_after_sink(m: Matryoshka, op: Operator) -> None:
@@ -209,7 +188,7 @@ def merge(
 ) -> tuple[list[Matryoshka], Matryoshka]:
     """merge-ind and merge4: A2A([Γ_i ▷ Seq f_d], M'). Return the ends of the Γ_i as they are then, and M'."""
     if composition == "centralised":
-        return list(ends), put_seed(Matryoshka(Seq(op.routing), 1), create(op))
+        return list(ends), put_seed(Matryoshka((Seq(op.routing),), 1), create(op))
     return [distribute(end, Seq(op.routing), composition) for end in ends], create(op)
 
 

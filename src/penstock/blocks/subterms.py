@@ -68,18 +68,15 @@ class Subterm:
         while todo:
             subterm, ready = todo.pop()
             if ready or not subterm.branches:
-                done.append(subterm._assemble([done.pop() for _ in subterm.branches]))
+                assert subterm.m is not None, "the root has no term"
+                core = subterm.m.term()
+                if subterm.branches:
+                    core = split_term(core, [done.pop() for _ in subterm.branches])
+                done.append(merge_term(subterm.inputs, core) if subterm.inputs else core)
             else:
                 todo.append((subterm, True))
                 todo.extend((branch, False) for _, branch in sorted(subterm.branches.items()))
         return done.pop()
-
-    def _assemble(self, branches: list[PBB]) -> PBB:
-        assert self.m is not None, "the root has no term"
-        core = self.m.term()
-        if branches:
-            core = split_term(core, branches)
-        return merge_term(self.inputs, core) if self.inputs else core
 
 
 def maximal(ends: Sequence[Subterm]) -> list[Subterm]:
