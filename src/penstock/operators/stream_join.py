@@ -273,7 +273,7 @@ class StreamJoin(Op):
         """Return the predicate and the bound."""
         bound = f"in one window: {self.window}"
         if self.window is None:
-            parts = self.within if isinstance(self.within, tuple) else (self.within,)
+            parts: tuple[Any, ...] = self.within if isinstance(self.within, tuple) else (self.within,)
             texts = [str(part) if isinstance(part, int) else spell(micros(part)) for part in parts]
             bound = f"within {', '.join(texts)}"
         return f"{self.how} join on {' and '.join(map(str, self.terms))} {bound}"

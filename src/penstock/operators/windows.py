@@ -114,7 +114,11 @@ class Windows(Op):
             )
         for name, aggregate in (self.aggregates or {}).items():
             if not isinstance(aggregate, Aggregate):
-                raise _no_aggregate(name, aggregate)
+                # Most often an aggregate that was not called: `n=ps.count`.
+                is_ours = callable(aggregate) and getattr(aggregate, "__module__", "") == Aggregate.__module__
+                text = f"ps.{name_of(aggregate)}" if is_ours else f"{aggregate!r:.80}"
+                hint = f"call it: {name}={text}(...)" if is_ours else f'write {name}=ps.sum("price")'
+                raise GraphError(f'"{name}" is given {text}, not an aggregate', hint=hint)
         if not isinstance(self.device, Cuda) and self.device not in DEVICES:
             names = nearest_first(str(self.device), DEVICES)
             raise GraphError(
@@ -201,14 +205,6 @@ def takes_window(fn: Callable[..., Any]) -> bool:
     if len(positional) < 2:
         return False
     return positional[1].default is inspect.Parameter.empty or positional[1].name == "window"
-
-
-def _no_aggregate(name: str, value: object) -> GraphError:
-    """Return the error for what is no aggregate: most often one that was not called, `n=ps.count`."""
-    is_ours = callable(value) and getattr(value, "__module__", "") == Aggregate.__module__
-    text = f"ps.{name_of(value)}" if is_ours else f"{value!r:.80}"
-    hint = f"call it: {name}={text}(...)" if is_ours else f'write {name}=ps.sum("price")'
-    return GraphError(f'"{name}" is given {text}, not an aggregate', hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
@@ -22,15 +22,27 @@ from penstock.plan.plan import Input, Plan, Ref, Step, group_fused
 _COLUMN = re.compile(r'\bcol\("([A-Za-z_]\w*)"\)')
 
 
-class Shape(StrEnum):
-    """What kind of step a box stands for."""
+class Shape(Enum):
+    """What kind of step a box stands for, and how it looks.
 
-    SOURCE = "source"
-    SINK = "sink"
-    SPLIT = "split"
-    WINDOW = "window"
-    JOIN = "join"
-    STEP = "step"
+    light, dark  fill and edge on a light page and on a dark one
+    brackets     what stands around its text in Mermaid
+    """
+
+    SOURCE = "source", ("#e6f6ec", "#2da44e"), ("#12261e", "#3fb950"), ("([", "])")
+    SINK = "sink", ("#fbeaf4", "#bf3989"), ("#2b1526", "#db61a2"), ("[(", ")]")
+    SPLIT = "split", ("#e2f5f5", "#1b8a8f"), ("#0f2729", "#39c5cf"), ("{", "}")
+    WINDOW = "window", ("#e3effd", "#0969da"), ("#0f2440", "#58a6ff"), ("[[", "]]")
+    JOIN = "join", ("#f1eafd", "#8250df"), ("#211b38", "#a371f7"), ("{{", "}}")
+    STEP = "step", ("#f6f8fa", "#8c959f"), ("#161b22", "#768390"), ("[", "]")
+
+    def __init__(
+        self, label: str, light: tuple[str, str], dark: tuple[str, str], brackets: tuple[str, str]
+    ) -> None:
+        self.label, self.light, self.dark, self.brackets = label, light, dark, brackets
+
+    def __str__(self) -> str:
+        return self.label
 
 
 class LineKind(StrEnum):
@@ -39,17 +51,6 @@ class LineKind(StrEnum):
     ROWS = "rows"
     ASIDE = "aside"
     CONTROL = "control"
-
-
-LIGHT_COLOURS = {
-    Shape.SOURCE: ("#e6f6ec", "#2da44e"),
-    Shape.SINK: ("#fbeaf4", "#bf3989"),
-    Shape.SPLIT: ("#e2f5f5", "#1b8a8f"),
-    Shape.WINDOW: ("#e3effd", "#0969da"),
-    Shape.JOIN: ("#f1eafd", "#8250df"),
-    Shape.STEP: ("#f6f8fa", "#8c959f"),
-}
-"""Fill and edge of a box on a light page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +185,6 @@ def make_printable(text: str) -> str:
 # The picture as a Mermaid flowchart, which GitHub and many editors draw by themselves.
 
 LONGEST = 60  # letters of a box's second line
-_BRACKETS = {
-    Shape.SOURCE: ("([", "])"),
-    Shape.SINK: ("[(", ")]"),
-    Shape.SPLIT: ("{", "}"),
-    Shape.WINDOW: ("[[", "]]"),
-    Shape.JOIN: ("{{", "}}"),
-    Shape.STEP: ("[", "]"),
-}
 _ESCAPES = str.maketrans({letter: f"#{ord(letter)};" for letter in '"#&<>%`\\'})
 
 
@@ -209,7 +202,7 @@ def to_mermaid(plan: Plan) -> str:
             box = picture.boxes[place]
             text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
             texts = (part.translate(_ESCAPES) for part in (f"{box.name} {box.degree}".rstrip(), text) if part)
-            left, right = _BRACKETS[box.shape]
+            left, right = box.shape.brackets
             boxes.append(f'  s{place}{left}"{"<br/>".join(texts)}"{right}')
         framed = [f'  subgraph g{number} [" "]', *(f"  {box}" for box in boxes), "  end"]
         lines += boxes if len(group) == 1 else framed
@@ -222,7 +215,8 @@ def to_mermaid(plan: Plan) -> str:
 
 def _mermaid_styles(picture: Picture) -> Iterator[str]:
     """Yield a class per shape, dashed frames around fused steps, and a warm colour for side outputs."""
-    for shape, (fill, edge) in LIGHT_COLOURS.items():
+    for shape in Shape:
+        fill, edge = shape.light
         of_shape = [f"s{place}" for place, box in enumerate(picture.boxes) if box.shape is shape]
         if of_shape:
             yield f"  classDef {shape} fill:{fill},stroke:{edge},color:#1f2328"

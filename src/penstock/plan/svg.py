@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 from penstock.frozen import dataclass
 from penstock.plan.layout import Edge, Layout, Node, Point, lay_out
-from penstock.plan.picture import LIGHT_COLOURS, Box, Line, LineKind, Picture, Shape, build_picture
+from penstock.plan.picture import Box, Line, LineKind, Picture, Shape, build_picture
 from penstock.plan.plan import Plan
 
 NAME_SIZE, TEXT_SIZE, LABEL_SIZE, TITLE_SIZE = 13.0, 11.0, 11.0, 15.0
@@ -34,14 +34,6 @@ _FONT = (
 _LETTERS = {"ijlI.,:;'|!()[]{}/\\ `-": 0.4, 'frt"*': 0.46, "→×+=<>#&~_": 0.84, "mwMW@%—…": 0.98}
 _WIDTHS = {letter: width for letters, width in _LETTERS.items() for letter in letters}
 """The width of letters in ems."""
-_DARK_COLOURS = {
-    Shape.SOURCE: ("#12261e", "#3fb950"),
-    Shape.SINK: ("#2b1526", "#db61a2"),
-    Shape.SPLIT: ("#0f2729", "#39c5cf"),
-    Shape.WINDOW: ("#0f2440", "#58a6ff"),
-    Shape.JOIN: ("#211b38", "#a371f7"),
-    Shape.STEP: ("#161b22", "#768390"),
-}
 _TONES = ("ground", "edge", "strong", "soft", "line", "group", "aside")
 _LIGHT_TONES = ("#ffffff", "#d8dee4", "#1f2328", "#59636e", "#6e7781", "#8c959f", "#bc4c00")
 _DARK_TONES = ("#0d1117", "#30363d", "#f0f6fc", "#9da7b3", "#8b949e", "#6e7681", "#f0883e")
@@ -98,10 +90,19 @@ def to_svg(plan: Plan) -> str:
     picture = build_picture(plan)
     room = WIDEST - 2 * PADDING
     texts = [
-        _Text(cut(box.name, room, NAME_SIZE, bold=True), wrap(box.text, room, TEXT_SIZE, lines=2))
-        for box in picture.boxes
+        _Text(cut(step.name, room, NAME_SIZE, bold=True), wrap(step.text, room, TEXT_SIZE, lines=2))
+        for step in picture.boxes
     ]
-    nodes = [_group_size([texts[box] for box in group]) for group in picture.groups]
+    nodes = []
+    tops: dict[int, float] = {}  # of each box, from the top of its group
+    for group in picture.groups:
+        y = frame = FRAME if len(group) > 1 else 0.0
+        for box in group:
+            tops[box] = y
+            y += texts[box].height + STACK
+        middles = [tops[box] + texts[box].height / 2 for box in group]
+        width = max(texts[box].width for box in group)
+        nodes.append(Node(width, y - STACK + frame, middles[0], middles[-1]))
     node_of = {box: node for node, group in enumerate(picture.groups) for box in group}
     # Lines inside one fused group lead down from box to box; a loop of a single box is none of them.
     inner = {
@@ -117,33 +118,17 @@ def to_svg(plan: Plan) -> str:
             node_of[line.head],
             aside=line.kind is not LineKind.ROWS,
             label_width=width_of(label, LABEL_SIZE) + 40.0 if label else 0.0,
-            leave=_leave_height(line.tail, picture.groups[node_of[line.tail]], texts),
+            leave=tops[line.tail] + texts[line.tail].height / 2,
         )
         for line, label in zip(lines, labels, strict=True)
     ]
     layout = lay_out(nodes, edges)
     parts = [
         *_draw_lines(lines, layout),
-        *_draw_groups(picture, texts, inner, nodes),
+        *_draw_groups(picture, texts, inner, nodes, tops),
         *_draw_labels(lines, labels, layout),
     ]
     return _assemble(picture, layout, parts)
-
-
-def _group_size(texts: list[_Text]) -> Node:
-    """Return the size of a box, or of a group with its frame, and where lines meet it."""
-    frame = FRAME if len(texts) > 1 else 0.0
-    height = sum(text.height for text in texts) + STACK * (len(texts) - 1) + 2 * frame
-    leave = height - frame - texts[-1].height / 2
-    return Node(max(text.width for text in texts), height, frame + texts[0].height / 2, leave)
-
-
-def _leave_height(box: int, group: tuple[int, ...], texts: list[_Text]) -> float | None:
-    """Return where a line leaves a box that is not the last of its group: only lines backwards do."""
-    if box == group[-1]:
-        return None
-    above = group[: group.index(box)]
-    return FRAME + sum(texts[other].height + STACK for other in above) + texts[box].height / 2
 
 
 def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
@@ -172,24 +157,22 @@ def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
 
 
 def _draw_groups(
-    picture: Picture, texts: list[_Text], inner: dict[int, Line], places: list[Node]
+    picture: Picture, texts: list[_Text], inner: dict[int, Line], places: list[Node], tops: dict[int, float]
 ) -> Iterator[str]:
-    """Draw the boxes; those of a group are stacked in a frame."""
+    """Draw the boxes; those of a group are stacked in a frame, with arrows between them."""
     for group, place in zip(picture.groups, places, strict=True):
-        y = place.y
         if len(group) > 1:
-            y += FRAME
             yield (
                 f'<rect class="group" x="{place.x - FRAME:.1f}" y="{place.y:.1f}" '
                 f'width="{place.width + 2 * FRAME:.1f}" height="{place.height:.1f}" rx="14">'
                 f"<title>{len(group)} steps in one task</title></rect>"
             )
         for rank, box in enumerate(group):
+            y = place.y + tops[box]
             if rank:
                 yield from _draw_arrow_down(place.x + place.width / 2, y - STACK, inner[box])
             at = Node(place.width, texts[box].height, x=place.x, y=y)
             yield from _draw_box(picture.boxes[box], texts[box], at)
-            y += texts[box].height + STACK
 
 
 def _draw_box(box: Box, text: _Text, place: Node) -> Iterator[str]:
@@ -308,8 +291,8 @@ def wrap(text: str, width: float, size: float, *, lines: int) -> list[str]:
 
 def _style() -> str:
     """Return the style sheet, for light and for dark pages."""
-    light = _colour_rules(_LIGHT_TONES, LIGHT_COLOURS)
-    dark = _colour_rules(_DARK_TONES, _DARK_COLOURS)
+    light = _colour_rules(_LIGHT_TONES, {shape: shape.light for shape in Shape})
+    dark = _colour_rules(_DARK_TONES, {shape: shape.dark for shape in Shape})
     rules = [f".penstock {selector}{{{rule}}}" for selector, rule in _FORMS.items()]
     return "\n".join([*rules, *light, "@media (prefers-color-scheme: dark) {", *dark, "}"])
 

@@ -24,7 +24,7 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.function import Row
 from penstock.operators.windows import Windows
 from penstock.options import LocalOptions
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 
 RELATIVE = 1e-9
 MAX_FOLD_ROWS = 12
@@ -44,44 +44,28 @@ def assert_engines_agree(
     Nothing is written. Every engine reads the sources from the beginning, with the same batch cuts.
     With `accounts` the counts of late, filtered and failed rows must agree as well.
     """
-    plan = _collect_sinks(graph)
-    first, *rest = [(_name(engine), _run(plan, engine, clock())) for engine in engines]
-    for name, result in rest:
-        for ref, table in first[1].collected.items():
-            differing = difference(table, result.collected[ref], approximate=_approximate(plan, ref))
-            assert differing is None, f"{ref}: {first[0]} / {name}: {differing}"
-        if accounts:
-            for step, counts in first[1].accounts.items():
-                other = result.accounts[step]
-                assert counts == other, (
-                    f'accounts of step "{step}": {first[0]} / {name}:\n{counts}\n/ {other}'
-                )
-
-
-def _collect_sinks(graph: PipeGraph) -> Plan:
-    """Return the graph's plan with its sinks taken off and what feeds them collected."""
     whole = graph.plan()
-    wanted = dict.fromkeys(ref for sink in whole.sinks for ref in sink.feeds)
     sinks = {sink.name for sink in whole.sinks}
-    return Plan(whole.graph, tuple(step for step in whole if step.name not in sinks), tuple(wanted))
-
-
-def _run(plan: Plan, engine: str | Engine, clock: Clock) -> RunResult:
-    # Why: in process, several sources advance independently unless asked for rounds, as the others do.
-    options = LocalOptions(deterministic=True) if _name(engine) == "local" else None
-    return wait(start(plan, engine, {"options": options, "clock": clock}, "run"))
-
-
-def _name(engine: str | Engine) -> str:
-    return resolve_engine(engine).name
-
-
-def _approximate(plan: Plan, ref: Ref) -> list[str]:
-    """Return the columns of a window step that come from sketches."""
-    op = plan[ref.step].op
-    if not isinstance(op, Windows):
-        return []
-    return [name for name, aggregate in (op.aggregates or {}).items() if not aggregate.exact]
+    wanted = dict.fromkeys(ref for sink in whole.sinks for ref in sink.feeds)
+    plan = Plan(whole.graph, tuple(step for step in whole if step.name not in sinks), tuple(wanted))
+    results: list[tuple[str, RunResult]] = []
+    for engine in engines:
+        name = resolve_engine(engine).name
+        # Why: in process, several sources advance independently unless asked for rounds, as the others do.
+        options = LocalOptions(deterministic=True) if name == "local" else None
+        run = start(plan, engine, {"options": options, "clock": clock()}, "run")
+        results.append((name, wait(run)))
+    (judge, first), *rest = results
+    for name, result in rest:
+        for ref, table in first.collected.items():
+            op = plan[ref.step].op
+            aggregates = (op.aggregates if isinstance(op, Windows) else None) or {}
+            sketched = [column for column, aggregate in aggregates.items() if not aggregate.exact]
+            differing = difference(table, result.collected[ref], approximate=sketched)
+            assert differing is None, f"{ref}: {judge} / {name}: {differing}"
+        for step, counts in first.accounts.items() if accounts else ():
+            other = result.accounts[step]
+            assert counts == other, f'accounts of step "{step}": {judge} / {name}:\n{counts}\n/ {other}'
 
 
 def check_associative(

@@ -47,7 +47,7 @@ class SourceNode(Node):
         self._rank = rank
         self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
-        rule = self._time.rule if self._time else None
+        rule: Any = self._time.rule if self._time else None
         self._row_rule = lower_python(rule, self._schema) if isinstance(rule, Expr) else None
         is_function = rule is not None and not isinstance(rule, Expr | WatermarkFromSource)
         self._batch_rule: Callable[[pa.RecordBatch], Any] | None = own_copy(rule) if is_function else None
@@ -65,7 +65,13 @@ class SourceNode(Node):
         now = self.site.clock.now()
         if batch.rows.num_rows or batch.bad:
             self._last_rows_at = now
-        self._report_malformed(batch)
+        self.accounts.rows_in += len(batch.bad) + batch.rows.num_rows
+        empty, schema = dict.fromkeys(self._schema.names), self._schema
+        if "raw" not in empty:
+            schema = schema.append(pa.field("raw", pa.string()))
+        for bad in batch.bad:
+            row = TimedRow({**empty, "raw": bad.raw}, None)
+            self.failed_rows.add(row, schema, _READER, RowFailure(f"{bad.place}: {bad.error}"))
         good = [row for row in self._rows(batch, now) if self._has_valid_time(row, now)]
         self.accounts.passed += len(good)
         if self._time is not None:
@@ -93,18 +99,15 @@ class SourceNode(Node):
 
     def _rows(self, batch: SourceBatch, now: int) -> list[TimedRow]:
         seqs = [None] * batch.rows.num_rows if batch.seq is None else to_plain(batch.seq)
-        self.accounts.rows_in += batch.rows.num_rows
         rows = []
         for values, seq in zip(batch_to_rows(batch.rows), seqs, strict=True):
+            time = None if self._time is None else now
+            if self._time is not None and self._time.column is not None:
+                value = values[self._time.column]
+                time = self._time.type.micros(value) if isinstance(value, int) else None
             order = (self._rank, seq) if isinstance(seq, int) else (self._rank,)
-            rows.append(TimedRow(values, self._time_of(values, now), order))
+            rows.append(TimedRow(values, time, order))
         return rows
-
-    def _time_of(self, values: dict[str, object], now: int) -> int | None:
-        if self._time is None or self._time.column is None:
-            return None if self._time is None else now
-        value = values[self._time.column]
-        return self._time.type.micros(value) if isinstance(value, int) else None
 
     def _has_valid_time(self, row: TimedRow, now: int) -> bool:
         """Return whether the row has a time it may have; reports it otherwise."""
@@ -123,7 +126,7 @@ class SourceNode(Node):
         self._watermark.observe(max((row.at() for row in good), default=None))
         rule = self._row_rule
         values: list[object] = [] if rule is None else [rule(row.values) for row in good]
-        promises = [time.type.micros(value) for value in values if isinstance(value, int)]
+        promises: list[int | None] = [time.type.micros(value) for value in values if isinstance(value, int)]
         if self._batch_rule is not None and batch.rows.num_rows:
             try:
                 promises.append(_to_micros(self._batch_rule(batch.rows), time))
@@ -139,15 +142,6 @@ class SourceNode(Node):
         for promise in promises:
             if promise is not None:
                 self._watermark.promise(promise)
-
-    def _report_malformed(self, batch: SourceBatch) -> None:
-        self.accounts.rows_in += len(batch.bad)
-        empty, schema = dict.fromkeys(self._schema.names), self._schema
-        if "raw" not in empty:
-            schema = schema.append(pa.field("raw", pa.string()))
-        for bad in batch.bad:
-            row = TimedRow({**empty, "raw": bad.raw}, None)
-            self.failed_rows.add(row, schema, _READER, RowFailure(f"{bad.place}: {bad.error}"))
 
 
 def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
