@@ -268,26 +268,21 @@ class _Builder:
         """split: one branch per reader, with a relay where the reader merges several inputs."""
         function = self._splitting_function(node, readers)
         twins = Counter((edge.branch, edge.consumer) for edge in readers)
-        ops = [
-            self._relay(node, edge, twins[edge.branch, edge.consumer] > 1)
-            if self._merges_inputs(edge)
-            else self._nodes[edge.consumer].op
-            for edge in readers
-        ]
+        relays = [len(self._inputs[edge.consumer]) > 1 for edge in readers]
+        ops = []
+        for edge, relayed in zip(readers, relays, strict=True):
+            op = self._nodes[edge.consumer].op
+            if relayed:
+                name = f"{node.op.name}.{edge.branch}>{op.name}"
+                numbered = f"{name}#{edge.port}" if twins[edge.branch, edge.consumer] > 1 else name
+                op = Operator(numbered, Kind.ID, node.op.n)
+            ops.append(op)
         branching = operations.split(_matryoshka(subterm), function, ops, composition=self._composition)
         self._record("split", node.op, f"{function} to {_join_names([op.name for op in ops])}")
         subterm.m = branching.stem
         for slot, (edge, op, branch) in enumerate(zip(readers, ops, branching.branches, strict=True)):
-            self._record("create", op, "a relay into a merge" if self._merges_inputs(edge) else _degree(op.n))
+            self._record("create", op, "a relay into a merge" if relays[slot] else _degree(op.n))
             self._arrive(edge, subterm.put(Subterm(branch, op.name), slot))
-
-    def _merges_inputs(self, edge: Edge) -> bool:
-        return len(self._inputs[edge.consumer]) > 1
-
-    def _relay(self, node: Node, edge: Edge, numbered: bool) -> Operator:
-        """Return the operator of a branch that goes straight from a split into a merge."""
-        name = f"{node.op.name}.{edge.branch}>{self._nodes[edge.consumer].op.name}"
-        return Operator(f"{name}#{edge.port}" if numbered else name, Kind.ID, node.op.n)
 
     def _splitting_function(self, node: Node, readers: list[Edge]) -> Function:
         """Return the paper's f_s: the user's function, or a copy to each reader, or by tag."""

@@ -48,10 +48,6 @@ class Subterm:
                 if subterm.n_open or subterm.parent is None:
                     return
 
-    def open_branches(self) -> list[Subterm]:
-        """Return the branches that still go on."""
-        return [branch for branch in self.branches.values() if branch.open]
-
     def ends(self) -> Iterator[Subterm]:
         """Yield every end below, from left to right; those that are open are still to be read."""
         todo = [self]
@@ -105,7 +101,7 @@ def mergeable(ends: Sequence[Subterm]) -> tuple[Subterm, list[Subterm]] | None:
     """Return the branches that a rule lets merge, and the split (or the root) they belong to; else None."""
     roots = maximal(ends)
     if len(roots) == 1:
-        return roots[0], sorted(roots[0].open_branches(), key=lambda branch: branch.slot)
+        return roots[0], [branch for _, branch in sorted(roots[0].branches.items()) if branch.open]
     parent = roots[0].parent
     if parent is None or any(root.parent is not parent for root in roots):
         return None
@@ -126,6 +122,9 @@ _MOST = 8  # names in one list
 def refuse_merge(ends: Sequence[Subterm], into: str, where: Where | None) -> GraphError:
     """Return the error for a merge that no rule covers, once everything else has been done."""
     groups = _groups(ends)
+    enough = dict.fromkeys(ends)  # and every end that must join them for a rule to hold
+    while mergeable(list(enough)) is None:
+        enough.update(dict.fromkeys(end for _, missing in _groups(list(enough)) for end in missing))
     ways = ", or ".join(f"{_names(merging)} with {_names(missing)}" for merging, missing in groups)
     return GraphError(
         f'no rule merges {_names(ends)} into "{into}"',
@@ -136,7 +135,7 @@ def refuse_merge(ends: Sequence[Subterm], into: str, where: Where | None) -> Gra
             for merging, missing in groups
         )
         + ": a branch merges with its siblings, or a whole pipe with another",
-        hint=f"merge {ways}, or all of {_names(_enough(ends))} at once; or end the others in a sink",
+        hint=f"merge {ways}, or all of {_names(list(enough))} at once; or end the others in a sink",
     )
 
 
@@ -152,14 +151,6 @@ def _groups(ends: Sequence[Subterm]) -> list[tuple[list[Subterm], list[Subterm]]
             if missing:
                 groups.append(([end for end in below if end in wanted], missing))
     return groups
-
-
-def _enough(ends: Sequence[Subterm]) -> list[Subterm]:
-    """Return the given ends, and every one that must join them for a rule to hold."""
-    every = dict.fromkeys(ends)
-    while mergeable(list(every)) is None:
-        every.update(dict.fromkeys(end for _, missing in _groups(list(every)) for end in missing))
-    return list(every)
 
 
 def _names(ends: Sequence[Subterm]) -> str:

@@ -128,7 +128,30 @@ def explain(
 
 def load_graph(file: Path, wanted: str | None = None) -> ps.PipeGraph:
     """Return the graph at the top level of a file; of several, the one whose variable or name is `wanted`."""
-    return choose(graphs_in(execute(file)), wanted, file)
+    graphs: dict[str, ps.PipeGraph] = {}  # by the first variable that holds each
+    for variable, value in vars(execute(file)).items():
+        if isinstance(value, ps.PipeGraph) and not any(value is other for other in graphs.values()):
+            graphs[variable] = value
+    if not graphs:
+        raise GraphError(
+            f'"{file}" has no graph at its top level',
+            detail="a graph made inside a function is not found",
+            hint='write: graph = ps.PipeGraph("name")',
+        )
+    labels = {variable: f'{variable} ("{graph.name}")' for variable, graph in graphs.items()}
+    if wanted is None:
+        if len(graphs) == 1:
+            return next(iter(graphs.values()))
+        raise GraphError(
+            f'"{file}" has {len(graphs)} graphs: {", ".join(labels.values())}',
+            hint=f"choose one, such as --graph {next(iter(graphs))}",
+        )
+    matching = [graph for variable, graph in graphs.items() if wanted in (variable, graph.name)]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(labels[variable] for variable in nearest_first(wanted, graphs))
+    count = "no graph" if not matching else f"{len(matching)} graphs"
+    raise GraphError(f'"{file}" has {count} named "{wanted}"', detail=f"graphs: {listed}")
 
 
 def execute(file: Path) -> ModuleType:
@@ -156,39 +179,6 @@ def execute(file: Path) -> ModuleType:
         screen.note(_users_traceback(error, file))
         raise typer.Exit(Code.WRONG) from error
     return module
-
-
-def graphs_in(module: ModuleType) -> dict[str, ps.PipeGraph]:
-    """Return the graphs at a module's top level by the first variable that holds each."""
-    graphs: dict[str, ps.PipeGraph] = {}
-    for variable, value in vars(module).items():
-        if isinstance(value, ps.PipeGraph) and not any(value is other for other in graphs.values()):
-            graphs[variable] = value
-    return graphs
-
-
-def choose(graphs: dict[str, ps.PipeGraph], wanted: str | None, file: Path) -> ps.PipeGraph:
-    """Return the only graph, or the wanted one."""
-    if not graphs:
-        raise GraphError(
-            f'"{file}" has no graph at its top level',
-            detail="a graph made inside a function is not found",
-            hint='write: graph = ps.PipeGraph("name")',
-        )
-    labels = {variable: f'{variable} ("{graph.name}")' for variable, graph in graphs.items()}
-    if wanted is None:
-        if len(graphs) == 1:
-            return next(iter(graphs.values()))
-        raise GraphError(
-            f'"{file}" has {len(graphs)} graphs: {", ".join(labels.values())}',
-            hint=f"choose one, such as --graph {next(iter(graphs))}",
-        )
-    matching = [graph for variable, graph in graphs.items() if wanted in (variable, graph.name)]
-    if len(matching) == 1:
-        return matching[0]
-    listed = ", ".join(labels[variable] for variable in nearest_first(wanted, graphs))
-    count = "no graph" if not matching else f"{len(matching)} graphs"
-    raise GraphError(f'"{file}" has {count} named "{wanted}"', detail=f"graphs: {listed}")
 
 
 def _require_python_file(file: Path) -> None:

@@ -70,7 +70,12 @@ def explain_plan(
     lines = [f"{make_printable(plan.graph)}: {numbers}"]
     for number, step in enumerate(plan, 1):
         lines += ["", f"{number}. {make_printable(step.name)}"]
-        lines += _step(plan, step, _stage(step, fused, shared))
+        stage = f"fused with {fused.get(step.name)}"
+        if step.name not in fused:
+            after = shared[step.name]
+            more = f" and {len(after) - 3} more" if len(after) > 3 else ""
+            stage = f"one stage with {', '.join(after[:3])}{more}" if after else "a stage of its own"
+        lines += _step(plan, step, stage)
     lines += _section("Building blocks", blocks.splitlines() if blocks else ())
     lines += _section("Derivation", rules)
     lines += _section("Engine", engine)
@@ -80,14 +85,6 @@ def explain_plan(
 
 def _section(title: str, lines: Sequence[object]) -> list[str]:
     return ["", title, *(f"{_INDENT}{line}" for line in lines)] if lines else []
-
-
-def _stage(step: Step, fused: Mapping[str, str], shared: Mapping[str, list[str]]) -> str:
-    if step.name in fused:
-        return f"fused with {fused[step.name]}"
-    fused_steps = shared[step.name]
-    more = f" and {len(fused_steps) - 3} more" if len(fused_steps) > 3 else ""
-    return f"one stage with {', '.join(fused_steps[:3])}{more}" if fused_steps else "a stage of its own"
 
 
 def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:

@@ -212,7 +212,7 @@ class WindowFunction:
             raise _function_error(self._function.name, self._function.where, cause, place) from cause
 
 
-ResultsRule = Callable[[str, tuple[Member, ...], str], object]
+ResultsRule = Callable[[str, list[Member], str], object]
 
 
 def _compile_lift(aggregate: Aggregate, schema: pa.Schema) -> tuple[Lift, ErrorContext]:
@@ -241,19 +241,19 @@ def _result_rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
     if isinstance(aggregate, EventTimeMax):
         time = up.require_time("event_time_max")
         return lambda name, members, place: time.value(max(member.row.at() for member in members))
-    return lambda name, members, place: _aggregate_result(aggregate, name, members, place)
 
+    def rule(name: str, members: list[Member], place: str) -> object:
+        values = [member.parts[name] for member in members if member.parts[name] is not None]
+        try:
+            return _RULES[type(aggregate)](aggregate, values)
+        except OutOfRange as cause:
+            raise EngineError(
+                f"{aggregate} of {place} does not fit its type",
+                detail=str(cause),
+                hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
+            ) from cause
 
-def _aggregate_result(aggregate: Aggregate, name: str, members: tuple[Member, ...], place: str) -> object:
-    values = [member.parts[name] for member in members if member.parts[name] is not None]
-    try:
-        return _RULES[type(aggregate)](aggregate, values)
-    except OutOfRange as cause:
-        raise EngineError(
-            f"{aggregate} of {place} does not fit its type",
-            detail=str(cause),
-            hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
-        ) from cause
+    return rule
 
 
 def _compile_fold(fold: Fold, up: Stream) -> ResultsRule:
@@ -261,7 +261,7 @@ def _compile_fold(fold: Fold, up: Stream) -> ResultsRule:
     lower = None if fold.lower is None else own_copy(fold.lower)
     result_type = fold.type(up)
 
-    def rule(name: str, members: tuple[Member, ...], place: str) -> object:
+    def rule(name: str, members: list[Member], place: str) -> object:
         function: Callable[..., Any] = combine
         try:
             part = copy.deepcopy(fold.zero)

@@ -21,9 +21,9 @@ import pyarrow as pa
 
 from penstock.engines.reference import node
 from penstock.engines.reference.node import ErrorContext, Frontier, Node, Outputs, RoundInput, Site, Values
+from penstock.engines.reference.stateless import to_bool
 from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_rows
 from penstock.errors import RowFailure
-from penstock.expr.values import from_python
 from penstock.frozen import dataclass
 from penstock.operators.function import Row, own_copy
 from penstock.operators.op import LATE, LATE_RIGHT, OUT
@@ -77,10 +77,7 @@ def _is_close(left: Any, right: Any, band: Band) -> bool:
 
 def _to_bool(value: object) -> bool:
     """Return what a function of a pair gave: True or False, and nothing else."""
-    try:
-        outcome = from_python(value, pa.bool_())
-    except RowFailure:
-        outcome = None
+    outcome = to_bool(value)
     if not isinstance(outcome, bool):
         raise RowFailure(f"gave {value!r:.80}, not True or False")
     return outcome

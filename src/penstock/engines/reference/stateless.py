@@ -229,16 +229,17 @@ class BatchNode(Node):
                 raise self._error(
                     f"function {self._function.name} failed on a batch", describe_cause(cause)
                 ) from cause
-            return {OUT: [new for row in rows for new in self._call_alone(row)]}
-        return {OUT: self.emit(rows, result)}
-
-    def _call_alone(self, row: TimedRow) -> list[TimedRow]:
-        try:
-            result = self._call(rows_to_batch([row], self._up))
-        except Exception as cause:
-            self.failed_rows.add(row, self._up, error_context(self._function), cause)
-            return []
-        return self.emit([row], result)
+        else:
+            return {OUT: self.emit(rows, result)}
+        passed = []
+        for row in rows:
+            try:
+                result = self._call(rows_to_batch([row], self._up))
+            except Exception as cause:
+                self.failed_rows.add(row, self._up, error_context(self._function), cause)
+            else:
+                passed += self.emit([row], result)
+        return {OUT: passed}
 
     def emit(self, rows: list[TimedRow], result: Any) -> list[TimedRow]:
         """Return the rows that leave, from what the function gave for these rows."""
@@ -336,13 +337,13 @@ def compile_predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[.
         lowered = lower_python(function, up)
         return lambda values: lowered(values) is True
     call = own_copy(function.call)
-    return lambda values, *state: to_bool(call(Row(values, up), *state))
+    return lambda values, *state: to_bool(call(Row(values, up), *state)) is True
 
 
-def to_bool(value: object) -> bool:
+def to_bool(value: object) -> object:
     """Return what a predicate gave: True, False or None; anything else fails the row."""
     try:
-        return from_python(value, pa.bool_()) is True
+        return from_python(value, pa.bool_())
     except RowFailure:
         raise RowFailure(f"gave {value!r:.80}, not True or False") from None
 

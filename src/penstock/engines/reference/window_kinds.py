@@ -40,29 +40,14 @@ class Member:
     held: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRows:
-    """A window with its rows, about to be emitted (finally or early).
-
-    start, end  in microseconds
-    time        the time of its result
-    members     its rows, in order
-    index       the number of a count window; None for other kinds
-    """
-
-    start: int
-    end: int
-    time: int
-    members: tuple[Member, ...]
-    index: int | None = None
-
-
 @dataclass(slots=True, eq=False)
-class OpenWindow:
-    """The rows of an open window, and whether some came since its last early result.
+class WindowRows:
+    """A window with its rows: open, or about to be emitted (finally or early).
 
     start, end  in microseconds; of a count window they are the times of its first and last row
-    index       the number of a count window
+    index       the number of a count window; None for other kinds
+    members     its rows, in order once it is emitted
+    changed     whether rows came since its last early result
     """
 
     start: int = 0
@@ -71,22 +56,25 @@ class OpenWindow:
     members: list[Member] = field(default_factory=list)
     changed: bool = False
 
+    @property
+    def time(self) -> int:
+        """Return the time of its result."""
+        return self.end - 1 if self.index is None else self.end
+
     def add(self, *members: Member) -> None:
         """Add rows."""
         self.members += members
         self.changed = True
 
-    def rows(self) -> WindowRows:
-        """Return the window as it is, its rows as aggregates and functions see them."""
-        if self.index is None:
-            return WindowRows(self.start, self.end, self.end - 1, sort_members(self.members))
-        start, end = self.members[0].row.at(), self.members[-1].row.at()
-        return WindowRows(start, end, end, tuple(self.members), self.index)
+    def in_order(self) -> WindowRows:
+        """Return the window with its rows as aggregates and functions see them."""
+        self.members = sort_members(self.members)
+        return self
 
 
-def sort_members(members: Iterable[Member]) -> tuple[Member, ...]:
+def sort_members(members: list[Member]) -> list[Member]:
     """Return rows as aggregates and functions see them: by (time, order, columns)."""
-    return tuple(sorted(members, key=lambda member: row_sort_key(member.row)))
+    return sorted(members, key=lambda member: row_sort_key(member.row))
 
 
 class WindowKind(ABC):
@@ -94,7 +82,7 @@ class WindowKind(ABC):
 
     def __init__(self, lateness: int) -> None:
         self._lateness = lateness
-        self._open: dict[int, OpenWindow] = {}
+        self._open: dict[int, WindowRows] = {}
 
     @abstractmethod
     def add(self, members: list[Member], before: float) -> list[tuple[Outcome, int]]:
@@ -103,14 +91,14 @@ class WindowKind(ABC):
     def close(self, after: float) -> list[WindowRows]:
         """Return the windows that close at this watermark: those with W >= end + lateness."""
         gone = [at for at, window in self._open.items() if is_late_for(after, window.end, self._lateness)]
-        return [self._open.pop(at).rows() for at in gone]
+        return [self._open.pop(at).in_order() for at in gone]
 
     def early(self) -> list[WindowRows]:
         """Return the open windows that changed since their last early result."""
         changed = [window for window in self._open.values() if window.changed]
         for window in changed:
             window.changed = False
-        return [window.rows() for window in changed]
+        return [window.in_order() for window in changed]
 
     def close_at_end(self) -> list[WindowRows]:
         """Return the windows that only the end of the stream emits: none where the watermark closes all."""
@@ -142,7 +130,7 @@ class TimeWindows(WindowKind):
         starts = self._window.starts(member.row.at())
         still_open = [start for start in starts if not is_late_for(before, start + size, self._lateness)]
         for start in still_open:
-            self._open.setdefault(start, OpenWindow(start, start + size)).add(member)
+            self._open.setdefault(start, WindowRows(start, start + size)).add(member)
         misses = len(starts) - len(still_open)
         if still_open:
             return Outcome.ACCEPTED, misses
@@ -179,14 +167,14 @@ class Sessions(WindowKind):
             behind.remove(accepted)
         return [(Outcome.LATE, 1) if member in behind else (Outcome.ACCEPTED, 0) for member in members]
 
-    def _sessions_near(self, member: Member) -> list[OpenWindow]:
+    def _sessions_near(self, member: Member) -> list[WindowRows]:
         """Return the sessions that the row's own overlaps, or that end or begin exactly where it does."""
         start, end = member.row.at(), member.row.at() + self._gap
         return [session for session in self._open.values() if start <= session.end and session.start <= end]
 
     def _add(self, member: Member) -> None:
         """Merge the row and all sessions that it touches into one session."""
-        merged = OpenWindow(member.row.at(), member.row.at() + self._gap)
+        merged = WindowRows(member.row.at(), member.row.at() + self._gap)
         merged.add(member)
         for session in self._sessions_near(member):
             merged.start, merged.end = min(merged.start, session.start), max(merged.end, session.end)
@@ -235,14 +223,15 @@ class CountWindows(WindowKind):
         first = max(0, (number - self._size) // self._every + 1)
         last = number // self._every
         for index in range(first, last + 1):
-            self._open.setdefault(index, OpenWindow(index=index)).add(member)
-            member.held = True
+            window = self._open.setdefault(index, WindowRows(member.row.at(), index=index))
+            window.add(member)
+            window.end, member.held = member.row.at(), True
         full = [index for index, window in self._open.items() if len(window.members) == self._size]
         return self._emit([self._open.pop(index) for index in full])
 
-    def _emit(self, windows: Iterable[OpenWindow]) -> list[WindowRows]:
-        contents = [window.rows() for window in windows]
-        for content in contents:
-            for member in content.members:
+    def _emit(self, windows: Iterable[WindowRows]) -> list[WindowRows]:
+        emitted = list(windows)
+        for window in emitted:
+            for member in window.members:
                 member.passed = True
-        return contents
+        return emitted
