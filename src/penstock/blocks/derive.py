@@ -14,8 +14,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from penstock.blocks import operations
-from penstock.blocks.operations import Growth, Matryoshka, combine_with_last, create, out_card
-from penstock.blocks.subterms import Subterm, mergeable, refuse_merge, replace_branches
+from penstock.blocks.operations import Growth, Matryoshka, Subterm, combine_with_last, create, out_card
 from penstock.blocks.terms import (
     PBB,
     Composition,
@@ -198,7 +197,7 @@ class _Builder:
     def __init__(self, nodes: Sequence[Node], splits: Mapping[str, str], composition: Composition) -> None:
         self._nodes, self._splits, self._composition = nodes, splits, composition
         self._readers, self._inputs = _check_edges(nodes)
-        self._root = Subterm(None, "")
+        self._root = Subterm(Matryoshka((), 0), "")  # nothing grows on it but branches
         self._steps: list[DerivationStep] = []
         self._ready: list[tuple[int, Subterm | None]] = []
         self._arrived: dict[int, dict[int, Subterm]] = {}
@@ -228,7 +227,7 @@ class _Builder:
             subterm = self._root.put(Subterm(create(node.op), node.op.name), place)
             self._record("create", node.op, _degree(node.op.n))
         elif subterm.tip != node.op.name:
-            m = _matryoshka(subterm)
+            m = subterm.m
             rule = operations.growth(m, node.op, chain=node.chain)
             # What decided the rule, and that fusion was asked for where it was not given.
             asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
@@ -249,7 +248,7 @@ class _Builder:
         else:
             if node.op.name in self._splits or readers[0].branch != "out":
                 function = self._splitting_function(node, readers)
-                subterm.m = combine_with_last(_matryoshka(subterm), Seq(function))
+                subterm.m = combine_with_last(subterm.m, Seq(function))
                 self._record("split", node.op, f"one branch is read, so {function} filters")
             self._arrive(readers[0], subterm)
 
@@ -277,7 +276,7 @@ class _Builder:
                 numbered = f"{name}#{edge.port}" if twins[edge.branch, edge.consumer] > 1 else name
                 op = Operator(numbered, Kind.ID, node.op.n)
             ops.append(op)
-        branching = operations.split(_matryoshka(subterm), function, ops, composition=self._composition)
+        branching = operations.split(subterm.m, function, ops, composition=self._composition)
         self._record("split", node.op, f"{function} to {_join_names([op.name for op in ops])}")
         subterm.m = branching.stem
         for slot, (edge, op, branch) in enumerate(zip(readers, ops, branching.branches, strict=True)):
@@ -297,14 +296,14 @@ class _Builder:
         for _ in range(len(self._merges)):
             place = self._merges.popleft()
             ends = [end for _, end in sorted(self._arrived[place].items())]
-            siblings = mergeable(ends)
+            siblings = operations.mergeable(ends)
             if siblings is not None:
                 self._merge(place, *siblings)
                 return
             self._merges.append(place)
         place = min(self._merges)
         node, ends = self._nodes[place], [end for _, end in sorted(self._arrived[place].items())]
-        raise refuse_merge(ends, node.op.name, node.where)
+        raise operations.refuse_merge(ends, node.op.name, node.where)
 
     def _merge(self, place: int, parent: Subterm, chosen: list[Subterm]) -> None:
         """merge-ind or merge, in the place of what it merges."""
@@ -312,7 +311,7 @@ class _Builder:
         ends = [end for branch in chosen for end in branch.ends()]
         silent, reading = [end.tip for end in ends if not end.open], [end for end in ends if end.open]
         matryoshkas, merged = operations.merge(
-            [_matryoshka(end) for end in reading], node.op, composition=self._composition
+            [end.m for end in reading], node.op, composition=self._composition
         )
         for end, matryoshka in zip(reading, matryoshkas, strict=True):
             end.m = matryoshka
@@ -322,16 +321,11 @@ class _Builder:
             name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_join_names(silent)}"
         self._record(name, node.op, tips)
         subterm = Subterm(merged, node.op.name, tuple(branch.term() for branch in chosen))
-        replace_branches(parent, chosen, subterm)
+        operations.replace_branches(parent, chosen, subterm)
         self._connect_readers(node, subterm)
 
     def _record(self, rule: str, op: Operator, detail: str) -> None:
         self._steps.append(DerivationStep(str(rule), op.name, detail))
-
-
-def _matryoshka(subterm: Subterm) -> Matryoshka:
-    assert subterm.m is not None, "only the root has no Matryoshka, and nothing grows on it"
-    return subterm.m
 
 
 def _degree(n: int) -> str:

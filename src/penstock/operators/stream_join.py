@@ -192,12 +192,9 @@ class StreamJoin(Op):
                 f"within={self.within!r} is not one duration or two",
                 hint='write within="5 min", or within=("5 min", "1 min"): older left, older right',
             )
-        self._check_layout()
-
-    def _check_layout(self) -> None:
-        if self.layout == "auto":
-            return
         layout = self.layout
+        if layout == "auto":
+            return
         if not isinstance(layout, tuple) or len(layout) != 2 or not all(map(is_positive, layout)):
             raise GraphError(f"layout={layout!r} is not m x n workers", hint='use (2, 3) or "auto"')
         workers = layout[0] * layout[1]

@@ -19,9 +19,8 @@ from penstock.operators import choices
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import AUTO, AccumulatorKind, why_rows
 from penstock.operators.op import IN, OUT, Stream
-from penstock.operators.patterns import DECOMPOSED
 from penstock.operators.rows import Split
-from penstock.operators.windows import Windows
+from penstock.operators.windows import DECOMPOSED, Windows
 from penstock.plan.picture import describe_routing, is_side_output, make_printable
 from penstock.plan.plan import Plan, Ref, Step, group_fused
 from penstock.timing.slices import Slicing
@@ -171,18 +170,17 @@ def _step_dict(plan: Plan, step: Step, fused: Mapping[str, str]) -> dict[str, ob
         "fused_with": fused.get(step.name),
         "key": list(step.up.key) if step.inputs else [],
         "windows": [{"topic": topic, "says": text} for topic, text in explain_windows(step)],
-        "gives": {port: _stream_dict(plan, Ref(step.name, port), s) for port, s in step.outputs.items()},
+        "gives": {
+            port: {
+                "columns": [{"name": field.name, "type": str(field.type)} for field in stream.schema],
+                "time": None if stream.time is None else str(stream.time),
+                "key": list(stream.key),
+                "read_by": list(dict.fromkeys(name for name, _ in plan.readers(Ref(step.name, port)))),
+                "collected": Ref(step.name, port) in plan.collects,
+            }
+            for port, stream in step.outputs.items()
+        },
         "written": None if step.where is None else str(step.where),
-    }
-
-
-def _stream_dict(plan: Plan, ref: Ref, stream: Stream) -> dict[str, object]:
-    return {
-        "columns": [{"name": field.name, "type": str(field.type)} for field in stream.schema],
-        "time": None if stream.time is None else str(stream.time),
-        "key": list(stream.key),
-        "read_by": list(dict.fromkeys(name for name, _ in plan.readers(ref))),
-        "collected": ref in plan.collects,
     }
 
 

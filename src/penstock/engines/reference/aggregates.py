@@ -14,14 +14,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.engines.reference.node import ErrorContext, Values
-from penstock.engines.reference.stateless import is_one_row, plain_rows
-from penstock.engines.reference.window_kinds import Member, WindowRows
+from penstock.engines.reference.steps import is_one_row, plain_rows
 from penstock.engines.rows import canonical_value, equality_key, sort_key
 from penstock.errors import EngineError, FunctionError, RowFailure, describe_cause
 from penstock.expr import lower_python
@@ -31,6 +30,9 @@ from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
 from penstock.operators.function import Row, RowFunction, own_copy, plain_row
 from penstock.operators.op import Stream
 from penstock.operators.windows import WindowContext, takes_window
+
+if TYPE_CHECKING:
+    from penstock.engines.reference.windows import Member, WindowRows
 
 Column = Sequence[Any]
 Rule = Callable[[spec.Aggregate, Column], object]
@@ -212,7 +214,7 @@ class WindowFunction:
             raise _function_error(self._function.name, self._function.where, cause, place) from cause
 
 
-ResultsRule = Callable[[str, list[Member], str], object]
+ResultsRule = Callable[[str, "list[Member]", str], object]
 
 
 def _compile_lift(aggregate: Aggregate, schema: pa.Schema) -> tuple[Lift, ErrorContext]:

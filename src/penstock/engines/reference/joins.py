@@ -1,9 +1,9 @@
-"""Stream joins: pairs of rows of two streams that are close in time and for which the predicate holds.
+"""Joins of streams and with tables, and process operators: the steps with several inputs.
 
-A pair joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window. It is
-emitted in the round in which its second row arrives, once, with the later of the two times. A row is buffered
-while a row that is not late could still pair with it; after that it is dropped, and an outer join emits it
-with nulls, at its own time, if nothing was paired with it.
+A pair of rows joins when it is within the bounds of time (DP-Join, Definition 4.1) or in one tumbling window.
+It is emitted in the round in which its second row arrives, once, with the later of the two times. A row is
+buffered while a row that is not late could still pair with it; after that it is dropped, and an outer join
+emits it with nulls, at its own time, if nothing was paired with it.
 
     within 5      left at 10, buffered while a right row at 15 can come: until W - lateness > 15
 
@@ -13,21 +13,24 @@ function is never reported for a pair that could not join anyway. Imports no sta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from math import nan
 from typing import Any
 
 import pyarrow as pa
 
+from penstock.engines.process_operator import ProcessRoutine
 from penstock.engines.reference import node
 from penstock.engines.reference.node import ErrorContext, Frontier, Node, Outputs, RoundInput, Site, Values
-from penstock.engines.reference.stateless import to_bool
-from penstock.engines.rows import TimedRow, canonical_value, equality_key, sort_rows
+from penstock.engines.reference.steps import RowProcess, to_bool
+from penstock.engines.rows import TimedRow, batch_to_rows, canonical_value, equality_key, key_of, sort_rows
 from penstock.errors import RowFailure
 from penstock.frozen import dataclass
 from penstock.operators.function import Row, own_copy
 from penstock.operators.op import LATE, LATE_RIGHT, OUT
+from penstock.operators.process import Process
 from penstock.operators.stream_join import LEFT, RIGHT, Band, Equal, JoinTerm, PairFunction, StreamJoin
+from penstock.operators.table_join import TableJoin
 from penstock.timing.windows import is_late_for
 
 Test = Callable[[Values, Values], bool]
@@ -209,3 +212,63 @@ class StreamJoinNode(Node):
         values: dict[str, object] = dict.fromkeys(self._left_names)
         values |= {name: row.values[name] for name in self._shared}
         return row.with_values({**values, **{name: row.values[source] for source, name in self._right_names}})
+
+
+def join_table(site: Site, op: TableJoin) -> RowProcess:
+    """Return the process of a table join: the row with the columns of the table's row with the same key.
+
+    Null keys match nothing, NaN matches NaN, -0.0 matches 0.0. Without a match a left join adds nulls, and an
+    inner join drops the row.
+    """
+    new_columns = [field.name for field in op.new_fields]
+    table: dict[tuple[Hashable, ...], dict[str, object]] = {}
+    for batch in op.load().to_batches():
+        table |= {key_of(values, op.columns): values for values in batch_to_rows(batch)}
+
+    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
+        key = key_of(row.values, op.columns)
+        match = None if None in key else table.get(key)
+        if match is None and op.how == "inner":
+            site.accounts.unmatched += 1
+            return []
+        site.accounts.passed += 1
+        added = {name: None if match is None else match[name] for name in new_columns}
+        return [(OUT, row.with_values({**row.values, **added}))]
+
+    return process
+
+
+class ProcessNode(Node):
+    """An operator with a driver loop of its own (`engines/process_operator.py`), round by round.
+
+    In every round the rows go to the port queues, in order; rows on control ports go to `on_control` first;
+    then the co-routine runs until it waits for rows that are not there. When the inputs are over it runs to
+    its end; one that still waits then is closed. One replica runs, whatever the degree.
+    """
+
+    def __init__(self, site: Site, op: Process) -> None:
+        super().__init__(site)
+        self._control = [port.port for port in site.step.inputs if port.control]
+        self._routine = ProcessRoutine(site.step, op, site.accounts)
+
+    def round(self, inputs: RoundInput) -> Outputs:
+        """Deliver the rows, run the operator, and give what it pushed."""
+        for name in self._control:
+            self._routine.control(name, sort_rows(inputs.rows[name]))
+        for name, port in self._routine.ports.items():
+            self._routine.deliver(name, sort_rows(inputs.rows[name]))
+            port.closed = name in inputs.over
+        self._routine.resume()
+        if all(port.closed for port in self._routine.ports.values()):
+            self._routine.close()
+        return self._routine.take_output()
+
+    def forward(self, frontier: Frontier) -> Frontier:
+        """Return the frontier up to the oldest queued row; no limit once the operator has ended."""
+        if self._routine.is_over:
+            return node.OVER
+        return Frontier(self._routine.output_watermark(frontier.watermark), frontier.idle)
+
+    def close(self) -> None:
+        """Close the co-routine if it still waits."""
+        self._routine.close()

@@ -18,8 +18,8 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.reference import stateless
-from penstock.engines.reference.joins import StreamJoinNode
+from penstock.engines.reference import steps
+from penstock.engines.reference.joins import ProcessNode, StreamJoinNode, join_table
 from penstock.engines.reference.node import (
     OVER,
     ErrorContext,
@@ -32,8 +32,7 @@ from penstock.engines.reference.node import (
     merge_frontiers,
 )
 from penstock.engines.reference.source import SinkNode, SourceNode
-from penstock.engines.reference.state import AccumulateNode, ProcessNode, StateNode
-from penstock.engines.reference.stateless import Replicas, RowNode, error_context
+from penstock.engines.reference.steps import AccumulateNode, RowNode, StateNode, error_context
 from penstock.engines.reference.windows import WindowNode
 from penstock.engines.rows import TimedRow, rows_to_batch
 from penstock.errors import NotSupported, PenstockError, RowFailure
@@ -59,7 +58,7 @@ def build_node(site: Site) -> Node:
     if site.step.routing == Routing.BROADCAST and isinstance(op, _BROADCAST) and not op.stateful:
         replicas = site.step.degree.least
         if replicas > 1:
-            return Replicas(site, [lower(op, site) for _ in range(replicas)])
+            return steps.Replicas(site, [lower(op, site) for _ in range(replicas)])
     return lower(op, site)
 
 
@@ -80,10 +79,10 @@ def _source(op: Source, site: Site) -> Node:
     return SourceNode(site, op, rank)
 
 
-_RULES: dict[type[Op], tuple[Callable[..., stateless.RowProcess], type[stateless.BatchNode]]] = {
-    Map: (stateless.map_rows, stateless.BatchMapNode),
-    Filter: (stateless.filter_rows, stateless.BatchFilterNode),
-    FlatMap: (stateless.flat_map_rows, stateless.BatchFlatMapNode),
+_RULES: dict[type[Op], tuple[Callable[..., steps.RowProcess], type[steps.BatchNode]]] = {
+    Map: (steps.map_rows, steps.BatchMapNode),
+    Filter: (steps.filter_rows, steps.BatchFilterNode),
+    FlatMap: (steps.flat_map_rows, steps.BatchFlatMapNode),
 }
 """What a step does by rows, and by batches."""
 
@@ -103,17 +102,17 @@ def _function(op: Map | Filter | FlatMap, site: Site) -> Node:
 def _split(op: Split, site: Site) -> Node:
     predicates = ErrorContext("a split predicate", catches=RowFailure)
     context = predicates if op.how is None else error_context(op.how)
-    return RowNode(site, context, stateless.split_rows(site, op))
+    return RowNode(site, context, steps.split_rows(site, op))
 
 
 @lower.register
 def _columns(op: WithColumns, site: Site) -> Node:
-    return RowNode(site, error_context(op.how), stateless.map_rows(site, op.how))
+    return RowNode(site, error_context(op.how), steps.map_rows(site, op.how))
 
 
 _STEP = ErrorContext("the step")
-lower.register(Relay, lambda _, site: RowNode(site, _STEP, stateless.map_rows(site, Expressions(()))))
-lower.register(TableJoin, lambda op, site: RowNode(site, _STEP, stateless.join_table(site, op)))
+lower.register(Relay, lambda _, site: RowNode(site, _STEP, steps.map_rows(site, Expressions(()))))
+lower.register(TableJoin, lambda op, site: RowNode(site, _STEP, join_table(site, op)))
 lower.register(Accumulate, lambda op, site: AccumulateNode(site, op))
 lower.register(Windows, lambda op, site: WindowNode(site, op))
 lower.register(StreamJoin, lambda op, site: StreamJoinNode(site, op))

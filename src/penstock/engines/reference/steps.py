@@ -1,7 +1,9 @@
-"""Steps without state: map, select, filter, flat_map, relay, split, table join; by rows and by batches.
+"""Steps that call functions: map, select, filter, flat_map, relay, split, accumulate.
 
-Functions are called on the run's own copies of callable objects. Rows keep their time. Steps with a state per
-key are in `state.py`. Imports no stage and no kernel.
+Functions are called on the run's own copies of callable objects. Rows keep their time. Where there is a state
+per key, rows reach it in order (time, order): a row waits until the watermark has passed its time, so that no
+earlier row can still come, and one that comes behind the watermark is late. On a stream without time every
+row is in order as it comes. Imports no stage and no kernel.
 """
 
 from __future__ import annotations
@@ -13,14 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engines.reference.node import HINT, ErrorContext, Node, Outputs, RoundInput, Site, Values
-from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
+from penstock.engines.rows import TimedRow, batch_to_rows, key_columns, key_of, rows_to_batch, sort_rows
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
 from penstock.expr.values import from_python, to_plain
 from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy, plain_row
-from penstock.operators.op import OUT, OnError
-from penstock.operators.rows import Select, Split
-from penstock.operators.table_join import TableJoin
+from penstock.operators.op import LATE, OUT, OnError
+from penstock.operators.rows import Accumulate, Select, Split
 from penstock.plan.plan import Ref
 
 RowProcess = Callable[..., list[tuple[str, TimedRow]]]
@@ -178,28 +179,68 @@ def branch_name(number: object, n_branches: int) -> str:
     return str(number)
 
 
-def join_table(site: Site, op: TableJoin) -> RowProcess:
-    """Return the process of a table join: the row with the columns of the table's row with the same key.
+class StateNode(Node):
+    """Orders rows and hands them, one by one, to the step's process with the state of their key."""
 
-    Null keys match nothing, NaN matches NaN, -0.0 matches 0.0. Without a match a left join adds nulls, and an
-    inner join drops the row.
-    """
-    new_columns = [field.name for field in op.new_fields]
-    table: dict[tuple[Hashable, ...], dict[str, object]] = {}
-    for batch in op.load().to_batches():
-        table |= {key_of(values, op.columns): values for values in batch_to_rows(batch)}
+    def __init__(
+        self, site: Site, context: ErrorContext, process: RowProcess, new_state: Callable[[], Any]
+    ) -> None:
+        super().__init__(site)
+        self._context, self._process = context, process
+        self._new_state = own_copy(new_state)
+        self._states: dict[tuple[Hashable, ...], Any] = {}
+        self._waiting: list[TimedRow] = []
 
-    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
-        key = key_of(row.values, op.columns)
-        match = None if None in key else table.get(key)
-        if match is None and op.how == "inner":
-            site.accounts.unmatched += 1
+    def round(self, inputs: RoundInput) -> Outputs:
+        """Add what is not late; process, in order, what the watermark has passed."""
+        timed = self.site.step.up.time is not None
+        late = [row for row in inputs.only if timed and row.at() < inputs.before]
+        self._waiting += [row for row in inputs.only if not (timed and row.at() < inputs.before)]
+        ready = [row for row in self._waiting if not timed or row.at() < inputs.after]
+        self._waiting = [row for row in self._waiting if timed and row.at() >= inputs.after]
+        self.accounts.late += len(late)
+        outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._process_row(row)]}
+        return outputs | ({LATE: late} if timed else {})
+
+    def _process_row(self, row: TimedRow) -> list[TimedRow]:
+        up = self.site.step.up
+        key = key_of(row.values, up.key)
+        try:
+            if key not in self._states:
+                self._states[key] = self._new_state()
+            return [new for _, new in self._process(row, self._states[key])]
+        except self._context.catches as cause:
+            self.failed_rows.add(row, up.schema, self._context, cause)
             return []
-        site.accounts.passed += 1
-        added = {name: None if match is None else match[name] for name in new_columns}
-        return [(OUT, row.with_values({**row.values, **added}))]
 
-    return process
+
+class AccumulateNode(StateNode):
+    """`state = fn(row, state)`; emits the key and the new state. A row that fails keeps the old state."""
+
+    def __init__(self, site: Site, op: Accumulate) -> None:
+        super().__init__(site, error_context(op.how), self._accumulate, op.new_state)
+        self._call, self._state_schema = own_copy(op.how.call), op.state_schema
+
+    def _accumulate(self, row: TimedRow, state: Any) -> list[tuple[str, TimedRow]]:
+        up = self.site.step.up
+        new_state = self._call(Row(row.values, up.schema), state)
+        columns = _state_columns(new_state, self._state_schema)
+        self._states[key_of(row.values, up.key)] = new_state
+        self.accounts.passed += 1
+        return [(OUT, row.with_values({**key_columns(row.values, up.key), **columns}))]
+
+
+def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
+    """Return a state as columns: a row, or a plain value where the schema has one column."""
+    try:
+        return plain_row(state, schema)
+    except RowFailure as not_a_row:
+        if len(schema) != 1:
+            raise
+        try:
+            return {schema.names[0]: from_python(state, schema.field(0).type)}
+        except RowFailure:
+            raise not_a_row from None
 
 
 class BatchNode(Node):
@@ -320,7 +361,7 @@ class BatchFlatMapNode(BatchNode):
         self.accounts.passed += len(rows)
         if len(new_rows) == len(rows):
             return [row.child(values, 0) for row, values in zip(rows, new_rows, strict=True)]
-        last = max(rows, key=row_sort_key)
+        last = sort_rows(rows)[-1]
         return [last.child(values, index) for index, values in enumerate(new_rows)]
 
 
