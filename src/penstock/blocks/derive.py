@@ -169,13 +169,10 @@ def _check_no_ring(
         )
 
 
-_NO_SPLITS: Mapping[str, str] = {}
-
-
 def derive(
     nodes: Sequence[Node],
     *,
-    splits: Mapping[str, str] = _NO_SPLITS,
+    splits: Mapping[str, str] | None = None,
     composition: Composition = "combined",
 ) -> Derivation:
     """Return the term of a graph by WindFlow's rules, with every step taken.
@@ -184,7 +181,7 @@ def derive(
     with several readers copies its rows to each, or sends them by tag where `.late`, `.errors` or a port
     is read. Time grows with the number of operators, however deep the term nests.
     """
-    return _Builder(nodes, splits, composition).run()
+    return _Builder(nodes, splits or {}, composition).run()
 
 
 class _Builder:

@@ -386,7 +386,11 @@ def count(term: Term) -> Counts:
     Counts(seqs=1, combiners=0, pipes=1, containers=0, all_to_alls=0)
     """
     totals = [0] * len(Counts._fields)
-    todo: list[tuple[Term, int, bool]] = [(term, 1, not _is_single(term))]
+
+    def is_single(block: Term) -> bool:
+        return isinstance(block, Container) and block.single
+
+    todo: list[tuple[Term, int, bool]] = [(term, 1, not is_single(term))]
     while todo:
         block, times, counted = todo.pop()
         totals[_COLUMN[type(block)]] += times * counted
@@ -394,9 +398,5 @@ def count(term: Term) -> Counts:
             todo += [(block.left, times, True), (block.right, times, block.inner is None)]
         else:
             times *= block.copies if isinstance(block, Container) else 1
-            todo.extend((part, times, not _is_single(part)) for part in block.parts)
+            todo.extend((part, times, not is_single(part)) for part in block.parts)
     return Counts(*totals)
-
-
-def _is_single(block: Term) -> bool:
-    return isinstance(block, Container) and block.single

@@ -7,6 +7,7 @@ shown with the user's own frames of the traceback and none of ours.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import traceback
 from importlib.machinery import SourceFileLoader
@@ -176,7 +177,11 @@ def execute(file: Path) -> ModuleType:
             hint='put what calls sys.exit() below: if __name__ == "__main__":',
         ) from None
     except Exception as error:
-        screen.note(_users_traceback(error, file))
+        # From the first frame in the user's file on; a syntax error needs no frame.
+        trace = traceback.TracebackException.from_exception(error)
+        ours = itertools.takewhile(lambda frame: frame.filename != str(file), trace.stack)
+        trace.stack = traceback.StackSummary.from_list(trace.stack[len(list(ours)) :])
+        screen.note("".join(trace.format()).rstrip("\n"))
         raise typer.Exit(Code.WRONG) from error
     return module
 
@@ -191,12 +196,3 @@ def _require_python_file(file: Path) -> None:
         )
     if file.is_dir() or file.suffix != ".py":
         raise GraphError(f'"{file}" is not a Python file', hint="name a file that ends in .py")
-
-
-def _users_traceback(error: Exception, file: Path) -> str:
-    """Return the traceback from the first frame in the user's file on; a syntax error needs no frame."""
-    trace = traceback.TracebackException.from_exception(error)
-    frames = trace.stack
-    first = next((at for at, frame in enumerate(frames) if frame.filename == str(file)), len(frames))
-    trace.stack = traceback.StackSummary.from_list(frames[first:])
-    return "".join(trace.format()).rstrip("\n")

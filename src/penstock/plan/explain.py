@@ -237,7 +237,16 @@ class _Windows:
 
     def algorithms(self) -> Explanations:
         """Return how windows are put together, with the aggregates that it holds for."""
-        for about, longest in self._longest():
+        labels: dict[int | None, list[str]] = {}  # by the most slices or panes of a window; None for sessions
+        for label, window in self.windows:
+            longest = None
+            if isinstance(window, TimeWindow):
+                longest = self.slicing[window].longest
+            elif isinstance(window, CountWindow):
+                longest = Slicing.of([TimeWindow(window.size, window.every)]).longest
+            labels.setdefault(longest, []).append(label or str(window))
+        for longest, windows in labels.items():
+            about = f" in {', '.join(windows)}" if len(labels) > 1 else ""
             together: dict[str, list[str]] = {}
             for name, aggregate in {**self.numbers, **self.sketched}.items():
                 way = "kept per open session, as rows come"
@@ -248,19 +257,6 @@ class _Windows:
                 together.setdefault(way, []).append(f"{name}={aggregate}")
             for way, names in together.items():
                 yield "algorithm", f"{', '.join(names)}{about}: {way}"
-
-    def _longest(self) -> Iterator[tuple[str, int | None]]:
-        """Yield (which windows, the most slices or panes of one), different ones once; None for sessions."""
-        labels: dict[int | None, list[str]] = {}
-        for label, window in self.windows:
-            longest = None
-            if isinstance(window, TimeWindow):
-                longest = self.slicing[window].longest
-            elif isinstance(window, CountWindow):
-                longest = Slicing.of([TimeWindow(window.size, window.every)]).longest
-            labels.setdefault(longest, []).append(label or str(window))
-        for longest, names in labels.items():
-            yield f" in {', '.join(names)}" if len(labels) > 1 else "", longest
 
     def folds(self) -> Explanations:
         """Return what is compiled, and why the rest is not."""
@@ -283,7 +279,18 @@ class _Windows:
     def memory(self) -> Explanations:
         """Return what grows with keys and what is open of their windows, and what with rows."""
         kinds = {type(window) for _, window in self.windows}
-        cell, n = NUMBER * self._n_numbers(), len(self.sketched)
+        # A cell has the row count first; aggregates of one value share accumulators.
+        accumulators: list[tuple[AccumulatorKind, Aggregate]] = []
+        for aggregate in self.numbers.values():
+            accumulators += [
+                (accumulator, aggregate)
+                for accumulator in choices.accumulators_of(aggregate, self.up)
+                if not any(
+                    accumulator is other and _same_value(aggregate, known) for other, known in accumulators
+                )
+            ]
+        n_numbers = 1 + sum(choices.width_of(accumulator, owner) for accumulator, owner in accumulators)
+        cell, n = NUMBER * n_numbers, len(self.sketched)
         sketch = f" and {n} sketch{'es' if n > 1 else ''}" if n else ""
         if self.numbers or self.sketched:
             if TimeWindow in kinds:
@@ -298,19 +305,6 @@ class _Windows:
             yield "memory", "every row of a count window until the watermark puts it in order"
         if self.of_rows or self.op.function is not None:
             yield "memory", "every row until its last window leaves"
-
-    def _n_numbers(self) -> int:
-        """Return the numbers in a cell: the row count first; aggregates of one value share accumulators."""
-        accumulators: list[tuple[AccumulatorKind, Aggregate]] = []
-        for aggregate in self.numbers.values():
-            accumulators += [
-                (accumulator, aggregate)
-                for accumulator in choices.accumulators_of(aggregate, self.up)
-                if not any(
-                    accumulator is other and _same_value(aggregate, known) for other, known in accumulators
-                )
-            ]
-        return 1 + sum(choices.width_of(accumulator, aggregate) for accumulator, aggregate in accumulators)
 
 
 def _most_slices(slicing: Slicing, size: int, every: int) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import Enum, StrEnum
 
 from penstock.frozen import dataclass
@@ -17,7 +17,7 @@ from penstock.operators.rows import Select, Split
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.plan import Input, Plan, Ref, Step, group_fused
+from penstock.plan.plan import Plan, Step, group_fused
 
 _COLUMN = re.compile(r'\bcol\("([A-Za-z_]\w*)"\)')
 
@@ -100,7 +100,19 @@ def build_picture(plan: Plan) -> Picture:
         degree = "" if step.degree == Degree(1, 1) else f"×{step.degree}"
         boxes.append(Box(step.name, text, make_printable(step.op.describe()), shape, degree))
         for port in step.inputs:
-            lines += [_line(ref, step, port, place) for ref in port.feeds if ref.step in place]
+            several = len(step.inputs) > 1
+            routed = step.routing not in (None, Routing.FORWARD) and not port.control
+            # Why: the ports of a join or a process say more than the routing that all of them share.
+            by_port = several and step.routing is Routing.COMPLEX
+            to_port = port.port if several and port.port != IN else ""
+            routing = describe_routing(step) if routed and not by_port else ""
+            for ref in port.feeds:
+                if ref.step in place:
+                    parts = (ref.port if ref.port != OUT else "", to_port, routing)
+                    label = make_printable(" · ".join(part for part in parts if part))
+                    kind = LineKind.ASIDE if is_side_output(ref.port) else LineKind.ROWS
+                    kind = LineKind.CONTROL if port.control else kind
+                    lines.append(Line(place[ref.step], place[step.name], label, kind))
     groups = tuple(tuple(place[step.name] for step in node) for node in group_fused(plan))
     return Picture(plan.graph, tuple(boxes), tuple(lines), groups)
 
@@ -149,21 +161,6 @@ def short_text(op: Op) -> str:
         case _:
             text = op.describe()
     return _COLUMN.sub(r"\1", text)
-
-
-def _line(ref: Ref, step: Step, port: Input, place: Mapping[str, int]) -> Line:
-    several = len(step.inputs) > 1
-    routed = step.routing not in (None, Routing.FORWARD) and not port.control
-    # Why: the ports of a join or a process say more than the routing that all of them share.
-    by_port = several and step.routing is Routing.COMPLEX
-    parts = [
-        ref.port if ref.port != OUT else "",
-        port.port if several and port.port != IN else "",
-        describe_routing(step) if routed and not by_port else "",
-    ]
-    kind = LineKind.ASIDE if is_side_output(ref.port) else LineKind.ROWS
-    label = make_printable(" · ".join(part for part in parts if part))
-    return Line(place[ref.step], place[step.name], label, LineKind.CONTROL if port.control else kind)
 
 
 def is_side_output(port: str) -> bool:

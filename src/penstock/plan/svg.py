@@ -207,10 +207,16 @@ def _draw_arrow_down(x: float, y: float, line: Line) -> Iterator[str]:
 
 
 def _draw_lines(lines: list[Line], layout: Layout) -> Iterator[str]:
-    """Draw every line and its arrow."""
+    """Draw every line and its arrow; one that goes around has round corners."""
     for line, route in zip(lines, layout.routes, strict=True):
         x, y = route.points[-1]
-        path = (_corners if route.around else _curves)(route.points)
+        path = _curves(route.points)
+        if route.around:  # to the right, down, left, up and right again
+            (start, leave), (right, _), (_, below), (left, _), _, (end, enter) = route.points
+            path = (
+                f"M{start:.1f} {leave:.1f}H{right - 8:.1f}q8 0 8 8V{below - 8:.1f}q0 8 -8 8"
+                f"H{left + 8:.1f}q-8 0 -8 -8V{enter + 8:.1f}q0 -8 8 -8H{end - 7:.1f}"
+            )
         yield f'<path class="line {line.kind}" d="{path}"/>'
         yield f'<path class="tip {line.kind}" d="M{x - 8:.1f} {y - 4:.1f}v8l7.5 -4z"/>'
 
@@ -228,15 +234,6 @@ def _curves(points: tuple[Point, ...]) -> str:
             middle = (x0 + end) / 2
             path.append(f"C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {end:.1f} {y1:.1f}")
     return "".join(path)
-
-
-def _corners(points: tuple[Point, ...]) -> str:
-    """Return the way around, to the right, down, left, up and right again, with round corners."""
-    (x, leave), (right, _), (_, below), (left, _), _, (end, enter) = points
-    return (
-        f"M{x:.1f} {leave:.1f}H{right - 8:.1f}q8 0 8 8V{below - 8:.1f}q0 8 -8 8"
-        f"H{left + 8:.1f}q-8 0 -8 -8V{enter + 8:.1f}q0 -8 8 -8H{end - 7:.1f}"
-    )
 
 
 def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -90,7 +90,12 @@ def check_associative(
     def combine(a: Any, b: Any) -> Any:
         return fold.combine(copy.deepcopy(a), copy.deepcopy(b))
 
-    parts = [fold.lift(row) for row in islice(_lifted_rows(fold, rows, schema), MAX_FOLD_ROWS)]
+    reader = read.rows(rows, schema=schema)
+    batch = pa.Table.from_batches([batch.rows for batch in reader.batches()], reader.schema)
+    values = zip(*(to_plain(column.combine_chunks()) for column in batch.columns), strict=True)
+    lifted = (Row(dict(zip(reader.schema.names, row, strict=True)), reader.schema) for row in values)
+    whole = (row for row in lifted if all(row[name] is not None for name in fold.columns or ()))
+    parts = [fold.lift(row) for row in islice(whole, MAX_FOLD_ROWS)]
     for part in parts:
         assert _same(combine(fold.zero, part), part, rel), f"combine(zero, {part!r}) is not {part!r}"
         assert _same(combine(part, fold.zero), part, rel), f"combine({part!r}, zero) is not {part!r}"
@@ -106,17 +111,6 @@ def check_associative(
         )
 
 
-def _lifted_rows(fold: Fold, rows: Sequence[object], schema: object) -> Iterable[Row]:
-    """Yield the rows that a window would pass to the fold: those without a null in its columns."""
-    reader = read.rows(rows, schema=schema)
-    for batch in reader.batches():
-        columns = [to_plain(column) for column in batch.rows.columns]
-        for values in zip(*columns, strict=True):
-            row = Row(dict(zip(reader.schema.names, values, strict=True)), reader.schema)
-            if all(row[name] is not None for name in fold.columns or ()):
-                yield row
-
-
 def difference(
     left: pa.Table, right: pa.Table, *, approximate: Sequence[str] = (), rel: float = 0.05
 ) -> str | None:
@@ -125,7 +119,10 @@ def difference(
     Columns named in `approximate` (sketches) may differ by the share `rel`.
     """
     if [(f.name, f.type) for f in left.schema] != [(f.name, f.type) for f in right.schema]:
-        return f"schemas differ: {_types(left)} / {_types(right)}"
+        left_types, right_types = (
+            ", ".join(f"{f.name}: {f.type}" for f in side.schema) for side in (left, right)
+        )
+        return f"schemas differ: {left_types} / {right_types}"
     loose = {left.schema.get_field_index(name) for name in approximate}
     ours, theirs = _group_rows(left, loose), _group_rows(right, loose)
 
@@ -207,7 +204,3 @@ def _same(left: Any, right: Any, rel: float) -> bool:
 
 def _format_rows(table: pa.Table, rows: list[Values]) -> str:
     return str(dict(zip(table.schema.names, rows[0], strict=True))) if rows else "no such row"
-
-
-def _types(table: pa.Table) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in table.schema)

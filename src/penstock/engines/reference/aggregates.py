@@ -112,14 +112,9 @@ def _deviation(aggregate: spec.Aggregate, values: Column) -> float | None:
     return None if variance is None else math.sqrt(variance)
 
 
-def _least(_: spec.Aggregate, values: Column) -> object:
-    """Return the least value; NaN is greater than every number, and -0.0 is returned as 0.0."""
-    return canonical_value(min(values, key=sort_key)) if values else None
-
-
-def _greatest(_: spec.Aggregate, values: Column) -> object:
-    """Return the greatest value; NaN is greater than every number, and -0.0 is returned as 0.0."""
-    return canonical_value(max(values, key=sort_key)) if values else None
+def _extreme(pick: Callable[..., object]) -> Rule:
+    """Return the rule of the least or greatest value; NaN is greatest, and -0.0 is returned as 0.0."""
+    return lambda _, values: canonical_value(pick(values, key=sort_key)) if values else None
 
 
 def _with_count(extreme: Rule) -> Rule:
@@ -149,10 +144,10 @@ _RULES: dict[type[spec.Aggregate], Rule] = {
     spec.Mean: _mean,
     spec.Var: _variance,
     spec.Std: _deviation,
-    spec.Min: _least,
-    spec.Max: _greatest,
-    spec.MinCount: _with_count(_least),
-    spec.MaxCount: _with_count(_greatest),
+    spec.Min: _extreme(min),
+    spec.Max: _extreme(max),
+    spec.MinCount: _with_count(_extreme(min)),
+    spec.MaxCount: _with_count(_extreme(max)),
     spec.First: lambda _, values: values[0] if values else None,
     spec.Last: lambda _, values: values[-1] if values else None,
     spec.Collect: lambda _, values: list(values),

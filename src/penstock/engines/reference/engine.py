@@ -156,8 +156,7 @@ class ReferenceHarness:
     def promise(self, watermark: int) -> None:
         """Implement `EngineHarness.promise`."""
         self._require_open()
-        for step in self._interpreter.plan.sources:
-            self._interpreter.source(step.name).promise(watermark)
+        self._interpreter.promise(watermark)
         self._round({})
 
     def take(self, ref: Ref) -> pa.Table:
@@ -255,20 +254,16 @@ class ReferenceEngine:
         return lines
 
     def _refuse(self, plan: Plan, options: RunOptions) -> None:
-        if options.checkpoint is not None:
-            raise NotSupported(
-                f"the reference engine keeps no state, so checkpoint={options.checkpoint!r} is no use to it",
-                hint="leave checkpoint out, or use another engine",
-            )
-        if options.master is not None:
-            raise NotSupported(
-                "the reference engine runs here and nowhere else, and was given a master",
-                hint="leave master out",
-            )
-        if options.engine is not None:
-            raise NotSupported(
-                f"the reference engine has no options, and got {type(options.engine).__name__}",
-                hint="leave options out",
-            )
+        name = "the reference engine"
+        no_use = f"{name} keeps no state, so checkpoint={options.checkpoint!r} is no use to it"
+        elsewhere = f"{name} runs here and nowhere else, and was given a master"
+        unknown = f"{name} has no options, and got {type(options.engine).__name__}"
+        for option, fact, hint in (
+            (options.checkpoint, no_use, "leave checkpoint out, or use another engine"),
+            (options.master, elsewhere, "leave master out"),
+            (options.engine, unknown, "leave options out"),
+        ):
+            if option is not None:
+                raise NotSupported(fact, hint=hint)
         for gap in self.gaps(plan):
             raise NotSupported(gap.reason, step=gap.step, hint=gap.instead)

@@ -190,19 +190,19 @@ class StreamJoinNode(Node):
         """Drop the rows that nothing can pair with any more; give those an outer join lets out."""
         over: list[BufferedRow] = []
         stay: list[BufferedRow] = []
+        bound = self._bound
+        reach = bound.older_left if port == LEFT else bound.older_right
         for buffered in self._buffered[port]:
-            (over if self._is_over(buffered.row, port, after) else stay).append(buffered)
+            # Over, if every row that could still pair with this one would be late.
+            if bound.window is not None:
+                is_over = is_late_for(after, self._window_end(buffered.row), bound.lateness)
+            else:
+                is_over = buffered.row.at() + reach + bound.lateness < after
+            (over if is_over else stay).append(buffered)
         self._buffered[port] = stay
         outer = self._how in (port, "full")
         alone = [buffered.row for buffered in over if outer and not buffered.paired]
         return [self._pad_with_nulls(row, port) for row in alone]
-
-    def _is_over(self, row: TimedRow, port: str, after: float) -> bool:
-        """Return whether every row that could still pair with this one would be late."""
-        if self._bound.window is not None:
-            return is_late_for(after, self._window_end(row), self._bound.lateness)
-        reach = self._bound.older_left if port == LEFT else self._bound.older_right
-        return row.at() + reach + self._bound.lateness < after
 
     def _pad_with_nulls(self, row: TimedRow, port: str) -> TimedRow:
         """Return a row without a partner: nulls for the other side, but a shared column is its own."""

@@ -123,16 +123,11 @@ class FailedRows:
             names = self._step.outputs[ERRORS].schema.names
             self._for_errors_port.append(row.with_values({name: known.get(name) for name in names}))
 
-    def take(self) -> tuple[int, str]:
-        """Return the number of rows failed since the last take, and one reason."""
-        counts = (self._count, self._example)
-        self._count, self._example = 0, ""
-        return counts
-
-    def take_failed(self) -> list[TimedRow]:
-        """Return the rows for `.errors` since the last take."""
-        rows, self._for_errors_port = self._for_errors_port, []
-        return rows
+    def take(self) -> tuple[int, str, list[TimedRow]]:
+        """Return the number of rows failed since the last take, one reason, and the rows for `.errors`."""
+        failures = self._count, self._example, self._for_errors_port
+        self._count, self._example, self._for_errors_port = 0, "", []
+        return failures
 
 
 @dataclass(frozen=True, slots=True)

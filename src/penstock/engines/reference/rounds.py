@@ -165,11 +165,11 @@ class Interpreter:
         if first is not None:
             raise first
 
-    def source(self, name: str) -> SourceNode:
-        """Return the node of a source."""
-        node = self._nodes[name]
-        assert isinstance(node, SourceNode), f"{name} is a source"
-        return node
+    def promise(self, watermark: int) -> None:
+        """Move the watermark of every source, in microseconds, as if it had said so."""
+        for node in self._nodes.values():
+            if isinstance(node, SourceNode):
+                node.promise(watermark)
 
     def round(self, batches: Mapping[str, SourceBatch], *, ended: Collection[str] = ()) -> None:
         """Process one batch per source; `ended` sources have no more and hold nothing back."""
@@ -180,7 +180,8 @@ class Interpreter:
             with self.report_errors(step):
                 late = self.accounts[step.name].late
                 outputs = self._run_step(step, batches, ended, by_port)
-                outputs[ERRORS] = self._failed_rows[step.name].take_failed()
+                failed = self._failed_rows[step.name]
+                n_failed, example, outputs[ERRORS] = failed.take()
                 for port in step.outputs:
                     ref, rows = Ref(step.name, port), outputs.get(port, [])
                     by_port[ref] = rows
@@ -188,7 +189,11 @@ class Interpreter:
                         self.collected[ref] += rows
                     if port not in _SIDE:
                         self.accounts[step.name].rows_out += len(rows)
-                self._emit_events(step, self.accounts[step.name].late - late)
+                n_late = self.accounts[step.name].late - late
+                if n_late:
+                    self.events(RowsLate(self.clock.now(), step.name, n_late))
+                if n_failed:
+                    self.events(RowsErrored(self.clock.now(), step.name, n_failed, failed.policy, example))
         self._last_round = by_port
         read = {name: self.accounts[name].rows_in - rows for name, rows in before.items()}
         written = {step.name: self._sink(step).written for step in self.plan.sinks}
@@ -255,15 +260,6 @@ class Interpreter:
         if ref.port in (LATE, LATE_RIGHT):
             return OVER if frontier.over else Frontier()
         return frontier
-
-    def _emit_events(self, step: Step, n_late: int) -> None:
-        """Emit the events of a step for this round."""
-        if n_late:
-            self.events(RowsLate(self.clock.now(), step.name, n_late))
-        n_failed, example = self._failed_rows[step.name].take()
-        if n_failed:
-            policy = self._failed_rows[step.name].policy
-            self.events(RowsErrored(self.clock.now(), step.name, n_failed, policy, example))
 
     def _sink(self, step: Step) -> SinkNode:
         node = self._nodes[step.name]

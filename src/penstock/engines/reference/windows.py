@@ -310,36 +310,26 @@ class WindowNode(Node):
         if key not in self._groups:
             kinds = tuple(self._kind(window) for _, window in self._resolved.windows)
             self._groups[key] = Group(key_columns(members[0].row.values, self._up.key), kinds)
-        group = self._groups[key]
-        outcomes: list[list[Outcome]] = [[] for _ in members]
-        for kind, (label, window) in zip(group.kinds, self._resolved.windows, strict=True):
-            for outcomes_of_row, (outcome, misses) in zip(outcomes, kind.add(members, before), strict=True):
-                outcomes_of_row.append(outcome)
+        outcomes_by_kind = [kind.add(members, before) for kind in self._groups[key].kinds]
+        late = []
+        for member, outcomes in zip(members, zip(*outcomes_by_kind, strict=True), strict=True):
+            takers = []
+            for (label, window), (outcome, misses) in zip(self._resolved.windows, outcomes, strict=True):
+                if outcome is Outcome.ACCEPTED:
+                    takers.append(window)
                 if misses:
                     # Why a new dict: another thread may be reading the accounts.
                     counts, named = self.accounts.late_by_window, label or str(window)
                     self.accounts.late_by_window = {**counts, named: counts.get(named, 0) + misses}
-        return [
-            member.row
-            for member, outcomes_of_row in zip(members, outcomes, strict=True)
-            if self._count(member, outcomes_of_row)
-        ]
-
-    def _count(self, member: Member, outcomes_of_row: list[Outcome]) -> bool:
-        """Return whether the row is late; else count it now, or once its count windows are known."""
-        kinds = [window for _, window in self._resolved.windows]
-        takers = [
-            kind for kind, outcome in zip(kinds, outcomes_of_row, strict=True) if outcome is Outcome.ACCEPTED
-        ]
-        if takers:
-            member.passed = any(not isinstance(kind, CountWindow) for kind in takers)
-            self._undecided.append(member)
-        elif Outcome.LATE in outcomes_of_row:
-            self.accounts.late += 1
-            return True
-        else:
-            self.accounts.no_window += 1
-        return False
+            if takers:  # counted once its count windows are known
+                member.passed = any(not isinstance(window, CountWindow) for window in takers)
+                self._undecided.append(member)
+            elif any(outcome is Outcome.LATE for outcome, _ in outcomes):
+                self.accounts.late += 1
+                late.append(member.row)
+            else:
+                self.accounts.no_window += 1
+        return late
 
     def _count_decided(self, *, ended: bool) -> None:
         """Count the rows whose outcome is known: all that passed, and at the end all others too."""
