@@ -45,24 +45,14 @@ class Accounts:
     @property
     def is_balanced(self) -> bool:
         """Return whether every row that entered is accounted for."""
-        return self.rows_in == (
-            self.passed
-            + self.late
-            + self.filtered
-            + self.no_window
-            + self.unfinished
-            + self.unmatched
-            + self.unrouted
-            + self.errors
-        )
+        lost = self.late + self.filtered + self.no_window + self.unfinished + self.unmatched + self.unrouted
+        return self.rows_in == self.passed + lost + self.errors
 
     def add(self, other: Accounts) -> None:
         """Add the counts of another period or replica of the same step."""
         for name, count in asdict(other).items():
             if name == "late_by_window":
-                merged = dict(
-                    self.late_by_window
-                )  # replaced, not changed: another thread may read the old one
+                merged = dict(self.late_by_window)  # replaced: another thread may be reading the old one
                 for window, missed in other.late_by_window.items():
                     merged[window] = merged.get(window, 0) + missed
                 self.late_by_window = merged

@@ -49,18 +49,10 @@ class PenstockError(Exception):
         return self
 
     def __str__(self) -> str:
-        place = ", ".join(
-            part
-            for part in (f'step "{self.step}"' if self.step else "", str(self.where) if self.where else "")
-            if part
-        )
-        lines = [self.fact]
-        lines += [
-            f"  {label:<8}{text}"
-            for label, text in (("where:", place), ("detail:", self.detail), ("hint:", self.hint))
-            if text
-        ]
-        return "\n".join(lines)
+        place = [f'step "{self.step}"'] if self.step else []
+        place += [str(self.where)] if self.where else []
+        parts = {"where:": ", ".join(place), "detail:": self.detail, "hint:": self.hint}
+        return "\n".join([self.fact, *(f"  {label:<8}{text}" for label, text in parts.items() if text)])
 
 
 class GraphError(PenstockError):

@@ -6,18 +6,20 @@ import pytest
 
 from penstock.blocks import (
     Composition,
-    Container,
     Distribution,
     Function,
+    Input,
     Kind,
     Operator,
     Splitting,
     add,
     create,
+    derive,
     merge,
     split,
 )
 from penstock.errors import GraphError
+from tests.support.block_shapes import KEY_BY, source, step
 
 SRC = create(Operator("src", Kind.SRC, 2))
 BY = Function("by", Splitting.FUNCTION)
@@ -68,34 +70,33 @@ def test_a_closed_matryoshka_cannot_be_split() -> None:
     ],
 )
 def test_independent_pipes_merge_into_a_new_matryoshka(composition: Composition, expected: str) -> None:
-    pipes = [create(Operator("a", Kind.SRC)).term(), create(Operator("b", Kind.SRC, 2)).term()]
-    assert repr(merge(pipes, OUT, composition=composition).term()) == expected
+    nodes = [source("a"), source("b", 2), step("out", Kind.SNK, "a", "b", routing=KEY_BY, n=3)]
+    assert repr(derive(nodes, composition=composition).term) == expected
 
 
 def test_a_merge_reaches_every_rightmost_matryoshka_of_what_it_merges() -> None:
-    whole = split(create(Operator("s", Kind.SRC)), BY, [Operator("x", Kind.M), Operator("y", Kind.M)]).term()
-    block = merge([whole, create(Operator("z", Kind.M)).term()], Operator("out", Kind.SNK))
+    branches = [step(name, Kind.M, Input("s", name)) for name in ("x", "y")]
+    nodes = [source("s"), *branches, source("z"), step("out", Kind.SNK, "x", "y", "z")]
+    derivation = derive(nodes, splits={"s": "by"})
     ends = "Pipe(Comb(Seq(x), Seq(D_forward))), Pipe(Comb(Seq(y), Seq(D_forward)))"
-    assert ends in repr(block.term())
-    assert block.left_out == ()
+    assert ends in repr(derivation.term)
+    assert "left:" not in str(derivation)
 
 
 def test_closed_and_unread_branches_stay_inside_what_is_merged_and_get_no_distribution() -> None:
-    ops = [Operator("x", Kind.M), Operator("late", Kind.SNK), Operator("unread", Kind.M)]
-    whole = split(create(Operator("s", Kind.SRC)), BY, ops).term()
-    other = create(Operator("z", Kind.M)).term()
-    block = merge([whole, other], Operator("out", Kind.SNK), unread={"unread"})
-    assert "[Pipe(Comb(Seq(x), Seq(D_forward))), Pipe(Seq(late)), Pipe(Seq(unread))]" in repr(block.term())
-    assert block.left_out == ("late", "unread")
+    kinds = {"x": Kind.M, "late": Kind.SNK, "unread": Kind.M}
+    branches = [step(name, kind, Input("s", name)) for name, kind in kinds.items()]
+    nodes = [source("s"), *branches, source("z"), step("out", Kind.SNK, "x", "z")]
+    derivation = derive(nodes, splits={"s": "by"})
+    ends = "[Pipe(Comb(Seq(x), Seq(D_forward))), Pipe(Seq(late)), Pipe(Seq(unread))]"
+    assert ends in repr(derivation.term)
+    assert str(derivation).endswith("out  (x, z; left: late, unread)")
 
 
-def test_a_merge_needs_two_pipes() -> None:
-    with pytest.raises(GraphError, match="a merge of 1 pipes needs two or more"):
-        merge([SRC.term()], OUT)
-
-
-def test_a_pipe_that_is_wholly_closed_cannot_merge() -> None:
-    closed = Container((add(create(Operator("s", Kind.SRC)), Operator("end", Kind.SNK)).term(),))
-    with pytest.raises(GraphError, match='every branch that "out" would merge here is closed: end') as caught:
-        merge([closed, SRC.term()], OUT)
-    assert caught.value.hint == "merge before the sink"
+def test_the_distribution_of_a_merge_goes_to_the_ends_or_before_what_they_feed() -> None:
+    ends, merged = merge([SRC, create(EVEN)], OUT, composition="dedicated")
+    assert [repr(end.term()) for end in ends] == [
+        "[Pipe(Seq(src) • Seq(D_keyby))]^2",
+        "[Pipe(Seq(even) • Seq(D_keyby))]^2",
+    ]
+    assert repr(merged.term()) == "[Pipe(Seq(out))]^3"

@@ -1,4 +1,4 @@
-"""Figure 5, case by case, and the two functions on which merging rests."""
+"""Figure 5 on open Matryoshkas, case by case, and the ends of closed blocks."""
 
 from __future__ import annotations
 
@@ -9,63 +9,50 @@ from penstock.blocks import (
     Distribution,
     Function,
     Kind,
+    Matryoshka,
     Operator,
     Seq,
+    add,
     combine_with_last,
     create,
     notation,
     pipe_with_last,
-    rmost,
+    put_seed,
 )
-from penstock.blocks.terms import PBB
 from tests.blocks.test_grammar import MERGE, NESTED, SPLIT, both, seed, several
 from tests.blocks.test_terms import pipe
-from tests.support.block_grammar import no_sink
+from tests.support.block_grammar import no_sink, rmost
 
 D = Seq(Function("x", Distribution.KEY_BY))
 
 
-@pytest.mark.parametrize(
-    ("block", "expected"),
-    [
-        (pipe("a", "b"), "Pipe(Seq(a) • Comb(Seq(b), Seq(D_keyby)))"),
-        (both(seed("a"), seed("b")), "A2A([Pipe(Seq(a))], [Pipe(Comb(Seq(b), Seq(D_keyby)))])"),
-        (
-            several(pipe("a"), pipe("b")),
-            "[Pipe(Comb(Seq(a), Seq(D_keyby))), Pipe(Comb(Seq(b), Seq(D_keyby)))]",
-        ),
-        (seed("a", 3), "[Pipe(Comb(Seq(a), Seq(D_keyby)))]^3"),
-    ],
-    ids=["pipe", "a2a", "pc", "pc of identical blocks"],
-)
-def test_combine_with_last_fuses_to_every_rightmost_block(block: PBB, expected: str) -> None:
-    assert notation(combine_with_last(block, D)) == expected
+A, B = Operator("a", Kind.M), Operator("b", Kind.M)
 
 
 @pytest.mark.parametrize(
-    ("block", "expected"),
+    ("m", "expected"),
     [
-        (pipe("a", "b"), "Pipe(Seq(a) • Seq(b) • Seq(D_keyby))"),
-        (both(seed("a"), seed("b")), "A2A([Pipe(Seq(a))], [Pipe(Seq(b) • Seq(D_keyby))])"),
-        (several(pipe("a"), pipe("b")), "[Pipe(Seq(a) • Seq(D_keyby)), Pipe(Seq(b) • Seq(D_keyby))]"),
-        (seed("a", 3), "[Pipe(Seq(a) • Seq(D_keyby))]^3"),
+        (add(create(A), B), "Pipe(Seq(a) • Comb(Seq(b), Seq(D_keyby)))"),
+        (put_seed(create(A), create(B)), "A2A([Pipe(Seq(a))], [Pipe(Comb(Seq(b), Seq(D_keyby)))])"),
+        (create(Operator("a", Kind.M, 3)), "[Pipe(Comb(Seq(a), Seq(D_keyby)))]^3"),
     ],
-    ids=["pipe", "a2a", "pc", "pc of identical blocks"],
+    ids=["pipe", "a2a", "pc of identical blocks"],
 )
-def test_pipe_with_last_appends_to_every_rightmost_pipe(block: PBB, expected: str) -> None:
-    assert notation(pipe_with_last(block, D)) == expected
+def test_combine_with_last_fuses_to_every_rightmost_block(m: Matryoshka, expected: str) -> None:
+    assert notation(combine_with_last(m, D).term()) == expected
 
 
-def test_only_the_picked_pipes_are_touched() -> None:
-    block = several(pipe("a"), pipe("b"))
-    changed = pipe_with_last(block, D, lambda node: node == pipe("b"))
-    assert notation(changed) == "[Pipe(Seq(a)), Pipe(Seq(b) • Seq(D_keyby))]"
-
-
-def test_on_an_open_matryoshka_both_do_what_they_do_on_its_term() -> None:
-    open_one = create(Operator("a", Kind.M, 2))
-    assert combine_with_last(open_one, D).term() == combine_with_last(open_one.term(), D)
-    assert pipe_with_last(open_one, D).term() == pipe_with_last(open_one.term(), D)
+@pytest.mark.parametrize(
+    ("m", "expected"),
+    [
+        (add(create(A), B), "Pipe(Seq(a) • Seq(b) • Seq(D_keyby))"),
+        (put_seed(create(A), create(B)), "A2A([Pipe(Seq(a))], [Pipe(Seq(b) • Seq(D_keyby))])"),
+        (create(Operator("a", Kind.M, 3)), "[Pipe(Seq(a) • Seq(D_keyby))]^3"),
+    ],
+    ids=["pipe", "a2a", "pc of identical blocks"],
+)
+def test_pipe_with_last_appends_to_every_rightmost_pipe(m: Matryoshka, expected: str) -> None:
+    assert notation(pipe_with_last(m, D).term()) == expected
 
 
 def test_rmost_gives_the_matryoshkas_at_the_right_end_in_order() -> None:

@@ -9,18 +9,14 @@ from penstock.blocks import (
     Input,
     Kind,
     Node,
-    combine_with_last,
     count,
     derive,
     is_matryoshka,
     notation,
-    pipe_with_last,
-    rmost,
     tree,
 )
-from tests.blocks.test_rightmost import D
 from tests.naive.block_counts import counts_by_text
-from tests.support.block_grammar import is_multipipe, no_sink, nodes_of
+from tests.support.block_grammar import is_multipipe, no_sink, nodes_of, rmost
 from tests.support.block_shapes import FORWARD, KEY_BY, source, step
 
 DEEP = 10_000
@@ -66,7 +62,6 @@ def read_whole(derivation: Derivation) -> None:
     assert len(nodes_of(term)) == len({placed.block for placed in nodes_of(term)})
     assert len(str(derivation).splitlines()) == len(derivation.steps)
     assert len(rmost(term)) >= 1
-    assert combine_with_last(term, D) != pipe_with_last(term, D)
 
 
 @pytest.mark.slow

@@ -8,8 +8,7 @@ import pytest
 
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.patterns import Choice, choose_pattern
-from penstock.operators.windows import KeyedWindows
+from penstock.operators.windows import Choice, KeyedWindows, choose_pattern
 from penstock.timing.windows import count_window, session, sliding, tumbling
 from tests.support.windows import case
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import NamedTuple
 
-from penstock.blocks.operations import Matryoshka, end_of, last_operator, rmost, seed_pipe
-from penstock.blocks.terms import A2A, PBB, SBB, Container, Kind, Pipe, Term, is_matryoshka
+from penstock.blocks.operations import Matryoshka, last_operator, operator_at_end
+from penstock.blocks.terms import A2A, PBB, SBB, Container, Function, Kind, Pipe, Term, bare, is_matryoshka
 from penstock.frozen import dataclass
 
 
@@ -113,7 +113,29 @@ def last_op(m: Matryoshka) -> Kind | None:
     return function.role if function is not None and isinstance(function.role, Kind) else None
 
 
+def rmost(block: PBB) -> tuple[PBB, ...]:
+    """Rmost: the rightmost Matryoshkas of a MultiPipe, from left to right."""
+    matryoshkas: list[PBB] = []
+    todo = [block]
+    while todo:
+        inner = bare(todo.pop())
+        if is_matryoshka(inner):
+            matryoshkas.append(inner)
+        elif isinstance(inner, A2A):
+            todo.append(inner.right)
+        elif isinstance(inner, Container):
+            todo.extend(reversed(inner.blocks))
+    return tuple(matryoshkas)
+
+
+def _end_of(m: PBB) -> Function | None:
+    """The last operator in the seed of a Matryoshka."""
+    while not isinstance(m, Pipe):
+        m = m.right if isinstance(m, A2A) else next(part for part in m.parts if isinstance(part, PBB))
+    return next((end for end in map(operator_at_end, reversed(m.steps)) if end is not None), None)
+
+
 def no_sink(block: PBB) -> bool:
     """noSink: none of the rightmost Matryoshkas is closed by a Sink."""
-    ends = [end_of(seed_pipe(m)) for m in rmost(block)]
+    ends = [_end_of(m) for m in rmost(block)]
     return not any(end is not None and end.role is Kind.SNK for end in ends)

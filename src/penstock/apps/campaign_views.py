@@ -75,17 +75,13 @@ def ad_events(n: int = 5_000, *, seconds: int = 60, n_campaigns: int = 5, seed: 
     for at in range(n):
         time = START_US + at * seconds * 1_000_000 // n
         held_up = LATE_US if chance.random() < LATE_SHARE else chance.randrange(DISORDER_US)
-        arrivals.append((time + held_up, time, _event(chance, n_campaigns)))
+        known, is_unknown = n_campaigns * ADS_PER_CAMPAIGN, chance.random() < UNKNOWN_SHARE
+        event = {
+            "ad_id": known + chance.randrange(ADS_PER_CAMPAIGN) if is_unknown else chance.randrange(known),
+            "event_type": chance.choices(("view", "click", "purchase"), weights=(8, 3, 1))[0],
+            "price": chance.randrange(1, 500) / 100,
+        }
+        arrivals.append((time + held_up, time, event))
     arrivals.sort(key=lambda arrival: arrival[:2])
     rows = [{"event_time": time, **event} for _, time, event in arrivals]
     return pa.Table.from_pylist(rows, schema=EVENTS)
-
-
-def _event(chance: random.Random, n_campaigns: int) -> dict[str, object]:
-    known = n_campaigns * ADS_PER_CAMPAIGN
-    unknown = chance.random() < UNKNOWN_SHARE
-    return {
-        "ad_id": known + chance.randrange(ADS_PER_CAMPAIGN) if unknown else chance.randrange(known),
-        "event_type": chance.choices(("view", "click", "purchase"), weights=(8, 3, 1))[0],
-        "price": chance.randrange(1, 500) / 100,
-    }

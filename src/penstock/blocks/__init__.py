@@ -11,7 +11,6 @@ from penstock.blocks.derive import Input as Input
 from penstock.blocks.derive import Node as Node
 from penstock.blocks.derive import derive as derive
 from penstock.blocks.operations import Matryoshka as Matryoshka
-from penstock.blocks.operations import Merge as Merge
 from penstock.blocks.operations import Split as Split
 from penstock.blocks.operations import add as add
 from penstock.blocks.operations import chain as chain
@@ -21,7 +20,6 @@ from penstock.blocks.operations import merge as merge
 from penstock.blocks.operations import out_card as out_card
 from penstock.blocks.operations import pipe_with_last as pipe_with_last
 from penstock.blocks.operations import put_seed as put_seed
-from penstock.blocks.operations import rmost as rmost
 from penstock.blocks.operations import split as split
 from penstock.blocks.terms import A2A as A2A
 from penstock.blocks.terms import PBB as PBB

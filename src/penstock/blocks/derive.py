@@ -2,7 +2,9 @@
 
 Operators are placed in the order in which they were written, except that merges wait until nothing else can
 be done. So every branch that can end in a sink has ended by then, and a merge is refused only if an end that
-is still to be read, and that would have to take part, does not.
+is still to be read, and that would have to take part, does not. Beyond the paper, which merges only where no
+branch is closed: a branch that ended in a Sink, or that nobody reads, may stay inside what is merged. It
+sends nothing, so it is not given the distribution; the derivation names it.
 """
 
 from __future__ import annotations
@@ -11,19 +13,8 @@ import heapq
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
-from penstock.blocks.operations import (
-    Growth,
-    Matryoshka,
-    add,
-    chain,
-    combine_with_last,
-    create,
-    growth,
-    merge,
-    out_card,
-    split,
-)
-from penstock.blocks.subterms import Subterm, mergeable, refuse_merge, replace_branches
+from penstock.blocks import operations
+from penstock.blocks.operations import Growth, Matryoshka, Subterm, combine_with_last, create, out_card
 from penstock.blocks.terms import (
     PBB,
     Composition,
@@ -129,9 +120,22 @@ def _check_edges(nodes: Sequence[Node]) -> tuple[dict[str, list[Edge]], list[tup
     inputs: list[tuple[Input, ...]] = []
     for place, node in enumerate(nodes):
         for edge in node.inputs:
-            _check_producer(edge, node, by_name)
+            producer = by_name.get(edge.producer)
+            if producer is None:
+                near = ", ".join(f'"{name}"' for name in nearest_first(edge.producer, by_name)[:5])
+                fact = f'"{node.op.name}" reads "{edge.producer}", which is no step of this graph'
+                raise _refuse(node, fact, f"steps are {near}")
+            if producer.op.kind is Kind.SNK:
+                hint = f'attach "{node.op.name}" to the step before "{edge.producer}"'
+                raise _refuse(node, f'nothing can follow the sink "{edge.producer}"', hint)
         inputs.append(tuple(edge for edge in node.inputs if not edge.feedback))
-        _check_kind(node, inputs[-1])
+        if inputs[-1] and node.op.kind is Kind.SRC:
+            reads = f'reads "{inputs[-1][0].producer}", and a source reads nothing'
+            hint = "use map, flat_map or process for a step in the middle"
+            raise _refuse(node, f'the source "{node.op.name}" {reads}', hint)
+        if inputs[-1] and node.op.distribution is Distribution.NONE:
+            fact = f'"{node.op.name}" reads rows, and has no distribution'
+            raise _refuse(node, fact, 'use routing="forward"')
         for port, edge in enumerate(inputs[-1]):
             readers[edge.producer].append(Edge(edge.branch, place, port))
     _check_no_ring(nodes, readers, inputs)
@@ -140,26 +144,6 @@ def _check_edges(nodes: Sequence[Node]) -> tuple[dict[str, list[Edge]], list[tup
 
 def _refuse(node: Node, fact: str, hint: str, detail: str | None = None) -> GraphError:
     return GraphError(fact, step=node.op.name, where=node.where, detail=detail, hint=hint)
-
-
-def _check_producer(edge: Input, node: Node, by_name: dict[str, Node]) -> None:
-    name, producer = node.op.name, by_name.get(edge.producer)
-    if producer is None:
-        near = ", ".join(f'"{name}"' for name in nearest_first(edge.producer, by_name)[:5])
-        fact = f'"{name}" reads "{edge.producer}", which is no step of this graph'
-        raise _refuse(node, fact, f"steps are {near}")
-    if producer.op.kind is Kind.SNK:
-        hint = f'attach "{name}" to the step before "{edge.producer}"'
-        raise _refuse(node, f'nothing can follow the sink "{edge.producer}"', hint)
-
-
-def _check_kind(node: Node, inputs: tuple[Input, ...]) -> None:
-    if inputs and node.op.kind is Kind.SRC:
-        fact = f'the source "{node.op.name}" reads "{inputs[0].producer}", and a source reads nothing'
-        raise _refuse(node, fact, "use map, flat_map or process for a step in the middle")
-    if inputs and node.op.distribution is Distribution.NONE:
-        fact = f'"{node.op.name}" reads rows, and has no distribution'
-        raise _refuse(node, fact, 'use routing="forward"')
 
 
 def _check_no_ring(
@@ -185,13 +169,10 @@ def _check_no_ring(
         )
 
 
-_NO_SPLITS: Mapping[str, str] = {}
-
-
 def derive(
     nodes: Sequence[Node],
     *,
-    splits: Mapping[str, str] = _NO_SPLITS,
+    splits: Mapping[str, str] | None = None,
     composition: Composition = "combined",
 ) -> Derivation:
     """Return the term of a graph by WindFlow's rules, with every step taken.
@@ -200,7 +181,7 @@ def derive(
     with several readers copies its rows to each, or sends them by tag where `.late`, `.errors` or a port
     is read. Time grows with the number of operators, however deep the term nests.
     """
-    return _Builder(nodes, splits, composition).run()
+    return _Builder(nodes, splits or {}, composition).run()
 
 
 class _Builder:
@@ -213,14 +194,11 @@ class _Builder:
     def __init__(self, nodes: Sequence[Node], splits: Mapping[str, str], composition: Composition) -> None:
         self._nodes, self._splits, self._composition = nodes, splits, composition
         self._readers, self._inputs = _check_edges(nodes)
-        self._root = Subterm(None, "")
+        self._root = Subterm(Matryoshka((), 0), "")  # nothing grows on it but branches
         self._steps: list[DerivationStep] = []
         self._ready: list[tuple[int, Subterm | None]] = []
         self._arrived: dict[int, dict[int, Subterm]] = {}
         self._merges: deque[int] = deque()
-        self._unread = frozenset(
-            node.op.name for node in nodes if not self._readers[node.op.name] and node.op.kind is not Kind.SNK
-        )
 
     def run(self) -> Derivation:
         self._ready = [(place, None) for place, inputs in enumerate(self._inputs) if not inputs]
@@ -246,10 +224,14 @@ class _Builder:
             subterm = self._root.put(Subterm(create(node.op), node.op.name), place)
             self._record("create", node.op, _degree(node.op.n))
         elif subterm.tip != node.op.name:
-            m = _matryoshka(subterm)
-            rule = growth(m, node.op, chain=node.chain)
-            self._record(rule, node.op, _why(m, node, rule))
-            extend = chain if node.chain else add
+            m = subterm.m
+            rule = operations.growth(m, node.op, chain=node.chain)
+            # What decided the rule, and that fusion was asked for where it was not given.
+            asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
+            never = f", {node.op.kind} is never fused" if asked and rule is Growth.DIRECT else ""
+            why = f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}{never}"
+            self._record(rule, node.op, why)
+            extend = operations.chain if node.chain else operations.add
             subterm.m, subterm.tip = extend(m, node.op, composition=self._composition), node.op.name
         self._connect_readers(node, subterm)
 
@@ -263,7 +245,7 @@ class _Builder:
         else:
             if node.op.name in self._splits or readers[0].branch != "out":
                 function = self._splitting_function(node, readers)
-                subterm.m = combine_with_last(_matryoshka(subterm), Seq(function))
+                subterm.m = combine_with_last(subterm.m, Seq(function))
                 self._record("split", node.op, f"one branch is read, so {function} filters")
             self._arrive(readers[0], subterm)
 
@@ -282,26 +264,21 @@ class _Builder:
         """split: one branch per reader, with a relay where the reader merges several inputs."""
         function = self._splitting_function(node, readers)
         twins = Counter((edge.branch, edge.consumer) for edge in readers)
-        ops = [
-            self._relay(node, edge, twins[edge.branch, edge.consumer] > 1)
-            if self._merges_inputs(edge)
-            else self._nodes[edge.consumer].op
-            for edge in readers
-        ]
-        branching = split(_matryoshka(subterm), function, ops, composition=self._composition)
+        relays = [len(self._inputs[edge.consumer]) > 1 for edge in readers]
+        ops = []
+        for edge, relayed in zip(readers, relays, strict=True):
+            op = self._nodes[edge.consumer].op
+            if relayed:
+                name = f"{node.op.name}.{edge.branch}>{op.name}"
+                numbered = f"{name}#{edge.port}" if twins[edge.branch, edge.consumer] > 1 else name
+                op = Operator(numbered, Kind.ID, node.op.n)
+            ops.append(op)
+        branching = operations.split(subterm.m, function, ops, composition=self._composition)
         self._record("split", node.op, f"{function} to {_join_names([op.name for op in ops])}")
         subterm.m = branching.stem
         for slot, (edge, op, branch) in enumerate(zip(readers, ops, branching.branches, strict=True)):
-            self._record("create", op, "a relay into a merge" if self._merges_inputs(edge) else _degree(op.n))
+            self._record("create", op, "a relay into a merge" if relays[slot] else _degree(op.n))
             self._arrive(edge, subterm.put(Subterm(branch, op.name), slot))
-
-    def _merges_inputs(self, edge: Edge) -> bool:
-        return len(self._inputs[edge.consumer]) > 1
-
-    def _relay(self, node: Node, edge: Edge, numbered: bool) -> Operator:
-        """Return the operator of a branch that goes straight from a split into a merge."""
-        name = f"{node.op.name}.{edge.branch}>{self._nodes[edge.consumer].op.name}"
-        return Operator(f"{name}#{edge.port}" if numbered else name, Kind.ID, node.op.n)
 
     def _splitting_function(self, node: Node, readers: list[Edge]) -> Function:
         """Return the paper's f_s: the user's function, or a copy to each reader, or by tag."""
@@ -316,44 +293,36 @@ class _Builder:
         for _ in range(len(self._merges)):
             place = self._merges.popleft()
             ends = [end for _, end in sorted(self._arrived[place].items())]
-            siblings = mergeable(ends)
+            siblings = operations.mergeable(ends)
             if siblings is not None:
                 self._merge(place, *siblings)
                 return
             self._merges.append(place)
         place = min(self._merges)
         node, ends = self._nodes[place], [end for _, end in sorted(self._arrived[place].items())]
-        raise refuse_merge(ends, node.op.name, node.where)
+        raise operations.refuse_merge(ends, node.op.name, node.where)
 
     def _merge(self, place: int, parent: Subterm, chosen: list[Subterm]) -> None:
         """merge-ind or merge, in the place of what it merges."""
         node = self._nodes[place]
-        merged = merge(
-            [branch.term() for branch in chosen], node.op, composition=self._composition, unread=self._unread
+        ends = [end for branch in chosen for end in branch.ends()]
+        silent, reading = [end.tip for end in ends if not end.open], [end for end in ends if end.open]
+        matryoshkas, merged = operations.merge(
+            [end.m for end in reading], node.op, composition=self._composition
         )
+        for end, matryoshka in zip(reading, matryoshkas, strict=True):
+            end.m = matryoshka
         name = "merge-ind" if parent is self._root else "merge"
         tips = _join_names([end.tip for _, end in sorted(self._arrived[place].items())])
-        if merged.left_out:
-            name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_join_names(merged.left_out)}"
+        if silent:
+            name, tips = f"{name}, leaving closed branches", f"{tips}; left: {_join_names(silent)}"
         self._record(name, node.op, tips)
-        subterm = Subterm(merged.out, node.op.name, merged.inputs)
-        replace_branches(parent, chosen, subterm)
+        subterm = Subterm(merged, node.op.name, tuple(branch.term() for branch in chosen))
+        operations.replace_branches(parent, chosen, subterm)
         self._connect_readers(node, subterm)
 
     def _record(self, rule: str, op: Operator, detail: str) -> None:
         self._steps.append(DerivationStep(str(rule), op.name, detail))
-
-
-def _matryoshka(subterm: Subterm) -> Matryoshka:
-    assert subterm.m is not None, "only the root has no Matryoshka, and nothing grows on it"
-    return subterm.m
-
-
-def _why(m: Matryoshka, node: Node, rule: Growth) -> str:
-    """Return what decided the rule, and that fusion was asked for where it was not given."""
-    asked = "chain asked, " if node.chain and rule is not Growth.CHAIN else ""
-    never = f", {node.op.kind} is never fused" if asked and rule is Growth.DIRECT else ""
-    return f"{asked}{node.op.distribution} from {out_card(m)} to {node.op.n}{never}"
 
 
 def _degree(n: int) -> str:

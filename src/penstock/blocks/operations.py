@@ -2,23 +2,20 @@
 
 A Matryoshka grows at its seed, which in the nested term is the innermost block. While it is open it is held
 inside out: the seed is at hand and each layer points to the one around it, so that every step costs the same
-at any depth. `term()` turns it right side out once it has stopped growing. The functions on closed blocks
-walk down the right-hand sides without recursion.
+at any depth. `term()` turns it right side out once it has stopped growing.
 
 Figures 7, 9 and 10 are missing from the paper's text; the rules here are those of the design. Finding the
-place in a larger MultiPipe (split1, split2, merge1, merge2) is the work of `subterms`; here is what happens
-at that place. Beyond the paper, which merges only where no branch is closed: a branch that ended in a Sink,
-or that nobody reads, may stay inside what is merged. It sends nothing, so it is not given the distribution;
-`Merge.left_out` names it.
+place in a larger MultiPipe (split1, split2, merge1, merge2) is the work of `Subterm`: one Matryoshka with
+what is around it, what was merged into it on the left, and the branches it was split into on the right. The
+root is no subterm of the program; its branches are the independent MultiPipes. Subterms know their parents,
+so a merge climbs from its inputs instead of searching from the top.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import TypeVar
 
 from penstock.blocks.terms import (
     A2A,
@@ -37,46 +34,27 @@ from penstock.blocks.terms import (
     Seq,
     bare,
     contain,
-    is_matryoshka,
 )
-from penstock.errors import GraphError
+from penstock.errors import GraphError, Where
 from penstock.frozen import dataclass
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prefix:
-    """The blocks left of the last one in an open pipe, nearest first."""
-
-    block: SBB
-    before: Prefix | None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matryoshka:
     """n identical open pipes (the seed), and the Matryoshka around them."""
 
-    last: SBB
+    steps: tuple[SBB, ...]
     n: int
-    before: Prefix | None = None
     outer: Matryoshka | None = None
 
     def term(self) -> PBB:
         """Return the nested building block: a container of pipes, or an A2A."""
-        inner: PBB = Container((self.pipe(),), self.n)
+        inner: PBB = Container((Pipe(self.steps),), self.n)
         layer = self.outer
         while layer is not None:
-            inner = A2A(Container((layer.pipe(),), layer.n), contain(inner))
+            inner = A2A(Container((Pipe(layer.steps),), layer.n), contain(inner))
             layer = layer.outer
         return inner
-
-    def pipe(self) -> Pipe:
-        """Return one pipe of the seed."""
-        steps = [self.last]
-        link = self.before
-        while link is not None:
-            steps.append(link.block)
-            link = link.before
-        return Pipe(tuple(reversed(steps)))
 
     def __repr__(self) -> str:
         return f"Matryoshka({self.term()!r})"
@@ -97,13 +75,10 @@ def last_operator(m: Matryoshka) -> Function | None:
     """Return the operator added last; distributions and splitting functions behind it are passed over."""
     layer: Matryoshka | None = m
     while layer is not None:
-        operator = operator_at_end(layer.last)
-        link = layer.before
-        while operator is None and link is not None:
-            operator = operator_at_end(link.block)
-            link = link.before
-        if operator is not None:
-            return operator
+        for block in reversed(layer.steps):
+            operator = operator_at_end(block)
+            if operator is not None:
+                return operator
         layer = layer.outer
     return None
 
@@ -120,74 +95,14 @@ def operator_at_end(block: SBB) -> Function | None:
     return None
 
 
-AnyBlock = TypeVar("AnyBlock", Matryoshka, PBB)
-PickPipe = Callable[[Pipe], bool]
+def combine_with_last(m: Matryoshka, after: SBB) -> Matryoshka:
+    """▷: fuse a copy of `after` to every rightmost sequential block."""
+    return replace(m, steps=(*m.steps[:-1], Comb(m.steps[-1], after)))
 
 
-def combine_with_last(block: AnyBlock, after: SBB, only: PickPipe | None = None) -> AnyBlock:
-    """▷: fuse a copy of `after` to every rightmost sequential block (of the pipes that `only` picks)."""
-    if isinstance(block, Matryoshka):
-        return replace(block, last=Comb(block.last, after))
-    return _at_right_end(block, lambda pipe: (*pipe.steps[:-1], Comb(pipe.steps[-1], after)), only)
-
-
-def pipe_with_last(block: AnyBlock, after: SBB, only: PickPipe | None = None) -> AnyBlock:
-    """⊢: append a copy of `after` to every rightmost pipe (that `only` picks)."""
-    if isinstance(block, Matryoshka):
-        return replace(block, last=after, before=Prefix(block.last, block.before))
-    return _at_right_end(block, lambda pipe: (*pipe.steps, after), only)
-
-
-def rmost(block: PBB) -> tuple[PBB, ...]:
-    """Rmost: the rightmost Matryoshkas of a MultiPipe, from left to right."""
-    matryoshkas: list[PBB] = []
-    todo = [block]
-    while todo:
-        inner = bare(todo.pop())
-        if is_matryoshka(inner):
-            matryoshkas.append(inner)
-        elif isinstance(inner, A2A):
-            todo.append(inner.right)
-        elif isinstance(inner, Container):
-            todo.extend(reversed(inner.blocks))
-    return tuple(matryoshkas)
-
-
-def seed_pipe(m: PBB) -> Pipe:
-    """Return one pipe of the seed of a Matryoshka."""
-    while not isinstance(m, Pipe):
-        m = m.right if isinstance(m, A2A) else next(part for part in m.parts if isinstance(part, PBB))
-    return m
-
-
-def end_of(pipe: Pipe) -> Function | None:
-    """Return the last operator of a pipe; None in a pipe that only distributes."""
-    return next((end for end in map(operator_at_end, reversed(pipe.steps)) if end is not None), None)
-
-
-def _at_right_end(top: PBB, change: Callable[[Pipe], tuple[SBB, ...]], only: PickPipe | None) -> PBB:
-    """Rebuild a block with its rightmost pipes changed: the pipe, a2a and pc cases of Figure 5."""
-    done: list[PBB] = []
-    todo: list[tuple[PBB, bool]] = [(top, False)]
-    while todo:
-        block, ready = todo.pop()
-        if isinstance(block, Pipe):
-            done.append(Pipe(change(block)) if only is None or only(block) else block)
-        elif isinstance(block, A2A):
-            if ready:
-                right = done.pop()
-                assert isinstance(right, Container), "the right side of an A2A stays a container"
-                done.append(A2A(block.left, right))
-            else:
-                todo += [(block, True), (block.right, False)]
-        elif isinstance(block, Container):
-            if ready:
-                done.append(Container(tuple(done.pop() for _ in block.blocks), block.copies))
-            else:
-                # Pushed left to right, so they are rebuilt right to left and popped in order above.
-                todo.append((block, True))
-                todo.extend((inner, False) for inner in block.blocks)
-    return done.pop()
+def pipe_with_last(m: Matryoshka, after: SBB) -> Matryoshka:
+    """⊢: append a copy of `after` to every rightmost pipe."""
+    return replace(m, steps=(*m.steps, after))
 
 
 class Growth(StrEnum):
@@ -200,7 +115,7 @@ class Growth(StrEnum):
 
 def create(op: Operator) -> Matryoshka:
     """create: a seed of n pipes, each of one Seq."""
-    return Matryoshka(Seq(op.logic), op.n)
+    return Matryoshka((Seq(op.logic),), op.n)
 
 
 def growth(m: Matryoshka, op: Operator, *, chain: bool) -> Growth:
@@ -233,7 +148,7 @@ def distribute(m: Matryoshka, routing: SBB, composition: Composition) -> Matryos
         return combine_with_last(m, routing)
     if composition == "dedicated":
         return pipe_with_last(m, routing)
-    return put_seed(m, Matryoshka(routing, 1))
+    return put_seed(m, Matryoshka((routing,), 1))
 
 
 def refuse_after_sink(m: Matryoshka, op: Operator) -> None:
@@ -259,19 +174,6 @@ class Split:
         return split_term(self.stem.term(), tuple(branch.term() for branch in self.branches))
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """MultiPipes that feed one Matryoshka, which is still open."""
-
-    inputs: tuple[PBB, ...]
-    out: Matryoshka
-    left_out: tuple[str, ...]  # the ends that send nothing, in order
-
-    def term(self) -> A2A:
-        """A2A([Γ_i ▷ Seq f_d], M)."""
-        return merge_term(self.inputs, self.out.term())
-
-
 def split(
     m: Matryoshka, function: Function, ops: Sequence[Operator], *, composition: Composition = "combined"
 ) -> Split:
@@ -284,29 +186,12 @@ def split(
 
 
 def merge(
-    pipes: Sequence[PBB],
-    op: Operator,
-    *,
-    composition: Composition = "combined",
-    unread: AbstractSet[str] = frozenset(),
-) -> Merge:
-    """merge-ind and merge4: A2A([Γ_i ▷ Seq f_d], M').
-
-    The pipes are MultiPipes that nothing joins yet, or sibling branches of one split, whose place the result
-    takes. `unread` names operators that are not sinks but whose rows go nowhere.
-    """
-    if len(pipes) < 2:
-        raise GraphError(f"a merge of {len(pipes)} pipes needs two or more", step=op.name)
-    left_out = _refuse_closed(pipes, op, unread)
-    routing = Seq(op.routing)
-
-    def reads(pipe: Pipe) -> bool:
-        return not _is_silent(pipe, unread)
-
+    ends: Sequence[Matryoshka], op: Operator, *, composition: Composition = "combined"
+) -> tuple[list[Matryoshka], Matryoshka]:
+    """merge-ind and merge4: A2A([Γ_i ▷ Seq f_d], M'). Return the ends of the Γ_i as they are then, and M'."""
     if composition == "centralised":
-        return Merge(tuple(pipes), put_seed(Matryoshka(routing, 1), create(op)), left_out)
-    extend = combine_with_last if composition == "combined" else pipe_with_last
-    return Merge(tuple(extend(pipe, routing, reads) for pipe in pipes), create(op), left_out)
+        return list(ends), put_seed(Matryoshka((Seq(op.routing),), 1), create(op))
+    return [distribute(end, Seq(op.routing), composition) for end in ends], create(op)
 
 
 def split_term(stem: PBB, branches: Sequence[PBB]) -> A2A:
@@ -319,23 +204,148 @@ def merge_term(inputs: Sequence[PBB], out: PBB) -> A2A:
     return A2A(Container(tuple(bare(pipe) for pipe in inputs)), contain(out))
 
 
-def _is_silent(pipe: Pipe, unread: AbstractSet[str]) -> bool:
-    """Return whether a pipe sends nothing on: it is closed by a sink, or nobody reads it."""
-    end = end_of(pipe)
-    return end is not None and (end.role is Kind.SNK or end.name in unread)
+class Subterm:
+    """A Matryoshka and its surroundings; `tip` is what errors call its right end.
+
+    Invariant: `n_open` is the number of branches in which some end is still to be read.
+    """
+
+    __slots__ = ("branches", "inputs", "m", "n_open", "open", "parent", "slot", "tip")
+
+    def __init__(self, m: Matryoshka, tip: str, inputs: tuple[PBB, ...] = ()) -> None:
+        self.m = m
+        self.tip = tip
+        self.inputs = inputs
+        self.parent: Subterm | None = None
+        self.slot = 0  # the place among the parent's branches
+        self.branches: dict[int, Subterm] = {}
+        self.n_open = 0
+        self.open = True
+
+    def put(self, branch: Subterm, slot: int) -> Subterm:
+        """Give this subterm one more open branch."""
+        branch.parent, branch.slot = self, slot
+        self.branches[slot] = branch
+        self.n_open += 1
+        return branch
+
+    def close(self) -> None:
+        """Close this subterm: nothing more is read here, nor in parents without another open branch."""
+        subterm: Subterm | None = self
+        while subterm is not None:
+            subterm.open = False
+            subterm = subterm.parent
+            if subterm is not None:
+                subterm.n_open -= 1
+                if subterm.n_open or subterm.parent is None:
+                    return
+
+    def ends(self) -> Iterator[Subterm]:
+        """Yield every end below, from left to right; those that are open are still to be read."""
+        todo = [self]
+        while todo:
+            subterm = todo.pop()
+            if not subterm.branches:
+                yield subterm
+            todo.extend(branch for _, branch in sorted(subterm.branches.items(), reverse=True))
+
+    def term(self) -> PBB:
+        """Return the building block of this subterm and of everything in it."""
+        done: list[PBB] = []
+        todo: list[tuple[Subterm, bool]] = [(self, False)]
+        while todo:
+            subterm, ready = todo.pop()
+            if ready or not subterm.branches:
+                core = subterm.m.term()
+                if subterm.branches:
+                    core = split_term(core, [done.pop() for _ in subterm.branches])
+                done.append(merge_term(subterm.inputs, core) if subterm.inputs else core)
+            else:
+                todo.append((subterm, True))
+                todo.extend((branch, False) for _, branch in sorted(subterm.branches.items()))
+        return done.pop()
 
 
-def _refuse_closed(pipes: Sequence[PBB], op: Operator, unread: AbstractSet[str]) -> tuple[str, ...]:
-    """Return the names of the silent ends; a MultiPipe with no other end has nothing to merge."""
-    names: list[str] = []
-    for pipe in pipes:
-        ends = [seed_pipe(m) for m in rmost(pipe)]
-        silent = [str(end_of(end)) for end in ends if _is_silent(end, unread)]
-        if len(silent) == len(ends):
-            raise GraphError(
-                f'every branch that "{op.name}" would merge here is closed: {", ".join(silent)}',
-                step=op.name,
-                hint="merge before the sink",
-            )
-        names += silent
-    return tuple(names)
+def maximal(ends: Sequence[Subterm]) -> list[Subterm]:
+    """Return the largest subterms all of whose open ends are among the given ones.
+
+    It stops at a subterm that holds all of them, so a merge of every branch of a split yields that split.
+    """
+    roots = dict.fromkeys(ends)
+    todo = list(ends)
+    full: dict[Subterm, list[Subterm]] = {}
+    while todo and len(roots) > 1:
+        subterm = todo.pop()
+        if subterm.parent is None:
+            continue
+        covered = full.setdefault(subterm.parent, [])
+        covered.append(subterm)
+        if len(covered) == subterm.parent.n_open:
+            for branch in covered:
+                del roots[branch]
+            roots[subterm.parent] = None
+            todo.append(subterm.parent)
+    return list(roots)
+
+
+def mergeable(ends: Sequence[Subterm]) -> tuple[Subterm, list[Subterm]] | None:
+    """Return the branches that a rule lets merge, and the split (or the root) they belong to; else None."""
+    roots = maximal(ends)
+    if len(roots) == 1:
+        return roots[0], [branch for _, branch in sorted(roots[0].branches.items()) if branch.open]
+    parent = roots[0].parent
+    if parent is None or any(root.parent is not parent for root in roots):
+        return None
+    return parent, sorted(roots, key=lambda branch: branch.slot)
+
+
+def replace_branches(parent: Subterm, chosen: Sequence[Subterm], merged: Subterm) -> None:
+    """Put what was merged in the place of its branches."""
+    for branch in chosen:
+        del parent.branches[branch.slot]
+    parent.n_open -= len(chosen)
+    parent.put(merged, chosen[0].slot)
+
+
+_MOST = 8  # names in one list
+
+
+def refuse_merge(ends: Sequence[Subterm], into: str, where: Where | None) -> GraphError:
+    """Return the error for a merge that no rule covers, once everything else has been done."""
+    groups = _groups(ends)
+    enough = dict.fromkeys(ends)  # and every end that must join them for a rule to hold
+    while mergeable(list(enough)) is None:
+        enough.update(dict.fromkeys(end for _, missing in _groups(list(enough)) for end in missing))
+    ways = ", or ".join(f"{_names(merging)} with {_names(missing)}" for merging, missing in groups)
+    return GraphError(
+        f'no rule merges {_names(ends)} into "{into}"',
+        step=into,
+        where=where,
+        detail="; ".join(
+            f"{_names(merging)} and {_names(missing)} are branches of one split"
+            for merging, missing in groups
+        )
+        + ": a branch merges with its siblings, or a whole pipe with another",
+        hint=f"merge {ways}, or all of {_names(list(enough))} at once; or end the others in a sink",
+    )
+
+
+def _groups(ends: Sequence[Subterm]) -> list[tuple[list[Subterm], list[Subterm]]]:
+    """Return, per split that is merged in part, the ends that take part, and the open ones that do not."""
+    wanted = set(ends)
+    parents = dict.fromkeys(root.parent for root in maximal(ends))
+    groups = []
+    for parent in parents:
+        if parent is not None and parent.parent is not None:
+            below = [end for end in parent.ends() if end.open]
+            missing = [end for end in below if end not in wanted]
+            if missing:
+                groups.append(([end for end in below if end in wanted], missing))
+    return groups
+
+
+def _names(ends: Sequence[Subterm]) -> str:
+    named = [f'"{end.tip}"' for end in ends[:_MOST]]
+    if len(ends) > _MOST:
+        return f"{', '.join(named)} and {len(ends) - _MOST} more"
+    return " and ".join([", ".join(named[:-1]), named[-1]]) if len(named) > 1 else named[0]

@@ -160,8 +160,9 @@ class Seq(SBB):
     function: Function
 
     def __post_init__(self) -> None:
-        _require("Seq wraps a Function", Function, self.function)
-        _seal(self, (), self.function)
+        if not isinstance(self.function, Function):
+            raise TypeError(f"Seq wraps a Function, not {type(self.function).__name__}")
+        _seal(self, "Seq has no parts", SBB, own=self.function)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -172,8 +173,7 @@ class Comb(SBB):
     second: SBB
 
     def __post_init__(self) -> None:
-        _require("Comb fuses two sequential blocks", SBB, self.first, self.second)
-        _seal(self, (self.first, self.second))
+        _seal(self, "Comb fuses two sequential blocks", SBB, self.first, self.second)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -184,10 +184,9 @@ class FanOut(SBB):
     outs: tuple[SBB, ...]
 
     def __post_init__(self) -> None:
-        _require("FanOut fuses sequential blocks", SBB, self.first, *self.outs)
+        _seal(self, "FanOut fuses sequential blocks", SBB, self.first, *self.outs)
         if len(self.outs) < 2:
             raise GraphError(f"a fan-out needs more than one way out, and has {len(self.outs)}")
-        _seal(self, (self.first, *self.outs))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -197,10 +196,9 @@ class Pipe(PBB):
     steps: tuple[SBB, ...]
 
     def __post_init__(self) -> None:
-        _require("Pipe joins sequential blocks", SBB, *self.steps)
+        _seal(self, "Pipe joins sequential blocks", SBB, *self.steps)
         if not self.steps:
             raise GraphError("a pipe needs at least one block")
-        _seal(self, self.steps)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -214,7 +212,7 @@ class Container(PBB):
     copies: int = 1
 
     def __post_init__(self) -> None:
-        _require("Container holds parallel blocks", PBB, *self.blocks)
+        _seal(self, "Container holds parallel blocks", PBB, *self.blocks, own=self.copies)
         if not self.blocks or self.copies < 1:
             raise GraphError(f"a container needs blocks, and has {len(self.blocks)} x {self.copies}")
         if len(self.blocks) > 1:
@@ -223,7 +221,7 @@ class Container(PBB):
             if all(block == self.blocks[0] for block in self.blocks):
                 object.__setattr__(self, "copies", len(self.blocks))
                 object.__setattr__(self, "blocks", self.blocks[:1])
-        _seal(self, self.blocks, self.copies)
+                _seal(self, "Container holds parallel blocks", PBB, *self.blocks, own=self.copies)
 
     @property
     def single(self) -> bool:
@@ -240,10 +238,11 @@ class A2A(PBB):
     matryoshka: bool = field(init=False)  # fixed here, so that asking costs nothing at any depth
 
     def __post_init__(self) -> None:
-        _require("A2A joins two containers", Container, self.left, self.right)
-        nested = is_seed(self.left) and (is_seed(self.right) or _holds_matryoshka(self.right))
+        _seal(self, "A2A joins two containers", Container, self.left, self.right)
+        inner = self.right.blocks[0]
+        holds_doll = self.right.single and isinstance(inner, A2A) and inner.matryoshka
+        nested = is_seed(self.left) and (is_seed(self.right) or holds_doll)
         object.__setattr__(self, "matryoshka", nested)
-        _seal(self, (self.left, self.right))
 
     @property
     def inner(self) -> A2A | None:
@@ -271,19 +270,11 @@ def bare(block: PBB) -> PBB:
     return block
 
 
-def _holds_matryoshka(side: Container) -> bool:
-    block = side.blocks[0]
-    return side.single and isinstance(block, A2A) and block.matryoshka
-
-
-def _require(rule: str, wanted: type, *parts: object) -> None:
+def _seal(term: Term, rule: str, wanted: type, *parts: Term, own: object = None) -> None:
+    """Check and fix the parts, and fix the hash, from the parts' own hashes: constant time at any depth."""
     for part in parts:
         if not isinstance(part, wanted):
             raise TypeError(f"{rule}, not {type(part).__name__}")
-
-
-def _seal(term: Term, parts: tuple[Term, ...], own: object = None) -> None:
-    """Fix parts and hash, the latter from the parts' own hashes: constant time at any depth."""
     object.__setattr__(term, "parts", parts)
     object.__setattr__(term, "_own", own)
     object.__setattr__(term, "_hash", hash((type(term).__name__, own, tuple(part._hash for part in parts))))
@@ -395,7 +386,11 @@ def count(term: Term) -> Counts:
     Counts(seqs=1, combiners=0, pipes=1, containers=0, all_to_alls=0)
     """
     totals = [0] * len(Counts._fields)
-    todo: list[tuple[Term, int, bool]] = [(term, 1, not _is_single(term))]
+
+    def is_single(block: Term) -> bool:
+        return isinstance(block, Container) and block.single
+
+    todo: list[tuple[Term, int, bool]] = [(term, 1, not is_single(term))]
     while todo:
         block, times, counted = todo.pop()
         totals[_COLUMN[type(block)]] += times * counted
@@ -403,9 +398,5 @@ def count(term: Term) -> Counts:
             todo += [(block.left, times, True), (block.right, times, block.inner is None)]
         else:
             times *= block.copies if isinstance(block, Container) else 1
-            todo.extend((part, times, not _is_single(part)) for part in block.parts)
+            todo.extend((part, times, not is_single(part)) for part in block.parts)
     return Counts(*totals)
-
-
-def _is_single(block: Term) -> bool:
-    return isinstance(block, Container) and block.single

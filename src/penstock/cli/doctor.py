@@ -56,31 +56,20 @@ def doctor(
     if json:
         screen.say_json([asdict(result) for result in results])
     else:
-        screen.out().print(_table(results))
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for result in results:
+            detail = result.detail + (f"\n{result.hint}" if result.hint else "")
+            table.add_row(Text(result.state, style=COLOURS[result.state]), Text(result.name), Text(detail))
+        screen.out().print(table)
     if any(result.state == "broken" for result in results):
         raise typer.Exit(Code.FAILED)
-
-
-def _table(results: list[CheckResult]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False)
-    for result in results:
-        detail = result.detail + (f"\n{result.hint}" if result.hint else "")
-        table.add_row(Text(result.state, style=COLOURS[result.state]), Text(result.name), Text(detail))
-    return table
 
 
 def examine() -> list[CheckResult]:
     """Look at everything."""
     wanted = metadata.requires("penstock") or []
-    return [
-        python(),
-        *needed_packages(wanted),
-        *extras(wanted),
-        java(),
-        *engines(),
-        machine(),
-        temporary_folder(),
-    ]
+    packages = [*needed_packages(wanted), *extras(wanted)]
+    return [python(), *packages, java(), *engines(), machine(), temporary_folder()]
 
 
 def python(version: tuple[int, ...] = sys.version_info[:3]) -> CheckResult:
@@ -93,7 +82,20 @@ def python(version: tuple[int, ...] = sys.version_info[:3]) -> CheckResult:
 
 def needed_packages(wanted: Iterable[str]) -> list[CheckResult]:
     """Check the packages without which nothing works."""
-    return [_package(line) for line in wanted if "extra ==" not in line]
+    results = []
+    for requirement in wanted:
+        if "extra ==" in requirement:
+            continue
+        name = _name_of(requirement)
+        version, least = _version_of(name), re.search(r">=\s*([\d.]+)", requirement)
+        hint = f'pip install "{requirement.partition(";")[0].strip()}"'
+        if version is None:
+            results.append(CheckResult(name, "broken", "not installed", hint))
+        elif least and _numbers(version) < _numbers(least[1]):
+            results.append(CheckResult(name, "broken", f"{version}: older than {least[1]}", hint))
+        else:
+            results.append(CheckResult(name, "ok", version))
+    return results
 
 
 def extras(wanted: Iterable[str]) -> list[CheckResult]:
@@ -103,7 +105,17 @@ def extras(wanted: Iterable[str]) -> list[CheckResult]:
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", line)
         if extra:
             packages.setdefault(extra[1], []).append(_name_of(line))
-    return [_extra(extra, names) for extra, names in packages.items()]
+    results = []
+    for label, names in packages.items():
+        versions = {name: _version_of(name) for name in names}
+        missing = [name for name, version in versions.items() if version is None]
+        if missing:
+            detail, hint = f"missing {', '.join(missing)}", f'pip install "penstock[{label}]"'
+            results.append(CheckResult(f"extra {label}", "absent", detail, hint))
+        else:
+            detail = ", ".join(f"{name} {version}" for name, version in versions.items())
+            results.append(CheckResult(f"extra {label}", "ok", detail))
+    return results
 
 
 def java(environment: Mapping[str, str] = os.environ) -> CheckResult:
@@ -152,30 +164,6 @@ def temporary_folder() -> CheckResult:
         )
     free = shutil.disk_usage(tempfile.gettempdir()).free
     return CheckResult("temp folder", "ok", f"writable, {free / 2**30:.1f} GiB free")
-
-
-def _package(requirement: str) -> CheckResult:
-    name = _name_of(requirement)
-    least = re.search(r">=\s*([\d.]+)", requirement)
-    hint = f'pip install "{requirement.partition(";")[0].strip()}"'
-    version = _version_of(name)
-    if version is None:
-        return CheckResult(name, "broken", "not installed", hint)
-    if least and _numbers(version) < _numbers(least[1]):
-        return CheckResult(name, "broken", f"{version}: older than {least[1]}", hint)
-    return CheckResult(name, "ok", version)
-
-
-def _extra(extra: str, names: list[str]) -> CheckResult:
-    versions = {name: _version_of(name) for name in names}
-    missing = [name for name, version in versions.items() if version is None]
-    if missing:
-        return CheckResult(
-            f"extra {extra}", "absent", f"missing {', '.join(missing)}", f'pip install "penstock[{extra}]"'
-        )
-    return CheckResult(
-        f"extra {extra}", "ok", ", ".join(f"{name} {version}" for name, version in versions.items())
-    )
 
 
 def _version_of(name: str) -> str | None:

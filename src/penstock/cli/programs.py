@@ -7,6 +7,7 @@ shown with the user's own frames of the traceback and none of ours.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import traceback
 from importlib.machinery import SourceFileLoader
@@ -128,7 +129,30 @@ def explain(
 
 def load_graph(file: Path, wanted: str | None = None) -> ps.PipeGraph:
     """Return the graph at the top level of a file; of several, the one whose variable or name is `wanted`."""
-    return choose(graphs_in(execute(file)), wanted, file)
+    graphs: dict[str, ps.PipeGraph] = {}  # by the first variable that holds each
+    for variable, value in vars(execute(file)).items():
+        if isinstance(value, ps.PipeGraph) and not any(value is other for other in graphs.values()):
+            graphs[variable] = value
+    if not graphs:
+        raise GraphError(
+            f'"{file}" has no graph at its top level',
+            detail="a graph made inside a function is not found",
+            hint='write: graph = ps.PipeGraph("name")',
+        )
+    labels = {variable: f'{variable} ("{graph.name}")' for variable, graph in graphs.items()}
+    if wanted is None:
+        if len(graphs) == 1:
+            return next(iter(graphs.values()))
+        raise GraphError(
+            f'"{file}" has {len(graphs)} graphs: {", ".join(labels.values())}',
+            hint=f"choose one, such as --graph {next(iter(graphs))}",
+        )
+    matching = [graph for variable, graph in graphs.items() if wanted in (variable, graph.name)]
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(labels[variable] for variable in nearest_first(wanted, graphs))
+    count = "no graph" if not matching else f"{len(matching)} graphs"
+    raise GraphError(f'"{file}" has {count} named "{wanted}"', detail=f"graphs: {listed}")
 
 
 def execute(file: Path) -> ModuleType:
@@ -153,42 +177,13 @@ def execute(file: Path) -> ModuleType:
             hint='put what calls sys.exit() below: if __name__ == "__main__":',
         ) from None
     except Exception as error:
-        screen.note(_users_traceback(error, file))
+        # From the first frame in the user's file on; a syntax error needs no frame.
+        trace = traceback.TracebackException.from_exception(error)
+        ours = itertools.takewhile(lambda frame: frame.filename != str(file), trace.stack)
+        trace.stack = traceback.StackSummary.from_list(trace.stack[len(list(ours)) :])
+        screen.note("".join(trace.format()).rstrip("\n"))
         raise typer.Exit(Code.WRONG) from error
     return module
-
-
-def graphs_in(module: ModuleType) -> dict[str, ps.PipeGraph]:
-    """Return the graphs at a module's top level by the first variable that holds each."""
-    graphs: dict[str, ps.PipeGraph] = {}
-    for variable, value in vars(module).items():
-        if isinstance(value, ps.PipeGraph) and not any(value is other for other in graphs.values()):
-            graphs[variable] = value
-    return graphs
-
-
-def choose(graphs: dict[str, ps.PipeGraph], wanted: str | None, file: Path) -> ps.PipeGraph:
-    """Return the only graph, or the wanted one."""
-    if not graphs:
-        raise GraphError(
-            f'"{file}" has no graph at its top level',
-            detail="a graph made inside a function is not found",
-            hint='write: graph = ps.PipeGraph("name")',
-        )
-    labels = {variable: f'{variable} ("{graph.name}")' for variable, graph in graphs.items()}
-    if wanted is None:
-        if len(graphs) == 1:
-            return next(iter(graphs.values()))
-        raise GraphError(
-            f'"{file}" has {len(graphs)} graphs: {", ".join(labels.values())}',
-            hint=f"choose one, such as --graph {next(iter(graphs))}",
-        )
-    matching = [graph for variable, graph in graphs.items() if wanted in (variable, graph.name)]
-    if len(matching) == 1:
-        return matching[0]
-    listed = ", ".join(labels[variable] for variable in nearest_first(wanted, graphs))
-    count = "no graph" if not matching else f"{len(matching)} graphs"
-    raise GraphError(f'"{file}" has {count} named "{wanted}"', detail=f"graphs: {listed}")
 
 
 def _require_python_file(file: Path) -> None:
@@ -201,12 +196,3 @@ def _require_python_file(file: Path) -> None:
         )
     if file.is_dir() or file.suffix != ".py":
         raise GraphError(f'"{file}" is not a Python file', hint="name a file that ends in .py")
-
-
-def _users_traceback(error: Exception, file: Path) -> str:
-    """Return the traceback from the first frame in the user's file on; a syntax error needs no frame."""
-    trace = traceback.TracebackException.from_exception(error)
-    frames = trace.stack
-    first = next((at for at, frame in enumerate(frames) if frame.filename == str(file)), len(frames))
-    trace.stack = traceback.StackSummary.from_list(frames[first:])
-    return "".join(trace.format()).rstrip("\n")

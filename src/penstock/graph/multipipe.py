@@ -22,7 +22,7 @@ from penstock.graph.pipe import Pipe, refuse_unknown, split_options
 from penstock.graph.run import refuse_gaps, resolve_engine
 from penstock.graph.steps import locate_errors
 from penstock.operators.ends import Sink
-from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, Op, Stream
+from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, Op
 from penstock.operators.process import Process, ProcessOperator
 from penstock.operators.rows import Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
@@ -215,7 +215,24 @@ class MultiPipe(Pipe):
                         hint=f"a.{verb}(b), with a and b of one graph",
                     )
                 pipe.as_input(IN, self.graph)
-                _require_same_columns(stream, pipe.stream)
+                first = [(field.name, field.type) for field in stream.schema]
+                second = [(field.name, field.type) for field in pipe.stream.schema]
+                if first != second:
+                    missing = [f"{name}: {type_}" for name, type_ in first if (name, type_) not in second]
+                    added = [f"{name}: {type_}" for name, type_ in second if (name, type_) not in first]
+                    differences = [f"only the first has {', '.join(missing)}"] if missing else []
+                    differences += [f"only the second has {', '.join(added)}"] if added else []
+                    raise SchemaError(
+                        "merged pipes must have the same columns in the same order",
+                        detail="; ".join(differences) or "the same columns come in another order",
+                        hint="bring them into one form first: .select(...)",
+                    )
+                if stream.time != pipe.stream.time:
+                    times = f"{stream.time or 'none'} meets {pipe.stream.time or 'none'}"
+                    raise TimeError(
+                        f"merged pipes must agree on time: {times}",
+                        hint="give both sources time= of one type",
+                    )
             feeds = tuple(ref for pipe in (self, *pipes) for ref in pipe.feeds)
             if len(set(feeds)) < len(feeds):
                 raise GraphError(
@@ -346,24 +363,4 @@ def _refuse_misplaced(op: object, verb: str) -> None:
             step=op.name,
             where=find_call_site(),
             hint=hint,
-        )
-
-
-def _require_same_columns(left: Stream, right: Stream) -> None:
-    first = [(field.name, field.type) for field in left.schema]
-    second = [(field.name, field.type) for field in right.schema]
-    if first != second:
-        missing = [f"{name}: {type_}" for name, type_ in first if (name, type_) not in second]
-        added = [f"{name}: {type_}" for name, type_ in second if (name, type_) not in first]
-        differences = [f"only the first has {', '.join(missing)}"] if missing else []
-        differences += [f"only the second has {', '.join(added)}"] if added else []
-        raise SchemaError(
-            "merged pipes must have the same columns in the same order",
-            detail="; ".join(differences) or "the same columns come in another order",
-            hint="bring them into one form first: .select(...)",
-        )
-    if left.time != right.time:
-        raise TimeError(
-            f"merged pipes must agree on time: {left.time or 'none'} meets {right.time or 'none'}",
-            hint="give both sources time= of one type",
         )

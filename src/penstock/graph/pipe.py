@@ -22,9 +22,8 @@ from penstock.operators.aggregates import Aggregate
 from penstock.operators.choices import on_cuda
 from penstock.operators.ends import Sink
 from penstock.operators.op import IN, OUT, Op, Stream, degree
-from penstock.operators.patterns import as_pattern, choose_pattern, why_not_pattern
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Select, WithColumns
-from penstock.operators.windows import PATTERNS
+from penstock.operators.windows import PATTERNS, as_pattern, choose_pattern, why_not_pattern
 from penstock.options import Cuda, StepOptions
 from penstock.plan.plan import Input, Ref
 from penstock.timing.units import Duration

@@ -25,7 +25,7 @@ from penstock.operators.process import Process, ProcessOperator
 from penstock.operators.rows import Split
 from penstock.options import CollectSettings, RunSettings, StepOptions
 from penstock.plan.check import build_plan
-from penstock.plan.plan import Input, Plan, Ref, Step
+from penstock.plan.plan import Input, Plan, Ref
 from penstock.timing.units import Duration
 
 if TYPE_CHECKING:
@@ -200,7 +200,10 @@ class PipeGraph:
 
     def derivation(self, *, composition: Composition | None = None) -> Derivation:
         """Return how the term is derived: which rule made which part of it."""
-        return _derive(tuple(self.steps.values()), composition or self.composition)
+        # Why here: the algebra is loaded when somebody asks for it, and most runs do not.
+        from penstock.plan.building_blocks import derive_blocks
+
+        return derive_blocks(tuple(self.steps.values()), composition=composition or self.composition)
 
     def explain(self, engine: str | Engine | None = None, *, format: ExplainFormat = "text") -> str:
         """Describe the graph: its steps and schemas, its building blocks, and an engine's choices and why.
@@ -217,13 +220,14 @@ class PipeGraph:
             from penstock.plan.svg import to_svg
 
             return to_svg(Plan(self.name, tuple(self.steps.values())))
+        from penstock.plan.building_blocks import derive_blocks
         from penstock.plan.explain import explain_plan
 
         plan = self.plan()
         used = {step.name for step in plan}
         return explain_plan(
             plan,
-            derivation=plan.derived or _derive(plan.steps, self.composition),
+            derivation=plan.derived or derive_blocks(plan.steps, composition=self.composition),
             engine=runs.resolve_engine(engine).explain(plan) if engine is not None else (),
             unused=[name for name in self.steps if name not in used],
             format=format,
@@ -272,10 +276,3 @@ def _check_choice(option: str, value: object, choices: Sequence[str]) -> None:
             where=find_call_site(),
             hint=f"use one of {', '.join(map(repr, choices))}",
         )
-
-
-def _derive(steps: tuple[Step, ...], composition: Composition) -> Derivation:
-    # Why here: the algebra is loaded when somebody asks for it, and most runs do not.
-    from penstock.plan.building_blocks import derive_blocks
-
-    return derive_blocks(steps, composition=composition)

@@ -64,8 +64,16 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
         )
     chosen = resolve_engine(engine)
     refuse_gaps(chosen, plan)
-    if checkpoint is not None:
-        _require_names(plan)
+    for step in plan if checkpoint is not None else ():
+        keeps_state = step.op.stateful or isinstance(step.op, Windows | Process) or step.op.kind == JOIN
+        if keeps_state and step.op.name is None:
+            raise CheckpointError(
+                f'step "{step.name}" keeps state and was not named',
+                step=step.name,
+                where=step.where,
+                detail="a checkpoint finds state by the step's name, and made-up names move with the graph",
+                hint='give it a name of its own: name="views"',
+            )
     options = RunOptions(
         checkpoint=checkpoint,
         until=until,
@@ -116,16 +124,3 @@ def _guard_listener(listener: EventSink) -> EventSink:
             ) from cause
 
     return listen
-
-
-def _require_names(plan: Plan) -> None:
-    for step in plan:
-        keeps_state = step.op.stateful or isinstance(step.op, Windows | Process) or step.op.kind == JOIN
-        if keeps_state and step.op.name is None:
-            raise CheckpointError(
-                f'step "{step.name}" keeps state and was not named',
-                step=step.name,
-                where=step.where,
-                detail="a checkpoint finds state by the step's name, and made-up names move with the graph",
-                hint='give it a name of its own: name="views"',
-            )

@@ -12,7 +12,7 @@ from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
 from penstock.frozen import dataclass
 from penstock.operators.function import require_call
-from penstock.operators.op import ERRORS, OUT, OnError, Op, Stream, error_schema
+from penstock.operators.op import OUT, OnError, Op, Stream
 from penstock.timing.units import Duration, TimeType, spell, time_type
 
 
@@ -96,12 +96,10 @@ class Source(Op):
         """Return the reader's columns, and its time."""
         resolved = self.resolve()
         schema = self.reader.schema
-        out = {OUT: Stream(schema, resolved.type if resolved else None)}
-        if self.on_error == OnError.DEAD_LETTER:
-            with_raw = self.reader.keeps_raw and "raw" not in schema.names
-            columns = schema.append(pa.field("raw", pa.string())) if with_raw else schema
-            out[ERRORS] = Stream(error_schema(columns))
-        return out
+        with_raw = self.reader.keeps_raw and "raw" not in schema.names
+        malformed = schema.append(pa.field("raw", pa.string())) if with_raw else schema
+        out = Stream(schema, resolved.type if resolved else None)
+        return {OUT: out, **self.errors_port(Stream(malformed))}
 
     def resolve(self) -> SourceTime | None:
         """Return the source's time in microseconds; None when it has none."""

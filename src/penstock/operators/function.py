@@ -22,14 +22,7 @@ import pyarrow as pa
 
 from penstock.caller import find_call_site, find_definition, name_of
 from penstock.connect.conversion import fields_of, plain_value
-from penstock.errors import (
-    FunctionError,
-    RowFailure,
-    SchemaError,
-    Where,
-    describe_cause,
-    nearest_first,
-)
+from penstock.errors import FunctionError, RowFailure, SchemaError, Where, describe_cause, nearest_first
 from penstock.expr import Expr, lit, type_of
 from penstock.expr.types import parse_schema
 from penstock.expr.values import to_python
@@ -59,8 +52,8 @@ class Expressions:
 
 
 @dataclass(frozen=True, slots=True)
-class RowFunction:
-    """A function of one row (and, where the step keeps state, of the state of its key)."""
+class UserFunction:
+    """A function of the user's: what to call, the columns that it declares, its name and its line."""
 
     call: Callable[..., Any]
     schema: pa.Schema | None
@@ -68,20 +61,17 @@ class RowFunction:
     where: Where | None
 
     def __str__(self) -> str:
-        return f"row function {self.name}"
+        return f"{'batch' if isinstance(self, BatchFunction) else 'row'} function {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class BatchFunction:
+class RowFunction(UserFunction):
+    """A function of one row (and, where the step keeps state, of the state of its key)."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFunction(UserFunction):
     """A function from RecordBatch to RecordBatch (or, in a filter, to a boolean array)."""
-
-    call: Callable[[pa.RecordBatch], Any]
-    schema: pa.Schema | None
-    name: str
-    where: Where | None
-
-    def __str__(self) -> str:
-        return f"batch function {self.name}"
 
 
 Function = Expressions | BatchFunction | RowFunction

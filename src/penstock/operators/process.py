@@ -116,9 +116,6 @@ class Process(Op):
                 f'on_error="{self.on_error}" is not for an operator with its own loop',
                 hint="catch errors in process(), and push such rows to an output port of your own",
             )
-        self._check_ports()
-
-    def _check_ports(self) -> None:
         kind = type(self.operator).__name__
         for attribute in ("inputs", "control"):
             ports = getattr(self.operator, attribute)

@@ -202,7 +202,15 @@ class WithColumns(Op):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
-        how = as_expressions(named_columns(self.columns), self.verb)
+        columns = self.columns
+        if isinstance(columns, Expr | str) or callable(columns):
+            raise FunctionError(
+                f"{columns!s:.80} makes a column, and nothing says its name"
+                if isinstance(columns, Expr)
+                else f"{columns!r:.80} is not a mapping from names to expressions",
+                hint='name the columns: {"total": col("a") * 2}; for a function use map',
+            )
+        how = as_expressions(columns.items() if isinstance(columns, Mapping) else columns, self.verb)
         object.__setattr__(self, "how", how)
         object.__setattr__(self, "columns", how.columns)  # what was given may be an iterator
 
@@ -237,20 +245,6 @@ class Select(WithColumns):
         }
         schema = pa.schema([pa.field(name, type_) for name, type_ in self.how.types(up.schema)])
         return {OUT: keep_key(up, set(up.key) - as_they_are, schema), **self.errors_port(up)}
-
-
-def named_columns(columns: NamedColumns) -> list[tuple[str, object]]:
-    """Return columns given by name, or as pairs, as pairs."""
-    if isinstance(columns, Mapping):
-        return list(columns.items())
-    if isinstance(columns, Expr | str) or callable(columns):
-        raise FunctionError(
-            f"{columns!s:.80} makes a column, and nothing says its name"
-            if isinstance(columns, Expr)
-            else f"{columns!r:.80} is not a mapping from names to expressions",
-            hint='name the columns: {"total": col("a") * 2}; for a function use map',
-        )
-    return list(columns)
 
 
 @dataclass(frozen=True, slots=True)

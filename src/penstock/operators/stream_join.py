@@ -16,19 +16,7 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, Where
 from penstock.frozen import dataclass
 from penstock.operators.function import require_call
-from penstock.operators.op import (
-    ERRORS,
-    JOIN,
-    LATE,
-    LATE_RIGHT,
-    OUT,
-    OnError,
-    Op,
-    Routing,
-    Stream,
-    error_schema,
-    is_positive,
-)
+from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream, is_positive
 from penstock.timing.units import Duration, micros, spell
 from penstock.timing.windows import SlidingSpec, TimeWindow
 
@@ -141,7 +129,6 @@ def equal(left: str, right: str) -> Equal:
 
 
 LEFT, RIGHT = "left", "right"
-LATE_LEFT = LATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,12 +192,9 @@ class StreamJoin(Op):
                 f"within={self.within!r} is not one duration or two",
                 hint='write within="5 min", or within=("5 min", "1 min"): older left, older right',
             )
-        self._check_layout()
-
-    def _check_layout(self) -> None:
-        if self.layout == "auto":
-            return
         layout = self.layout
+        if layout == "auto":
+            return
         if not isinstance(layout, tuple) or len(layout) != 2 or not all(map(is_positive, layout)):
             raise GraphError(f"layout={layout!r} is not m x n workers", hint='use (2, 3) or "auto"')
         workers = layout[0] * layout[1]
@@ -258,10 +242,9 @@ class StreamJoin(Op):
         for term in self.terms:
             term.check(left, right)
         schema = pa.schema(list(left.schema) + [field for _, field in self.right_columns(left, right)])
-        out = {OUT: Stream(schema, left.time), LATE_LEFT: left.without_key(), LATE_RIGHT: right.without_key()}
-        if self.on_error == OnError.DEAD_LETTER:
-            out[ERRORS] = Stream(error_schema(schema), left.time)
-        return out
+        out = Stream(schema, left.time)
+        late = {LATE: left.without_key(), LATE_RIGHT: right.without_key()}
+        return {OUT: out, **late, **self.errors_port(out)}
 
     def right_columns(self, left: Stream, right: Stream) -> list[tuple[str, pa.Field]]:
         """Return (name on the right, field in the result) of every right column that is passed on."""
@@ -285,16 +268,13 @@ class StreamJoin(Op):
 
     def describe(self) -> str:
         """Return the predicate and the bound."""
-        bound = (
-            f"in one window: {self.window}" if self.window is not None else f"within {_bounds(self.within)}"
-        )
+        bound = f"in one window: {self.window}"
+        if self.window is None:
+            parts: tuple[Any, ...] = self.within if isinstance(self.within, tuple) else (self.within,)
+            texts = [str(part) if isinstance(part, int) else spell(micros(part)) for part in parts]
+            bound = f"within {', '.join(texts)}"
         return f"{self.how} join on {' and '.join(map(str, self.terms))} {bound}"
 
 
 def _not_tumbling() -> TimeError:
     return TimeError("a join's window must be tumbling", hint='write window=ps.tumbling("10 s")')
-
-
-def _bounds(within: object) -> str:
-    parts = within if isinstance(within, tuple) else (within,)
-    return ", ".join(spell(micros(part)) if not isinstance(part, int) else str(part) for part in parts)

@@ -22,7 +22,7 @@ from penstock.operators.windows import FINAL, Windows
 from penstock.plan.plan import Plan, Ref, Step
 
 if TYPE_CHECKING:
-    from penstock.blocks import Composition, Derivation
+    from penstock.blocks import Composition
 
 
 def build_plan(
@@ -51,31 +51,26 @@ def build_plan(
     steps = tuple(step for step in steps if step.name in needed)
     sinks = {step.name for step in steps if isinstance(step.op, Sink)}
     derived = None
-    # The algebra refuses merges that no rule covers. Where nothing merges and nothing follows a sink there is
-    # nothing to refuse, and it is not loaded.
+    # The algebra refuses merges that no rule covers, with relays or without. Where nothing merges and nothing
+    # follows a sink there is nothing to refuse, and it is not loaded.
     if any(len(step.feeds) > 1 or sinks.intersection(ref.step for ref in step.feeds) for step in steps):
-        steps, derived = _derive(steps, composition)
+        from penstock.plan.building_blocks import derive_blocks, insert_relays
+
+        try:
+            derived = derive_blocks(steps, composition=composition)
+        except GraphError as refusal:
+            relayed = insert_relays(steps)
+            if relayed is None:
+                raise
+            try:
+                steps, derived = relayed, derive_blocks(relayed, composition=composition)
+            except GraphError:  # it is something else, and the user did not write the relays
+                raise refusal from None
     plan = Plan(graph, steps, collects, derived)
     for step in plan:
         _check_readers(step, plan)
     _refuse_own_input(plan)
     return plan
-
-
-def _derive(steps: tuple[Step, ...], composition: Composition) -> tuple[tuple[Step, ...], Derivation]:
-    """Return the steps and their derivation, with relays where no rule covers the steps as they are."""
-    from penstock.plan.building_blocks import derive_blocks, insert_relays
-
-    try:
-        return steps, derive_blocks(steps, composition=composition)
-    except GraphError as refusal:
-        relayed = insert_relays(steps)
-        if relayed is not None:
-            try:
-                return relayed, derive_blocks(relayed, composition=composition)
-            except GraphError:  # it is something else, and the user did not write the relays
-                raise refusal from None
-        raise
 
 
 def _check_readers(step: Step, plan: Plan) -> None:

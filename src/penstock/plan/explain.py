@@ -14,28 +14,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
-import pyarrow as pa
-
 from penstock.blocks import Derivation, tree
+from penstock.operators import choices
 from penstock.operators.aggregates import Aggregate, Fold
-from penstock.operators.choices import (
-    AUTO,
-    AccumulatorKind,
-    accumulators_of,
-    explain_method,
-    uses_sketch,
-    why_not_by_itself,
-    why_not_cuda,
-    why_python,
-    why_rows,
-    width_of,
-)
+from penstock.operators.choices import AUTO, AccumulatorKind, why_rows
 from penstock.operators.op import IN, OUT, Stream
-from penstock.operators.patterns import DECOMPOSED
 from penstock.operators.rows import Split
-from penstock.operators.windows import Windows
+from penstock.operators.windows import DECOMPOSED, Windows
 from penstock.plan.picture import describe_routing, is_side_output, make_printable
-from penstock.plan.plan import Input, Plan, Ref, Step, group_fused
+from penstock.plan.plan import Plan, Ref, Step, group_fused
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 
@@ -82,7 +69,12 @@ def explain_plan(
     lines = [f"{make_printable(plan.graph)}: {numbers}"]
     for number, step in enumerate(plan, 1):
         lines += ["", f"{number}. {make_printable(step.name)}"]
-        lines += _step(plan, step, _stage(step, fused, shared))
+        stage = f"fused with {fused.get(step.name)}"
+        if step.name not in fused:
+            after = shared[step.name]
+            more = f" and {len(after) - 3} more" if len(after) > 3 else ""
+            stage = f"one stage with {', '.join(after[:3])}{more}" if after else "a stage of its own"
+        lines += _step(plan, step, stage)
     lines += _section("Building blocks", blocks.splitlines() if blocks else ())
     lines += _section("Derivation", rules)
     lines += _section("Engine", engine)
@@ -94,19 +86,18 @@ def _section(title: str, lines: Sequence[object]) -> list[str]:
     return ["", title, *(f"{_INDENT}{line}" for line in lines)] if lines else []
 
 
-def _stage(step: Step, fused: Mapping[str, str], shared: Mapping[str, list[str]]) -> str:
-    if step.name in fused:
-        return f"fused with {fused[step.name]}"
-    fused_steps = shared[step.name]
-    more = f" and {len(fused_steps) - 3} more" if len(fused_steps) > 3 else ""
-    return f"one stage with {', '.join(fused_steps[:3])}{more}" if fused_steps else "a stage of its own"
-
-
 def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:
     yield from _wrap(step.op.describe(), _INDENT, _INDENT)
     for port in step.inputs:
-        yield from _field("reads", _reads(step, port))
-    yield from _field("runs", _runs(step, stage))
+        feeds = " and ".join(map(str, port.feeds)) + (", merged" if len(port.feeds) > 1 else "")
+        on_port = f" on {'control ' if port.control else ''}port {port.port}"
+        yield from _field("reads", feeds + (on_port if len(step.inputs) > 1 or port.port != IN else ""))
+    if step.degree.elastic:
+        how_many = f"{step.degree.least} to {step.degree.most} replicas"
+    else:
+        how_many = f"{step.degree} replica{'' if step.degree.least == 1 else 's'}"
+    routing = [] if step.routing is None else [describe_routing(step)]
+    yield from _field("runs", ", ".join([how_many, *routing, stage]))
     if step.inputs and step.up.key:
         yield from _field("key", ", ".join(step.up.key))
     for topic, text in explain_windows(step):
@@ -114,22 +105,6 @@ def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:
     yield from _gives(plan, step)
     if step.where is not None:
         yield from _field("written", f"{step.where}")
-
-
-def _reads(step: Step, port: Input) -> str:
-    feeds = " and ".join(map(str, port.feeds))
-    merged = ", merged" if len(port.feeds) > 1 else ""
-    on_port = f" on {'control ' if port.control else ''}port {port.port}"
-    return feeds + merged + (on_port if len(step.inputs) > 1 or port.port != IN else "")
-
-
-def _runs(step: Step, stage: str) -> str:
-    if step.degree.elastic:
-        how_many = f"{step.degree.least} to {step.degree.most} replicas"
-    else:
-        how_many = f"{step.degree} replica{'' if step.degree.least == 1 else 's'}"
-    routing = [] if step.routing is None else [describe_routing(step)]
-    return ", ".join([how_many, *routing, stage])
 
 
 def _gives(plan: Plan, step: Step) -> Iterator[str]:
@@ -152,7 +127,11 @@ def _gives(plan: Plan, step: Step) -> Iterator[str]:
 
 
 def _stream(stream: Stream) -> Iterator[str]:
-    yield from _field("gives", _columns(stream.schema))
+    columns = [f"{field.name} {field.type}" for field in list(stream.schema)[:MOST_COLUMNS]]
+    more = len(stream.schema) - len(columns)
+    if more:
+        columns[-1] += f" … and {more} more column{'' if more == 1 else 's'}"
+    yield from _field("gives", ", ".join(part.replace(" ", _JOINED) for part in columns))
     yield from _field("time", "none" if stream.time is None else str(stream.time))
 
 
@@ -161,14 +140,6 @@ def _readers(plan: Plan, step: Step, port: str) -> str:
     names = list(dict.fromkeys(name for name, _ in plan.readers(ref)))
     collected = ["collected"] if ref in plan.collects else []
     return ", ".join([f"read by {', '.join(names)}"] * bool(names) + collected)
-
-
-def _columns(schema: pa.Schema) -> str:
-    columns = [f"{field.name} {field.type}" for field in list(schema)[:MOST_COLUMNS]]
-    more = len(schema) - len(columns)
-    if more:
-        columns[-1] += f" … and {more} more column{'' if more == 1 else 's'}"
-    return ", ".join(part.replace(" ", _JOINED) for part in columns)
 
 
 def _field(label: str, text: str) -> Iterator[str]:
@@ -199,18 +170,17 @@ def _step_dict(plan: Plan, step: Step, fused: Mapping[str, str]) -> dict[str, ob
         "fused_with": fused.get(step.name),
         "key": list(step.up.key) if step.inputs else [],
         "windows": [{"topic": topic, "says": text} for topic, text in explain_windows(step)],
-        "gives": {port: _stream_dict(plan, Ref(step.name, port), s) for port, s in step.outputs.items()},
+        "gives": {
+            port: {
+                "columns": [{"name": field.name, "type": str(field.type)} for field in stream.schema],
+                "time": None if stream.time is None else str(stream.time),
+                "key": list(stream.key),
+                "read_by": list(dict.fromkeys(name for name, _ in plan.readers(Ref(step.name, port)))),
+                "collected": Ref(step.name, port) in plan.collects,
+            }
+            for port, stream in step.outputs.items()
+        },
         "written": None if step.where is None else str(step.where),
-    }
-
-
-def _stream_dict(plan: Plan, ref: Ref, stream: Stream) -> dict[str, object]:
-    return {
-        "columns": [{"name": field.name, "type": str(field.type)} for field in stream.schema],
-        "time": None if stream.time is None else str(stream.time),
-        "key": list(stream.key),
-        "read_by": list(dict.fromkeys(name for name, _ in plan.readers(ref))),
-        "collected": ref in plan.collects,
     }
 
 
@@ -221,21 +191,18 @@ def explain_windows(step: Step) -> Explanations:
         return
     why = f"chosen because {op.because}" if op.because else "asked for by name"
     yield "pattern", f"{op.pattern}, {why}; {DECOMPOSED[op.pattern]}"
-    choices = _Windows(op, step.up)
-    yield from choices.slices()
-    yield from choices.algorithms()
-    yield from choices.folds()
-    yield from choices.rows()
-    yield "device", _device(op, step.up)
-    yield from choices.memory()
-
-
-def _device(op: Windows, up: Stream) -> str:
+    windows = _Windows(op, step.up)
+    yield from windows.slices()
+    yield from windows.algorithms()
+    yield from windows.folds()
+    yield from windows.rows()
     if op.device != AUTO:
-        return f"{op.device}, asked for by name"
-    # Only a run can tell whether its readers number rows, and whether its machine has a device.
-    why = why_not_cuda(op, up, totally_ordered=True) or why_not_by_itself(op)
-    return f"cpu: {why}" if why else "a CUDA device where the run has one, else cpu"
+        yield "device", f"{op.device}, asked for by name"
+    else:
+        # Only a run can tell whether its readers number rows, and whether its machine has a device.
+        why_not = choices.why_not_cuda(op, step.up, totally_ordered=True) or choices.why_not_by_itself(op)
+        yield "device", f"cpu: {why_not}" if why_not else "a CUDA device where the run has one, else cpu"
+    yield from windows.memory()
 
 
 class _Windows:
@@ -248,7 +215,7 @@ class _Windows:
         self.slicing = {window: slicing for slicing in slicings for window in slicing.windows}
         named, kinds = op.aggregates or {}, [window for _, window in self.windows]
         self.numbers = {n: a for n, a in named.items() if why_rows(a, up, totally_ordered=False) is None}
-        self.sketched = {n: a for n, a in named.items() if uses_sketch(a, kinds)}
+        self.sketched = {n: a for n, a in named.items() if choices.uses_sketch(a, kinds)}
         self.of_rows = {n: a for n, a in named.items() if n not in self.numbers and n not in self.sketched}
 
     def slices(self) -> Explanations:
@@ -270,23 +237,7 @@ class _Windows:
 
     def algorithms(self) -> Explanations:
         """Return how windows are put together, with the aggregates that it holds for."""
-        for about, longest in self._longest():
-            together: dict[str, list[str]] = {}
-            for name, aggregate in {**self.numbers, **self.sketched}.items():
-                together.setdefault(self._way(name, longest), []).append(f"{name}={aggregate}")
-            for way, names in together.items():
-                yield "algorithm", f"{', '.join(names)}{about}: {way}"
-
-    def _way(self, name: str, longest: int | None) -> str:
-        if longest is None:
-            return "kept per open session, as rows come"
-        if name in self.sketched:
-            return "a sketch per slice; a window's are merged"
-        return explain_method(longest)
-
-    def _longest(self) -> Iterator[tuple[str, int | None]]:
-        """Yield (which windows, the most slices or panes of one), different ones once; None for sessions."""
-        labels: dict[int | None, list[str]] = {}
+        labels: dict[int | None, list[str]] = {}  # by the most slices or panes of a window; None for sessions
         for label, window in self.windows:
             longest = None
             if isinstance(window, TimeWindow):
@@ -294,14 +245,24 @@ class _Windows:
             elif isinstance(window, CountWindow):
                 longest = Slicing.of([TimeWindow(window.size, window.every)]).longest
             labels.setdefault(longest, []).append(label or str(window))
-        for longest, names in labels.items():
-            yield f" in {', '.join(names)}" if len(labels) > 1 else "", longest
+        for longest, windows in labels.items():
+            about = f" in {', '.join(windows)}" if len(labels) > 1 else ""
+            together: dict[str, list[str]] = {}
+            for name, aggregate in {**self.numbers, **self.sketched}.items():
+                way = "kept per open session, as rows come"
+                if longest is not None:
+                    way = choices.explain_method(longest)
+                    if name in self.sketched:
+                        way = "a sketch per slice; a window's are merged"
+                together.setdefault(way, []).append(f"{name}={aggregate}")
+            for way, names in together.items():
+                yield "algorithm", f"{', '.join(names)}{about}: {way}"
 
     def folds(self) -> Explanations:
         """Return what is compiled, and why the rest is not."""
         for name, aggregate in (self.op.aggregates or {}).items():
             if isinstance(aggregate, Fold):
-                why = why_python(aggregate, self.up)
+                why = choices.why_python(aggregate, self.up)
                 how = "is compiled, if Numba can" if why is None else f"runs in Python: {why}"
                 yield "fold", f"{name}={aggregate} {how}"
 
@@ -318,7 +279,18 @@ class _Windows:
     def memory(self) -> Explanations:
         """Return what grows with keys and what is open of their windows, and what with rows."""
         kinds = {type(window) for _, window in self.windows}
-        cell, n = NUMBER * self._n_numbers(), len(self.sketched)
+        # A cell has the row count first; aggregates of one value share accumulators.
+        accumulators: list[tuple[AccumulatorKind, Aggregate]] = []
+        for aggregate in self.numbers.values():
+            accumulators += [
+                (accumulator, aggregate)
+                for accumulator in choices.accumulators_of(aggregate, self.up)
+                if not any(
+                    accumulator is other and _same_value(aggregate, known) for other, known in accumulators
+                )
+            ]
+        n_numbers = 1 + sum(choices.width_of(accumulator, owner) for accumulator, owner in accumulators)
+        cell, n = NUMBER * n_numbers, len(self.sketched)
         sketch = f" and {n} sketch{'es' if n > 1 else ''}" if n else ""
         if self.numbers or self.sketched:
             if TimeWindow in kinds:
@@ -333,19 +305,6 @@ class _Windows:
             yield "memory", "every row of a count window until the watermark puts it in order"
         if self.of_rows or self.op.function is not None:
             yield "memory", "every row until its last window leaves"
-
-    def _n_numbers(self) -> int:
-        """Return the numbers in a cell: the row count first; aggregates of one value share accumulators."""
-        accumulators: list[tuple[AccumulatorKind, Aggregate]] = []
-        for aggregate in self.numbers.values():
-            accumulators += [
-                (accumulator, aggregate)
-                for accumulator in accumulators_of(aggregate, self.up)
-                if not any(
-                    accumulator is other and _same_value(aggregate, known) for other, known in accumulators
-                )
-            ]
-        return 1 + sum(width_of(accumulator, aggregate) for accumulator, aggregate in accumulators)
 
 
 def _most_slices(slicing: Slicing, size: int, every: int) -> int:

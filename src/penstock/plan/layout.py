@@ -13,17 +13,16 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
+from math import inf
 from statistics import fmean
 
 from penstock.frozen import dataclass
 
 SPACE = 58.0  # least distance between layers
 GAP = 28.0  # between nodes of a layer
-POINT_GAP = 16.0  # beside a line that passes through a layer
 DETOUR_GAP = 20.0  # between lines that go around
 _END_GAP, _END_SPREAD = 12.0, 24.0  # between lines that end at one node, and between the first and last
 _SWEEPS = 4
-_STRAIGHTNESS = 6.0  # weight of a point: a long line should be straight before a node is level
 
 Point = tuple[float, float]
 
@@ -99,11 +98,11 @@ def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
     _place_horizontally(layers, edges, paths, n_heads)
     width = max((node.x + node.width for node in nodes), default=0.0)
     height = max((node.y + node.height for node in nodes), default=0.0)
-    leaves, enters = _line_ends(nodes, edges, paths)
+    ends = _line_ends(nodes, edges, paths)
     routes = []
     for index, (edge, path) in enumerate(zip(edges, paths, strict=True)):
         tail, head = nodes[edge.tail], nodes[edge.head]
-        start, end = (tail.x + tail.width, leaves[index]), (head.x, enters[index])
+        start, end = (tail.x + tail.width, ends["leave", index]), (head.x, ends["enter", index])
         if path:
             points = [start, *((x, v.y) for v in path[1:-1] for x in (v.x, v.x + v.width)), end]
             at = len(points) - 2 if n_heads[edge.tail] == 1 else 0
@@ -120,11 +119,20 @@ def lay_out(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
 def assign_layers(nodes: Sequence[Node], edges: Sequence[Edge]) -> tuple[list[list[Node]], list[list[Node]]]:
     """Assign nodes to layers and order each layer so that few lines cross.
 
+    A node stands one layer after its last feed, or further right, just before the first of its readers.
     Return the nodes and points of each layer from the top, and those of each edge from tail to head; an edge
     that runs backwards has none. In each sweep a layer is sorted by the mean rank of the neighbours; a node
     without any keeps its own.
     """
-    _find_longest_paths(nodes, edges)
+    heads: dict[int, list[int]] = defaultdict(list)
+    for edge in edges:
+        if edge.tail < edge.head:
+            heads[edge.tail].append(edge.head)
+    for tail in sorted(heads):
+        for head in heads[tail]:
+            nodes[head].layer = max(nodes[head].layer, nodes[tail].layer + 1)
+    for tail in sorted(heads, reverse=True):
+        nodes[tail].layer = min(nodes[head].layer for head in heads[tail]) - 1
     layers: list[list[Node]] = [[] for _ in range(max((node.layer for node in nodes), default=-1) + 1)]
     for node in nodes:
         layers[node.layer].append(node)
@@ -148,28 +156,6 @@ def _rank(layer: list[Node]) -> None:
         node.rank = (place + 0.5) / len(layer)
 
 
-def _find_longest_paths(nodes: Sequence[Node], edges: Sequence[Edge]) -> None:
-    """Find the layer of each node: one after its last feed.
-
-    A chain that starts at a source and has one reader stands right before that reader.
-    """
-    heads: list[list[Node]] = [[] for _ in nodes]
-    tails: list[list[int]] = [[] for _ in nodes]
-    for edge in edges:
-        if edge.tail < edge.head:
-            heads[edge.tail].append(nodes[edge.head])
-            tails[edge.head].append(edge.tail)
-    movable = [False] * len(nodes)
-    for number, node in enumerate(nodes):
-        node.layer = max((nodes[tail].layer + 1 for tail in tails[number]), default=0)
-        movable[number] = len(tails[number]) < 2 and all(
-            movable[tail] and len(heads[tail]) == 1 for tail in tails[number]
-        )
-    for number in reversed(range(len(nodes))):
-        if movable[number] and heads[number]:
-            nodes[number].layer = min(head.layer for head in heads[number]) - 1
-
-
 def _add_path(tail: Node, head: Node, aside: bool, layers: list[list[Node]]) -> list[Node]:
     """Add a point in every layer that an edge skips; return its nodes."""
     path = [tail]
@@ -185,45 +171,26 @@ def _add_path(tail: Node, head: Node, aside: bool, layers: list[list[Node]]) -> 
 
 
 def _place_vertically(layers: list[list[Node]]) -> None:
-    """Place every node as level with its neighbours as it can be; the highest is at 0."""
-
-    def level_y(v: Node, *, left: bool, right: bool) -> float:
-        """Return the height at which a node is level with its neighbours on these sides."""
-        lefts = [u.y + u.leave - v.enter for u in v.before if left]
-        rights = [u.y + u.enter - v.leave for u in v.after if right]
-        return fmean([fmean(side) for side in (lefts, rights) if side] or [v.y])
-
+    """Place every node as level with its neighbours as the order of its layer allows; the highest is at 0."""
     sweeps = [(layers, True, False), (layers[::-1], False, True)] * _SWEEPS
     for order, left, right in [(layers, False, False), *sweeps, (layers, True, True)]:
         for layer in order:
-            _separate(layer, [level_y(v, left=left, right=right) for v in layer])
+            wanted = []
+            for v in layer:
+                lefts = [u.y + u.leave - v.enter for u in v.before if left]
+                rights = [u.y + u.enter - v.leave for u in v.after if right]
+                wanted.append(fmean([fmean(side) for side in (lefts, rights) if side] or [v.y]))
+            above = -inf
+            for v, y in zip(layer, wanted, strict=True):
+                v.y = max(y, above)
+                above = v.y + v.height + GAP
+            too_low = fmean(v.y for v in layer) - fmean(wanted)
+            for v in layer:
+                v.y -= too_low
     highest = min((v.y for layer in layers for v in layer), default=0.0)
     for layer in layers:
         for node in layer:
             node.y -= highest
-
-
-def _separate(layer: list[Node], wanted: list[float]) -> None:
-    """Give each node of a layer its wanted height, or the nearest that keeps order and gaps.
-
-    Nearest by squared distance, which is isotonic regression: nodes that would overlap are pooled and share
-    their weighted mean, in linear time.
-    """
-    offsets = [0.0]  # of each node when all stand as close as they may
-    for above, below in pairwise(layer):
-        gap = GAP if above.height and below.height else POINT_GAP
-        offsets.append(offsets[-1] + above.height + gap)
-    pools: list[tuple[float, float, int]] = []  # mean, weight, number of nodes
-    for v, y, offset in zip(layer, wanted, offsets, strict=True):
-        mean, weight, count = y - offset, 1.0 if v.height else _STRAIGHTNESS, 1
-        while pools and pools[-1][0] > mean:
-            other, other_weight, n = pools.pop()
-            mean = (other * other_weight + mean * weight) / (other_weight + weight)
-            weight, count = other_weight + weight, n + count
-        pools.append((mean, weight, count))
-    bases = [mean for mean, _, count in pools for _ in range(count)]
-    for v, offset, base in zip(layer, offsets, bases, strict=True):
-        v.y = base + offset
 
 
 def _place_horizontally(
@@ -246,31 +213,19 @@ def _place_horizontally(
 
 def _line_ends(
     nodes: Sequence[Node], edges: Sequence[Edge], paths: list[list[Node]]
-) -> tuple[dict[int, float], dict[int, float]]:
-    """Return where each line leaves and enters; lines at one node are spread so that they do not cross."""
-    leaves: dict[int, float] = {}
-    enters: dict[int, float] = {}
-    leaving: dict[Node, list[tuple[float, int]]] = defaultdict(list)
-    entering: dict[Node, list[tuple[float, int]]] = defaultdict(list)
+) -> dict[tuple[str, int], float]:
+    """Return where each edge leaves and enters; lines at one place are spread so that they do not cross."""
+    lines: dict[tuple[str, Node, float], list[tuple[float, int]]] = defaultdict(list)
     for index, (edge, path) in enumerate(zip(edges, paths, strict=True)):
         tail, head = nodes[edge.tail], nodes[edge.head]
         after, before = (path[1], path[-2]) if path else (head, tail)
-        below = 0.0 if path else 1e12  # lines that go around leave and enter below all others
-        entering[head].append((below + before.y + before.leave, index))
-        if edge.leave is None:
-            leaving[tail].append((below + after.y + after.enter, index))
-        else:
-            leaves[index] = tail.y + edge.leave
-    for node, lines in leaving.items():
-        leaves |= _spread(lines, node.y + node.leave)
-    for node, lines in entering.items():
-        enters |= _spread(lines, node.y + node.enter)
-    return leaves, enters
-
-
-def _spread(lines: list[tuple[float, int]], middle: float) -> dict[int, float]:
-    """Return the heights around the middle at which lines end, in the order of their other ends."""
-    gap = min(_END_GAP, _END_SPREAD / max(len(lines) - 1, 1))
-    return {
-        index: middle + (rank - (len(lines) - 1) / 2) * gap for rank, (_, index) in enumerate(sorted(lines))
-    }
+        below = 0.0 if path else inf  # lines that go around leave and enter below all others
+        leave = tail.leave if edge.leave is None else edge.leave
+        lines["leave", tail, leave].append((below + after.y + after.enter, index))
+        lines["enter", head, head.enter].append((below + before.y + before.leave, index))
+    ends = {}
+    for (side, node, middle), siblings in lines.items():
+        gap = min(_END_GAP, _END_SPREAD / max(len(siblings) - 1, 1))
+        for rank, (_, index) in enumerate(sorted(siblings)):
+            ends[side, index] = node.y + middle + (rank - (len(siblings) - 1) / 2) * gap
+    return ends

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Iterator
+from enum import Enum, StrEnum
 
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
@@ -17,20 +17,32 @@ from penstock.operators.rows import Select, Split
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.plan import Input, Plan, Ref, Step, group_fused
+from penstock.plan.plan import Plan, Step, group_fused
 
 _COLUMN = re.compile(r'\bcol\("([A-Za-z_]\w*)"\)')
 
 
-class Shape(StrEnum):
-    """What kind of step a box stands for."""
+class Shape(Enum):
+    """What kind of step a box stands for, and how it looks.
 
-    SOURCE = "source"
-    SINK = "sink"
-    SPLIT = "split"
-    WINDOW = "window"
-    JOIN = "join"
-    STEP = "step"
+    light, dark  fill and edge on a light page and on a dark one
+    brackets     what stands around its text in Mermaid
+    """
+
+    SOURCE = "source", ("#e6f6ec", "#2da44e"), ("#12261e", "#3fb950"), ("([", "])")
+    SINK = "sink", ("#fbeaf4", "#bf3989"), ("#2b1526", "#db61a2"), ("[(", ")]")
+    SPLIT = "split", ("#e2f5f5", "#1b8a8f"), ("#0f2729", "#39c5cf"), ("{", "}")
+    WINDOW = "window", ("#e3effd", "#0969da"), ("#0f2440", "#58a6ff"), ("[[", "]]")
+    JOIN = "join", ("#f1eafd", "#8250df"), ("#211b38", "#a371f7"), ("{{", "}}")
+    STEP = "step", ("#f6f8fa", "#8c959f"), ("#161b22", "#768390"), ("[", "]")
+
+    def __init__(
+        self, label: str, light: tuple[str, str], dark: tuple[str, str], brackets: tuple[str, str]
+    ) -> None:
+        self.label, self.light, self.dark, self.brackets = label, light, dark, brackets
+
+    def __str__(self) -> str:
+        return self.label
 
 
 class LineKind(StrEnum):
@@ -39,17 +51,6 @@ class LineKind(StrEnum):
     ROWS = "rows"
     ASIDE = "aside"
     CONTROL = "control"
-
-
-LIGHT_COLOURS = {
-    Shape.SOURCE: ("#e6f6ec", "#2da44e"),
-    Shape.SINK: ("#fbeaf4", "#bf3989"),
-    Shape.SPLIT: ("#e2f5f5", "#1b8a8f"),
-    Shape.WINDOW: ("#e3effd", "#0969da"),
-    Shape.JOIN: ("#f1eafd", "#8250df"),
-    Shape.STEP: ("#f6f8fa", "#8c959f"),
-}
-"""Fill and edge of a box on a light page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +90,31 @@ class Picture:
 def build_picture(plan: Plan) -> Picture:
     """Return what to draw for a plan."""
     place = {step.name: index for index, step in enumerate(plan)}
-    lines = [
-        _line(ref, step, port, place)
-        for step in plan
-        for port in step.inputs
-        for ref in port.feeds
-        if ref.step in place
-    ]
-    return Picture(
-        plan.graph,
-        tuple(_box(step) for step in plan),
-        tuple(lines),
-        tuple(tuple(place[step.name] for step in node) for node in group_fused(plan)),
-    )
+    boxes, lines = [], []
+    for step in plan:
+        text = short_text(step.op)
+        # Why: a step named after its verb need not say it twice.
+        text = text.removeprefix(f"{step.op.verb} ") if step.name.startswith(step.op.verb) else text
+        text = "" if text == step.name else make_printable(text)
+        shape = next((shape for kind, shape in _SHAPES.items() if isinstance(step.op, kind)), Shape.STEP)
+        degree = "" if step.degree == Degree(1, 1) else f"×{step.degree}"
+        boxes.append(Box(step.name, text, make_printable(step.op.describe()), shape, degree))
+        for port in step.inputs:
+            several = len(step.inputs) > 1
+            routed = step.routing not in (None, Routing.FORWARD) and not port.control
+            # Why: the ports of a join or a process say more than the routing that all of them share.
+            by_port = several and step.routing is Routing.COMPLEX
+            to_port = port.port if several and port.port != IN else ""
+            routing = describe_routing(step) if routed and not by_port else ""
+            for ref in port.feeds:
+                if ref.step in place:
+                    parts = (ref.port if ref.port != OUT else "", to_port, routing)
+                    label = make_printable(" · ".join(part for part in parts if part))
+                    kind = LineKind.ASIDE if is_side_output(ref.port) else LineKind.ROWS
+                    kind = LineKind.CONTROL if port.control else kind
+                    lines.append(Line(place[ref.step], place[step.name], label, kind))
+    groups = tuple(tuple(place[step.name] for step in node) for node in group_fused(plan))
+    return Picture(plan.graph, tuple(boxes), tuple(lines), groups)
 
 
 def describe_routing(step: Step) -> str:
@@ -150,31 +163,6 @@ def short_text(op: Op) -> str:
     return _COLUMN.sub(r"\1", text)
 
 
-def _box(step: Step) -> Box:
-    text = short_text(step.op)
-    # Why: a step named after its verb need not say it twice.
-    text = text.removeprefix(f"{step.op.verb} ") if step.name.startswith(step.op.verb) else text
-    text = "" if text == step.name else make_printable(text)
-    shape = next((shape for kind, shape in _SHAPES.items() if isinstance(step.op, kind)), Shape.STEP)
-    degree = "" if step.degree == Degree(1, 1) else f"×{step.degree}"
-    return Box(step.name, text, make_printable(step.op.describe()), shape, degree)
-
-
-def _line(ref: Ref, step: Step, port: Input, place: Mapping[str, int]) -> Line:
-    several = len(step.inputs) > 1
-    routed = step.routing not in (None, Routing.FORWARD) and not port.control
-    # Why: the ports of a join or a process say more than the routing that all of them share.
-    by_port = several and step.routing is Routing.COMPLEX
-    parts = [
-        ref.port if ref.port != OUT else "",
-        port.port if several and port.port != IN else "",
-        describe_routing(step) if routed and not by_port else "",
-    ]
-    kind = LineKind.ASIDE if is_side_output(ref.port) else LineKind.ROWS
-    label = make_printable(" · ".join(part for part in parts if part))
-    return Line(place[ref.step], place[step.name], label, LineKind.CONTROL if port.control else kind)
-
-
 def is_side_output(port: str) -> bool:
     """Return whether an output port carries rows that went wrong: `late`, `late_right`, `errors`."""
     return port in (LATE, ERRORS) or port.startswith(f"{LATE}_")
@@ -185,24 +173,15 @@ def make_printable(text: str) -> str:
     if text.isprintable():
         return text
     letters = (" " if letter in "\n\r\t" else letter for letter in text)
-    return "".join("\ufffd" if _is_invisible(letter) else letter for letter in letters)
-
-
-def _is_invisible(letter: str) -> bool:
-    return unicodedata.category(letter) in ("Cc", "Cs", "Cn") or letter in "\u2028\u2029"
+    return "".join(
+        "\ufffd" if letter in "\u2028\u2029" or unicodedata.category(letter) in ("Cc", "Cs", "Cn") else letter
+        for letter in letters
+    )
 
 
 # The picture as a Mermaid flowchart, which GitHub and many editors draw by themselves.
 
 LONGEST = 60  # letters of a box's second line
-_BRACKETS = {
-    Shape.SOURCE: ("([", "])"),
-    Shape.SINK: ("[(", ")]"),
-    Shape.SPLIT: ("{", "}"),
-    Shape.WINDOW: ("[[", "]]"),
-    Shape.JOIN: ("{{", "}}"),
-    Shape.STEP: ("[", "]"),
-}
 _ESCAPES = str.maketrans({letter: f"#{ord(letter)};" for letter in '"#&<>%`\\'})
 
 
@@ -215,7 +194,13 @@ def to_mermaid(plan: Plan) -> str:
     picture = build_picture(plan)
     lines = ["flowchart LR"]
     for number, group in enumerate(picture.groups):
-        boxes = [f"  {_mermaid_node(place, picture.boxes[place])}" for place in group]
+        boxes = []
+        for place in group:
+            box = picture.boxes[place]
+            text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
+            texts = (part.translate(_ESCAPES) for part in (f"{box.name} {box.degree}".rstrip(), text) if part)
+            left, right = box.shape.brackets
+            boxes.append(f'  s{place}{left}"{"<br/>".join(texts)}"{right}')
         framed = [f'  subgraph g{number} [" "]', *(f"  {box}" for box in boxes), "  end"]
         lines += boxes if len(group) == 1 else framed
     for line in picture.lines:
@@ -225,16 +210,10 @@ def to_mermaid(plan: Plan) -> str:
     return "\n".join([*lines, *_mermaid_styles(picture)]) + "\n"
 
 
-def _mermaid_node(place: int, box: Box) -> str:
-    left, right = _BRACKETS[box.shape]
-    text = box.text if len(box.text) <= LONGEST else box.text[: LONGEST - 1].rstrip() + "…"
-    lines = [f"{box.name} {box.degree}".rstrip(), text]
-    return f's{place}{left}"{"<br/>".join(line.translate(_ESCAPES) for line in lines if line)}"{right}'
-
-
 def _mermaid_styles(picture: Picture) -> Iterator[str]:
     """Yield a class per shape, dashed frames around fused steps, and a warm colour for side outputs."""
-    for shape, (fill, edge) in LIGHT_COLOURS.items():
+    for shape in Shape:
+        fill, edge = shape.light
         of_shape = [f"s{place}" for place, box in enumerate(picture.boxes) if box.shape is shape]
         if of_shape:
             yield f"  classDef {shape} fill:{fill},stroke:{edge},color:#1f2328"

@@ -13,16 +13,8 @@ from html import escape
 from itertools import accumulate, pairwise
 
 from penstock.frozen import dataclass
-from penstock.plan.layout import Edge, Layout, Node, Point, Route, lay_out
-from penstock.plan.picture import (
-    LIGHT_COLOURS,
-    Box,
-    Line,
-    LineKind,
-    Picture,
-    Shape,
-    build_picture,
-)
+from penstock.plan.layout import Edge, Layout, Node, Point, lay_out
+from penstock.plan.picture import Box, Line, LineKind, Picture, Shape, build_picture
 from penstock.plan.plan import Plan
 
 NAME_SIZE, TEXT_SIZE, LABEL_SIZE, TITLE_SIZE = 13.0, 11.0, 11.0, 15.0
@@ -42,14 +34,6 @@ _FONT = (
 _LETTERS = {"ijlI.,:;'|!()[]{}/\\ `-": 0.4, 'frt"*': 0.46, "→×+=<>#&~_": 0.84, "mwMW@%—…": 0.98}
 _WIDTHS = {letter: width for letters, width in _LETTERS.items() for letter in letters}
 """The width of letters in ems."""
-_DARK_COLOURS = {
-    Shape.SOURCE: ("#12261e", "#3fb950"),
-    Shape.SINK: ("#2b1526", "#db61a2"),
-    Shape.SPLIT: ("#0f2729", "#39c5cf"),
-    Shape.WINDOW: ("#0f2440", "#58a6ff"),
-    Shape.JOIN: ("#211b38", "#a371f7"),
-    Shape.STEP: ("#161b22", "#768390"),
-}
 _TONES = ("ground", "edge", "strong", "soft", "line", "group", "aside")
 _LIGHT_TONES = ("#ffffff", "#d8dee4", "#1f2328", "#59636e", "#6e7781", "#8c959f", "#bc4c00")
 _DARK_TONES = ("#0d1117", "#30363d", "#f0f6fc", "#9da7b3", "#8b949e", "#6e7681", "#f0883e")
@@ -106,13 +90,27 @@ def to_svg(plan: Plan) -> str:
     picture = build_picture(plan)
     room = WIDEST - 2 * PADDING
     texts = [
-        _Text(cut(box.name, room, NAME_SIZE, bold=True), wrap(box.text, room, TEXT_SIZE, lines=2))
-        for box in picture.boxes
+        _Text(cut(step.name, room, NAME_SIZE, bold=True), wrap(step.text, room, TEXT_SIZE, lines=2))
+        for step in picture.boxes
     ]
-    nodes = [_group_size([texts[box] for box in group]) for group in picture.groups]
+    nodes = []
+    tops: dict[int, float] = {}  # of each box, from the top of its group
+    for group in picture.groups:
+        y = frame = FRAME if len(group) > 1 else 0.0
+        for box in group:
+            tops[box] = y
+            y += texts[box].height + STACK
+        middles = [tops[box] + texts[box].height / 2 for box in group]
+        width = max(texts[box].width for box in group)
+        nodes.append(Node(width, y - STACK + frame, middles[0], middles[-1]))
     node_of = {box: node for node, group in enumerate(picture.groups) for box in group}
-    lines = [line for line in picture.lines if not _is_inside(line, node_of)]
-    inner = {line.head: line for line in picture.lines if _is_inside(line, node_of)}
+    # Lines inside one fused group lead down from box to box; a loop of a single box is none of them.
+    inner = {
+        line.head: line
+        for line in picture.lines
+        if node_of[line.tail] == node_of[line.head] and line.tail < line.head
+    }
+    lines = [line for line in picture.lines if inner.get(line.head) is not line]
     labels = [cut(line.label, LABEL_WIDEST, LABEL_SIZE) for line in lines]
     edges = [
         Edge(
@@ -120,38 +118,17 @@ def to_svg(plan: Plan) -> str:
             node_of[line.head],
             aside=line.kind is not LineKind.ROWS,
             label_width=width_of(label, LABEL_SIZE) + 40.0 if label else 0.0,
-            leave=_leave_height(line.tail, picture.groups[node_of[line.tail]], texts),
+            leave=tops[line.tail] + texts[line.tail].height / 2,
         )
         for line, label in zip(lines, labels, strict=True)
     ]
     layout = lay_out(nodes, edges)
     parts = [
         *_draw_lines(lines, layout),
-        *_draw_groups(picture, texts, inner, nodes),
+        *_draw_groups(picture, texts, inner, nodes, tops),
         *_draw_labels(lines, labels, layout),
     ]
     return _assemble(picture, layout, parts)
-
-
-def _is_inside(line: Line, node_of: dict[int, int]) -> bool:
-    """Return whether a line stays inside one fused group (and is no loop of a single box)."""
-    return node_of[line.tail] == node_of[line.head] and line.tail < line.head
-
-
-def _group_size(texts: list[_Text]) -> Node:
-    """Return the size of a box, or of a group with its frame, and where lines meet it."""
-    frame = FRAME if len(texts) > 1 else 0.0
-    height = sum(text.height for text in texts) + STACK * (len(texts) - 1) + 2 * frame
-    leave = height - frame - texts[-1].height / 2
-    return Node(max(text.width for text in texts), height, frame + texts[0].height / 2, leave)
-
-
-def _leave_height(box: int, group: tuple[int, ...], texts: list[_Text]) -> float | None:
-    """Return where a line leaves a box that is not the last of its group: only lines backwards do."""
-    if box == group[-1]:
-        return None
-    above = group[: group.index(box)]
-    return FRAME + sum(texts[other].height + STACK for other in above) + texts[box].height / 2
 
 
 def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
@@ -160,17 +137,13 @@ def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
     height = layout.height + 2 * MARGIN + 22.0
     names = ", ".join(box.name for box in picture.boxes[:N_DESCRIBED])
     more = f" and {len(picture.boxes) - N_DESCRIBED} more" if len(picture.boxes) > N_DESCRIBED else ""
-    about = (
-        f"A graph of {len(picture.boxes)} steps: {names}{more}."
-        if picture.boxes
-        else "A graph without steps."
-    )
+    steps = f"of {len(picture.boxes)} steps: {names}{more}" if picture.boxes else "without steps"
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" class="penstock" role="img" width="{width:.0f}" '
             f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
             f"<title>{escape(picture.title)}</title>",
-            f"<desc>{escape(about)}</desc>",
+            f"<desc>{escape(f'A graph {steps}.')}</desc>",
             f"<style>\n{_style()}\n</style>",
             f'<rect class="ground" x="0.5" y="0.5" width="{width - 1:.0f}" height="{height - 1:.0f}" '
             'rx="10"/>',
@@ -184,24 +157,22 @@ def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
 
 
 def _draw_groups(
-    picture: Picture, texts: list[_Text], inner: dict[int, Line], places: list[Node]
+    picture: Picture, texts: list[_Text], inner: dict[int, Line], places: list[Node], tops: dict[int, float]
 ) -> Iterator[str]:
-    """Draw the boxes; those of a group are stacked in a frame."""
+    """Draw the boxes; those of a group are stacked in a frame, with arrows between them."""
     for group, place in zip(picture.groups, places, strict=True):
-        y = place.y
         if len(group) > 1:
-            y += FRAME
             yield (
                 f'<rect class="group" x="{place.x - FRAME:.1f}" y="{place.y:.1f}" '
                 f'width="{place.width + 2 * FRAME:.1f}" height="{place.height:.1f}" rx="14">'
                 f"<title>{len(group)} steps in one task</title></rect>"
             )
         for rank, box in enumerate(group):
+            y = place.y + tops[box]
             if rank:
                 yield from _draw_arrow_down(place.x + place.width / 2, y - STACK, inner[box])
             at = Node(place.width, texts[box].height, x=place.x, y=y)
             yield from _draw_box(picture.boxes[box], texts[box], at)
-            y += texts[box].height + STACK
 
 
 def _draw_box(box: Box, text: _Text, place: Node) -> Iterator[str]:
@@ -236,10 +207,16 @@ def _draw_arrow_down(x: float, y: float, line: Line) -> Iterator[str]:
 
 
 def _draw_lines(lines: list[Line], layout: Layout) -> Iterator[str]:
-    """Draw every line and its arrow."""
+    """Draw every line and its arrow; one that goes around has round corners."""
     for line, route in zip(lines, layout.routes, strict=True):
         x, y = route.points[-1]
-        path = _corners(route.points) if route.around else _curves(route.points)
+        path = _curves(route.points)
+        if route.around:  # to the right, down, left, up and right again
+            (start, leave), (right, _), (_, below), (left, _), _, (end, enter) = route.points
+            path = (
+                f"M{start:.1f} {leave:.1f}H{right - 8:.1f}q8 0 8 8V{below - 8:.1f}q0 8 -8 8"
+                f"H{left + 8:.1f}q-8 0 -8 -8V{enter + 8:.1f}q0 -8 8 -8H{end - 7:.1f}"
+            )
         yield f'<path class="line {line.kind}" d="{path}"/>'
         yield f'<path class="tip {line.kind}" d="M{x - 8:.1f} {y - 4:.1f}v8l7.5 -4z"/>'
 
@@ -259,50 +236,31 @@ def _curves(points: tuple[Point, ...]) -> str:
     return "".join(path)
 
 
-def _corners(points: tuple[Point, ...]) -> str:
-    """Return the way around, to the right, down, left, up and right again, with round corners."""
-    (x, leave), (right, _), (_, below), (left, _), _, (end, enter) = points
-    return (
-        f"M{x:.1f} {leave:.1f}H{right - 8:.1f}q8 0 8 8V{below - 8:.1f}q0 8 -8 8"
-        f"H{left + 8:.1f}q-8 0 -8 -8V{enter + 8:.1f}q0 -8 8 -8H{end - 7:.1f}"
-    )
-
-
 def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
     """Draw the labels, with a halo in the background's colour that interrupts the line behind them."""
-    occupied: dict[int, list[tuple[float, float, float]]] = {}
+    occupied: list[tuple[float, float, float]] = []
     for line, label, route in zip(lines, labels, layout.routes, strict=True):
         if not label:
             continue
         width = width_of(label, LABEL_SIZE) + 10.0
-        x, y = _free_place(route, width, occupied)
+        x, middle = route.label[0] - (0.0 if route.around else 4.0), route.label[1]
+        for rows in (0, 1, -1, 2, -2, 3, -3, 0):  # on the line, or just beside it, where no other label is
+            y = middle + rows * LABEL_HEIGHT
+            if all(abs(y - v) >= LABEL_HEIGHT or abs(x - u) >= (width + w) / 2 for u, v, w in occupied):
+                break
+        occupied.append((x, y, width))
         yield f'<text class="label {line.kind}" x="{x:.1f}" y="{y + 4:.1f}">{escape(label)}</text>'
-
-
-def _free_place(route: Route, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> Point:
-    """Return a place on the line, or just beside it, that no other label has; `occupied` is by rows."""
-    x, y = route.label[0] - (0.0 if route.around else 4.0), route.label[1]
-    tries = (y + rows * LABEL_HEIGHT for rows in (0, 1, -1, 2, -2, 3, -3))
-    free = next((at for at in tries if _is_free(x, at, width, occupied)), y)
-    occupied.setdefault(round(free / LABEL_HEIGHT), []).append((x, free, width))
-    return x, free
-
-
-def _is_free(x: float, y: float, width: float, occupied: dict[int, list[tuple[float, float, float]]]) -> bool:
-    row = round(y / LABEL_HEIGHT)
-    near = (other for r in (row - 1, row, row + 1) for other in occupied.get(r, ()))
-    return all(abs(y - v) >= LABEL_HEIGHT or abs(x - u) >= (width + w) / 2 for u, v, w in near)
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:
     """Estimate the width of a line of text: that of DejaVu Sans, the widest of the usual system fonts."""
-    return sum(map(_width_in_ems, text)) * size * (1.1 if bold else 1.0)
-
-
-def _width_in_ems(char: str) -> float:
-    if char > "\u024f":  # beyond Latin: ideographs and signs may be a full square
-        return _WIDTHS.get(char, 0.0 if unicodedata.combining(char) else 1.1)
-    return _WIDTHS.get(char, 0.72 if char.isupper() else 0.63)
+    ems = 0.0
+    for char in text:
+        usual = 0.72 if char.isupper() else 0.63
+        if char > "\u024f":  # beyond Latin: ideographs and signs may be a full square
+            usual = 0.0 if unicodedata.combining(char) else 1.1
+        ems += _WIDTHS.get(char, usual)
+    return ems * size * (1.1 if bold else 1.0)
 
 
 def cut(text: str, width: float, size: float, *, bold: bool = False) -> str:
@@ -330,8 +288,8 @@ def wrap(text: str, width: float, size: float, *, lines: int) -> list[str]:
 
 def _style() -> str:
     """Return the style sheet, for light and for dark pages."""
-    light = _colour_rules(_LIGHT_TONES, LIGHT_COLOURS)
-    dark = _colour_rules(_DARK_TONES, _DARK_COLOURS)
+    light = _colour_rules(_LIGHT_TONES, {shape: shape.light for shape in Shape})
+    dark = _colour_rules(_DARK_TONES, {shape: shape.dark for shape in Shape})
     rules = [f".penstock {selector}{{{rule}}}" for selector, rule in _FORMS.items()]
     return "\n".join([*rules, *light, "@media (prefers-color-scheme: dark) {", *dark, "}"])
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice, product
 from typing import Any
 
@@ -24,7 +24,7 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.function import Row
 from penstock.operators.windows import Windows
 from penstock.options import LocalOptions
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 
 RELATIVE = 1e-9
 MAX_FOLD_ROWS = 12
@@ -44,44 +44,28 @@ def assert_engines_agree(
     Nothing is written. Every engine reads the sources from the beginning, with the same batch cuts.
     With `accounts` the counts of late, filtered and failed rows must agree as well.
     """
-    plan = _collect_sinks(graph)
-    first, *rest = [(_name(engine), _run(plan, engine, clock())) for engine in engines]
-    for name, result in rest:
-        for ref, table in first[1].collected.items():
-            differing = difference(table, result.collected[ref], approximate=_approximate(plan, ref))
-            assert differing is None, f"{ref}: {first[0]} / {name}: {differing}"
-        if accounts:
-            for step, counts in first[1].accounts.items():
-                other = result.accounts[step]
-                assert counts == other, (
-                    f'accounts of step "{step}": {first[0]} / {name}:\n{counts}\n/ {other}'
-                )
-
-
-def _collect_sinks(graph: PipeGraph) -> Plan:
-    """Return the graph's plan with its sinks taken off and what feeds them collected."""
     whole = graph.plan()
-    wanted = dict.fromkeys(ref for sink in whole.sinks for ref in sink.feeds)
     sinks = {sink.name for sink in whole.sinks}
-    return Plan(whole.graph, tuple(step for step in whole if step.name not in sinks), tuple(wanted))
-
-
-def _run(plan: Plan, engine: str | Engine, clock: Clock) -> RunResult:
-    # Why: in process, several sources advance independently unless asked for rounds, as the others do.
-    options = LocalOptions(deterministic=True) if _name(engine) == "local" else None
-    return wait(start(plan, engine, {"options": options, "clock": clock}, "run"))
-
-
-def _name(engine: str | Engine) -> str:
-    return resolve_engine(engine).name
-
-
-def _approximate(plan: Plan, ref: Ref) -> list[str]:
-    """Return the columns of a window step that come from sketches."""
-    op = plan[ref.step].op
-    if not isinstance(op, Windows):
-        return []
-    return [name for name, aggregate in (op.aggregates or {}).items() if not aggregate.exact]
+    wanted = dict.fromkeys(ref for sink in whole.sinks for ref in sink.feeds)
+    plan = Plan(whole.graph, tuple(step for step in whole if step.name not in sinks), tuple(wanted))
+    results: list[tuple[str, RunResult]] = []
+    for engine in engines:
+        name = resolve_engine(engine).name
+        # Why: in process, several sources advance independently unless asked for rounds, as the others do.
+        options = LocalOptions(deterministic=True) if name == "local" else None
+        run = start(plan, engine, {"options": options, "clock": clock()}, "run")
+        results.append((name, wait(run)))
+    (judge, first), *rest = results
+    for name, result in rest:
+        for ref, table in first.collected.items():
+            op = plan[ref.step].op
+            aggregates = (op.aggregates if isinstance(op, Windows) else None) or {}
+            sketched = [column for column, aggregate in aggregates.items() if not aggregate.exact]
+            differing = difference(table, result.collected[ref], approximate=sketched)
+            assert differing is None, f"{ref}: {judge} / {name}: {differing}"
+        for step, counts in first.accounts.items() if accounts else ():
+            other = result.accounts[step]
+            assert counts == other, f'accounts of step "{step}": {judge} / {name}:\n{counts}\n/ {other}'
 
 
 def check_associative(
@@ -106,7 +90,12 @@ def check_associative(
     def combine(a: Any, b: Any) -> Any:
         return fold.combine(copy.deepcopy(a), copy.deepcopy(b))
 
-    parts = [fold.lift(row) for row in islice(_lifted_rows(fold, rows, schema), MAX_FOLD_ROWS)]
+    reader = read.rows(rows, schema=schema)
+    batch = pa.Table.from_batches([batch.rows for batch in reader.batches()], reader.schema)
+    values = zip(*(to_plain(column.combine_chunks()) for column in batch.columns), strict=True)
+    lifted = (Row(dict(zip(reader.schema.names, row, strict=True)), reader.schema) for row in values)
+    whole = (row for row in lifted if all(row[name] is not None for name in fold.columns or ()))
+    parts = [fold.lift(row) for row in islice(whole, MAX_FOLD_ROWS)]
     for part in parts:
         assert _same(combine(fold.zero, part), part, rel), f"combine(zero, {part!r}) is not {part!r}"
         assert _same(combine(part, fold.zero), part, rel), f"combine({part!r}, zero) is not {part!r}"
@@ -122,17 +111,6 @@ def check_associative(
         )
 
 
-def _lifted_rows(fold: Fold, rows: Sequence[object], schema: object) -> Iterable[Row]:
-    """Yield the rows that a window would pass to the fold: those without a null in its columns."""
-    reader = read.rows(rows, schema=schema)
-    for batch in reader.batches():
-        columns = [to_plain(column) for column in batch.rows.columns]
-        for values in zip(*columns, strict=True):
-            row = Row(dict(zip(reader.schema.names, values, strict=True)), reader.schema)
-            if all(row[name] is not None for name in fold.columns or ()):
-                yield row
-
-
 def difference(
     left: pa.Table, right: pa.Table, *, approximate: Sequence[str] = (), rel: float = 0.05
 ) -> str | None:
@@ -141,7 +119,10 @@ def difference(
     Columns named in `approximate` (sketches) may differ by the share `rel`.
     """
     if [(f.name, f.type) for f in left.schema] != [(f.name, f.type) for f in right.schema]:
-        return f"schemas differ: {_types(left)} / {_types(right)}"
+        left_types, right_types = (
+            ", ".join(f"{f.name}: {f.type}" for f in side.schema) for side in (left, right)
+        )
+        return f"schemas differ: {left_types} / {right_types}"
     loose = {left.schema.get_field_index(name) for name in approximate}
     ours, theirs = _group_rows(left, loose), _group_rows(right, loose)
 
@@ -223,7 +204,3 @@ def _same(left: Any, right: Any, rel: float) -> bool:
 
 def _format_rows(table: pa.Table, rows: list[Values]) -> str:
     return str(dict(zip(table.schema.names, rows[0], strict=True))) if rows else "no such row"
-
-
-def _types(table: pa.Table) -> str:
-    return ", ".join(f"{field.name}: {field.type}" for field in table.schema)

@@ -21,7 +21,6 @@ from penstock.graph.steps import locate_errors
 from penstock.operators.ends import Source
 from penstock.operators.op import ERRORS, LATE
 from penstock.plan.plan import Ref
-from penstock.timing.units import TimeType
 
 
 class Harness:
@@ -135,26 +134,24 @@ class Harness:
     def _micros(self, time: int | datetime | date) -> int:
         for step in self._plan.sources:
             stream = next(iter(step.outputs.values()))
-            if stream.time is not None:
-                return stream.time.micros(self._time_value(time, stream.time))
+            if stream.time is None:
+                continue
+            try:
+                value = time if isinstance(time, int) else from_python(time, stream.time.type)
+            except RowFailure:
+                value = None
+            if not isinstance(value, int):
+                raise TimeError(
+                    f"{time!r} is not a time of the source",
+                    where=find_call_site(),
+                    hint=f"give a value of its time column, {stream.time}",
+                )
+            return stream.time.micros(value)
         raise EngineError(
             "no source of this pipe has event time, so there is no watermark to move",
             where=find_call_site(),
             hint='give it one: graph.source(reader, time="ts", delay="2 s")',
         )
-
-    def _time_value(self, time: object, column: TimeType) -> int:
-        try:
-            value = time if isinstance(time, int) else from_python(time, column.type)
-        except RowFailure:
-            value = None
-        if not isinstance(value, int):
-            raise TimeError(
-                f"{time!r} is not a time of the source",
-                where=find_call_site(),
-                hint=f"give a value of its time column, {column}",
-            )
-        return value
 
 
 def _side_outputs(pipe: MultiPipe) -> list[MultiPipe]:

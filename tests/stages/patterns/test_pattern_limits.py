@@ -10,8 +10,14 @@ from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.errors import GraphError, Where
 from penstock.operators import aggregates as spec
-from penstock.operators.patterns import possible_patterns
-from penstock.operators.windows import KeyedWindows, MapReduceWindows, PanedWindows, ParallelWindows, Windows
+from penstock.operators.windows import (
+    KeyedWindows,
+    MapReduceWindows,
+    PanedWindows,
+    ParallelWindows,
+    Windows,
+    possible_patterns,
+)
 from penstock.stages.patterns.pattern import decompose
 from penstock.stages.stage import StageContext
 from penstock.timing.windows import count_window, session, sliding, tumbling

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.operators import aggregates as spec
 from penstock.operators.aggregates import Aggregate
-from penstock.operators.patterns import possible_patterns
-from penstock.operators.windows import PATTERNS, KeyedWindows
+from penstock.operators.windows import PATTERNS, KeyedWindows, possible_patterns
 from penstock.timing.windows import sliding, tumbling
 from tests.support.patterns import by_pattern
 from tests.support.window_cases import REGISTERS, WIDE, cut, small, timed, wide_rows

@@ -40,9 +40,8 @@ from penstock.errors import PenstockError
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import OUT, Routing
-from penstock.operators.patterns import PANED
 from penstock.operators.process import Process
-from penstock.operators.windows import Windows
+from penstock.operators.windows import PANED, Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage

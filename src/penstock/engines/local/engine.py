@@ -26,10 +26,9 @@ from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
 from penstock.operators.function import RowFunction
 from penstock.operators.op import JOIN, Routing
-from penstock.operators.patterns import DECOMPOSED
 from penstock.operators.process import Process
 from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns, user_function
-from penstock.operators.windows import Windows
+from penstock.operators.windows import DECOMPOSED, Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
 from penstock.stages.build import build_stage

@@ -20,11 +20,10 @@ from enum import Enum
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
-from penstock.operators.patterns import KEYED, PANED, why_not_pattern
 from penstock.operators.process import Process
 from penstock.operators.rows import Accumulate, Filter, Map, Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
-from penstock.operators.windows import Windows
+from penstock.operators.windows import KEYED, PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Step, group_fused
 
 _SINGLE = (Source, Sink, Process)

@@ -14,13 +14,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.engines.reference.functions import ErrorContext, Values, is_one_row, plain_rows
-from penstock.engines.reference.window_kinds import Member, WindowRows
+from penstock.engines.reference.node import ErrorContext, Values
+from penstock.engines.reference.steps import is_one_row, plain_rows
 from penstock.engines.rows import canonical_value, equality_key, sort_key
 from penstock.errors import EngineError, FunctionError, RowFailure, describe_cause
 from penstock.expr import lower_python
@@ -30,6 +30,9 @@ from penstock.operators.aggregates import Aggregate, EventTimeMax, Fold
 from penstock.operators.function import Row, RowFunction, own_copy, plain_row
 from penstock.operators.op import Stream
 from penstock.operators.windows import WindowContext, takes_window
+
+if TYPE_CHECKING:
+    from penstock.engines.reference.windows import Member, WindowRows
 
 Column = Sequence[Any]
 Rule = Callable[[spec.Aggregate, Column], object]
@@ -41,35 +44,22 @@ class OutOfRange(Exception):
     """A window's exact sum does not fit the type of the result."""
 
 
-def aggregate_values(aggregate: spec.Aggregate, values: Column) -> object:
-    """Return the plain result of any aggregate but folds and event_time_max, which are not of values."""
-    return _RULES[type(aggregate)](aggregate, values)
-
-
 def _sum(_: spec.Aggregate, values: Column) -> object:
     """Return the sum, null for no values; integers and decimals exactly or not at all."""
     if not values:
         return None
     if isinstance(values[0], float):
-        return _float_sum(values)
+        return special if (special := _not_finite(values)) is not None else _round_to_float(_total(values))
     if isinstance(values[0], Decimal):
-        return _decimal_sum(values)
+        exact = Decimal(0)
+        for value in values:
+            exact = _WIDE.add(exact, value)
+        if len(exact.as_tuple().digits) > _DIGITS:
+            raise OutOfRange(f"the exact sum is {exact}, which has more than {_DIGITS} digits")
+        return exact
     total = sum(values)
     if not -(2**63) <= total < 2**63:
         raise OutOfRange(f"the exact sum is {total}, outside int64")
-    return total
-
-
-def _float_sum(values: Column) -> float:
-    return special if (special := _not_finite(values)) is not None else _round_to_float(_total(values))
-
-
-def _decimal_sum(values: Column) -> Decimal:
-    total = Decimal(0)
-    for value in values:
-        total = _WIDE.add(total, value)
-    if len(total.as_tuple().digits) > _DIGITS:
-        raise OutOfRange(f"the exact sum is {total}, which has more than {_DIGITS} digits")
     return total
 
 
@@ -122,19 +112,12 @@ def _deviation(aggregate: spec.Aggregate, values: Column) -> float | None:
     return None if variance is None else math.sqrt(variance)
 
 
-def _least(_: spec.Aggregate, values: Column) -> object:
-    """Return the least value; NaN is greater than every number, and -0.0 is returned as 0.0."""
-    return canonical_value(min(values, key=sort_key)) if values else None
+def _extreme(pick: Callable[..., object]) -> Rule:
+    """Return the rule of the least or greatest value; NaN is greatest, and -0.0 is returned as 0.0."""
+    return lambda _, values: canonical_value(pick(values, key=sort_key)) if values else None
 
 
-def _greatest(_: spec.Aggregate, values: Column) -> object:
-    """Return the greatest value; NaN is greater than every number, and -0.0 is returned as 0.0."""
-    return canonical_value(max(values, key=sort_key)) if values else None
-
-
-def _with_count(
-    extreme: Callable[[spec.Aggregate, Column], object],
-) -> Callable[[spec.Aggregate, Column], object]:
+def _with_count(extreme: Rule) -> Rule:
     """Return an extreme and how many values equal it, as a struct; null of nothing."""
 
     def rule(aggregate: spec.Aggregate, values: Column) -> object:
@@ -161,10 +144,10 @@ _RULES: dict[type[spec.Aggregate], Rule] = {
     spec.Mean: _mean,
     spec.Var: _variance,
     spec.Std: _deviation,
-    spec.Min: _least,
-    spec.Max: _greatest,
-    spec.MinCount: _with_count(_least),
-    spec.MaxCount: _with_count(_greatest),
+    spec.Min: _extreme(min),
+    spec.Max: _extreme(max),
+    spec.MinCount: _with_count(_extreme(min)),
+    spec.MaxCount: _with_count(_extreme(max)),
     spec.First: lambda _, values: values[0] if values else None,
     spec.Last: lambda _, values: values[-1] if values else None,
     spec.Collect: lambda _, values: list(values),
@@ -181,10 +164,7 @@ class Aggregates:
 
     def __init__(self, aggregates: Mapping[str, Aggregate], up: Stream) -> None:
         self._up = up
-        self._lifts = {
-            name: (_compile_lift(aggregate, up.schema), _error_context(aggregate))
-            for name, aggregate in aggregates.items()
-        }
+        self._lifts = {name: _compile_lift(aggregate, up.schema) for name, aggregate in aggregates.items()}
         self._rules = {name: _result_rule(aggregate, up) for name, aggregate in aggregates.items()}
 
     def lift(self, values: Values) -> tuple[dict[str, object], tuple[ErrorContext, Exception] | None]:
@@ -229,27 +209,27 @@ class WindowFunction:
             raise _function_error(self._function.name, self._function.where, cause, place) from cause
 
 
-ResultsRule = Callable[[str, tuple[Member, ...], str], object]
+ResultsRule = Callable[[str, "list[Member]", str], object]
 
 
-def _compile_lift(aggregate: Aggregate, schema: pa.Schema) -> Lift:
-    if isinstance(aggregate, Fold):
-        return _compile_fold_lift(aggregate, schema)
-    if aggregate.value is None:
-        return lambda values: True  # counts and times are of rows: there is no value to be null
-    return lower_python(aggregate.value, schema)
+def _compile_lift(aggregate: Aggregate, schema: pa.Schema) -> tuple[Lift, ErrorContext]:
+    """Return what takes a part from a row, and whom to name when that fails.
 
-
-def _compile_fold_lift(fold: Fold, schema: pa.Schema) -> Lift:
-    """Return a row as a part; a row with a null in a column that the fold reads is skipped, as null is."""
-    call = own_copy(fold.lift)
+    A row with a null in a column that a fold reads is skipped, as null is.
+    """
+    if not isinstance(aggregate, Fold):
+        context = ErrorContext(f"expression {aggregate.value}", catches=RowFailure)
+        if aggregate.value is None:
+            return (lambda values: True), context  # counts and times are of rows: no value can be null
+        return lower_python(aggregate.value, schema), context
+    fold, call = aggregate, own_copy(aggregate.lift)
 
     def lift(values: Values) -> object:
         if any(values[name] is None for name in fold.columns or ()):
             return _SKIPPED
         return fold.check_partial(call(Row(values, schema)))
 
-    return lift
+    return lift, ErrorContext(f"function {name_of(fold.lift)}", find_definition(fold.lift))
 
 
 def _result_rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
@@ -258,19 +238,19 @@ def _result_rule(aggregate: Aggregate, up: Stream) -> ResultsRule:
     if isinstance(aggregate, EventTimeMax):
         time = up.require_time("event_time_max")
         return lambda name, members, place: time.value(max(member.row.at() for member in members))
-    return lambda name, members, place: _aggregate_result(aggregate, name, members, place)
 
+    def rule(name: str, members: list[Member], place: str) -> object:
+        values = [member.parts[name] for member in members if member.parts[name] is not None]
+        try:
+            return _RULES[type(aggregate)](aggregate, values)
+        except OutOfRange as cause:
+            raise EngineError(
+                f"{aggregate} of {place} does not fit its type",
+                detail=str(cause),
+                hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
+            ) from cause
 
-def _aggregate_result(aggregate: Aggregate, name: str, members: tuple[Member, ...], place: str) -> object:
-    values = [member.parts[name] for member in members if member.parts[name] is not None]
-    try:
-        return aggregate_values(aggregate, values)
-    except OutOfRange as cause:
-        raise EngineError(
-            f"{aggregate} of {place} does not fit its type",
-            detail=str(cause),
-            hint='cast the value first, e.g. .cast("float64"), or use a shorter window',
-        ) from cause
+    return rule
 
 
 def _compile_fold(fold: Fold, up: Stream) -> ResultsRule:
@@ -278,7 +258,7 @@ def _compile_fold(fold: Fold, up: Stream) -> ResultsRule:
     lower = None if fold.lower is None else own_copy(fold.lower)
     result_type = fold.type(up)
 
-    def rule(name: str, members: tuple[Member, ...], place: str) -> object:
+    def rule(name: str, members: list[Member], place: str) -> object:
         function: Callable[..., Any] = combine
         try:
             part = copy.deepcopy(fold.zero)
@@ -291,12 +271,6 @@ def _compile_fold(fold: Fold, up: Stream) -> ResultsRule:
             raise _function_error(name_of(function), find_definition(function), cause, place) from cause
 
     return rule
-
-
-def _error_context(aggregate: Aggregate) -> ErrorContext:
-    if isinstance(aggregate, Fold):
-        return ErrorContext(f"function {name_of(aggregate.lift)}", find_definition(aggregate.lift))
-    return ErrorContext(f"expression {aggregate.value}", catches=RowFailure)
 
 
 def _function_error(name: str, where: Any, cause: Exception, place: str) -> FunctionError:

@@ -1,22 +1,212 @@
 """The reference engine: the judge of the others, plain Python, one row at a time.
 
 Slow, obvious and independent: nothing in this folder imports a stage or a kernel, even where that means
-writing a rule twice (frontiers, sinks, source times).
+writing a rule twice (frontiers, sinks, source times). There are two ways to drive its interpreter: a run in a
+thread of its own, and a harness fed by its caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 
+import pyarrow as pa
+
+from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.engines.protocol import Gap, RunOptions
+from penstock.connect.protocol import SourceBatch
+from penstock.engines.protocol import BackgroundRun, Gap, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
-from penstock.engines.reference.run import ReferenceHarness, ReferenceRun
-from penstock.errors import NotSupported
-from penstock.events import EventSink
+from penstock.errors import (
+    ConnectorError,
+    EngineError,
+    GraphError,
+    NotSupported,
+    PenstockError,
+    describe_cause,
+    nearest_first,
+)
+from penstock.events import EventSink, RunEnded, RunStarted
+from penstock.operators.ends import Source
 from penstock.operators.op import Op
 from penstock.plan.check import find_spark_sql
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, Ref, Step
+
+
+class ReferenceRun(BackgroundRun):
+    """A run that reads its sources round by round."""
+
+    def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
+        super().__init__(interpreter.plan.graph, "reference")
+        self._interpreter, self._options = interpreter, options
+        self.begin()
+
+    def metrics(self) -> Mapping[str, Accounts]:
+        """Implement `Run.metrics`."""
+        return copy.deepcopy(self._interpreter.accounts)
+
+    def execute(self) -> RunResult:
+        """Run the plan from its first batch to its end, and close everything whatever happens."""
+        interpreter = self._interpreter
+        begin_run(interpreter)
+        batches = {step.name: _read_batches(step) for step in interpreter.plan.sources}
+        outcome = "failed"
+        try:
+            try:
+                reached = self._run_rounds(batches)
+            except BaseException:
+                with suppress(Exception):  # what stopped the run matters more than what followed from it
+                    self._close(batches)
+                raise
+            self._close(batches)
+            outcome = reached
+        finally:
+            end_run(interpreter, outcome)
+        return build_result(interpreter, outcome)
+
+    def _run_rounds(self, sources: Mapping[str, Batches]) -> str:
+        """Run rounds until the sources end, then drain if asked to; return the outcome."""
+        interpreter, drain = self._interpreter, self._options.drain
+        ended: set[str] = set()
+        while not self._stopping.is_set() and interpreter.batches != self._options.until:
+            batches: dict[str, SourceBatch] = {}
+            for name, source in sources.items():
+                with interpreter.report_errors(interpreter.plan[name]):
+                    batch = next(source, None)
+                if batch is None:
+                    ended.add(name)
+                else:
+                    batches[name] = batch
+            if not batches:
+                if drain:
+                    interpreter.drain()
+                return "drained" if drain else "stopped"
+            # Why: with drain=False a later run may resume where a source ended: it still holds windows open.
+            interpreter.round(batches, ended=ended if drain else ())
+        return "stopped"
+
+    def _close(self, batches: Mapping[str, Batches]) -> None:
+        """Let readers release what they hold, a generator running its `finally`, and close all nodes."""
+        try:
+            for source in batches.values():
+                source.close()
+        finally:
+            self._interpreter.close()
+
+
+Batches = Generator[SourceBatch, None, None]
+
+
+def _read_batches(step: Step) -> Batches:
+    """Yield the batches of a source; a reader's own error stays as it is, any other says what was read."""
+    assert isinstance(step.op, Source), "only sources read"
+    try:
+        yield from step.op.reader.batches()
+    except PenstockError:
+        raise
+    except Exception as cause:
+        fact = f"could not read {step.op.reader.describe()}"
+        raise ConnectorError(fact, detail=describe_cause(cause)) from cause
+
+
+def begin_run(interpreter: Interpreter) -> None:
+    """Emit the event that a run begins, and open it."""
+    steps = tuple(step.name for step in interpreter.plan)
+    now = interpreter.clock.now()
+    interpreter.events(RunStarted(now, interpreter.plan.graph, "reference", steps))
+    try:
+        interpreter.open()
+    except BaseException:
+        end_run(interpreter, "failed")
+        raise
+
+
+def end_run(interpreter: Interpreter, outcome: str) -> None:
+    """Emit the event that a run is over."""
+    interpreter.events(RunEnded(interpreter.clock.now(), outcome, interpreter.batches))
+
+
+def build_result(interpreter: Interpreter, outcome: str) -> RunResult:
+    """Return the result of a finished run."""
+    collected = {ref: interpreter.table(ref) for ref in interpreter.plan.collects}
+    return RunResult(outcome, interpreter.batches, copy.deepcopy(interpreter.accounts), collected)
+
+
+class ReferenceHarness:
+    """A run that is fed by its caller, in the calling thread: all is done when a call returns."""
+
+    def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
+        self._interpreter, self._options = interpreter, options
+        self._n_taken: dict[Ref, int] = {}
+        self._over = False
+        begin_run(interpreter)
+
+    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Implement `EngineHarness.push`."""
+        sources = [step.name for step in self._interpreter.plan.sources]
+        for name in batches:
+            if name not in sources:
+                raise GraphError(
+                    f'there is no source "{name}" in this run',
+                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
+                )
+        self._round(batches)
+
+    def promise(self, watermark: int) -> None:
+        """Implement `EngineHarness.promise`."""
+        self._require_open()
+        self._interpreter.promise(watermark)
+        self._round({})
+
+    def take(self, ref: Ref) -> pa.Table:
+        """Implement `EngineHarness.take`."""
+        if ref not in self._interpreter.collected:
+            ports = nearest_first(str(ref), map(str, self._interpreter.collected))
+            raise GraphError(
+                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
+            )
+        first = self._n_taken.get(ref, 0)
+        self._n_taken[ref] = len(self._interpreter.collected[ref])
+        return self._interpreter.table(ref, first)
+
+    def end(self) -> RunResult:
+        """Implement `EngineHarness.end`."""
+        self._require_open()
+        outcome = "failed"
+        try:
+            if self._options.drain:
+                self._interpreter.drain()
+            outcome = "drained" if self._options.drain else "stopped"
+        finally:
+            self._close(outcome)
+        return build_result(self._interpreter, outcome)
+
+    def metrics(self) -> Mapping[str, Accounts]:
+        """Implement `EngineHarness.metrics`."""
+        return copy.deepcopy(self._interpreter.accounts)
+
+    def _round(self, batches: Mapping[str, SourceBatch]) -> None:
+        self._require_open()
+        try:
+            self._interpreter.round(batches)
+        except BaseException:
+            self._close("failed")
+            raise
+
+    def _close(self, outcome: str) -> None:
+        self._over = True
+        try:
+            self._interpreter.close()
+        finally:
+            end_run(self._interpreter, outcome)
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise EngineError(
+                f'the run of "{self._interpreter.plan.graph}" is over', hint="open another harness"
+            )
+
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'
 _INSTEAD = 'run it on an engine that has one: engine="local" or engine="spark"'
@@ -64,20 +254,16 @@ class ReferenceEngine:
         return lines
 
     def _refuse(self, plan: Plan, options: RunOptions) -> None:
-        if options.checkpoint is not None:
-            raise NotSupported(
-                f"the reference engine keeps no state, so checkpoint={options.checkpoint!r} is no use to it",
-                hint="leave checkpoint out, or use another engine",
-            )
-        if options.master is not None:
-            raise NotSupported(
-                "the reference engine runs here and nowhere else, and was given a master",
-                hint="leave master out",
-            )
-        if options.engine is not None:
-            raise NotSupported(
-                f"the reference engine has no options, and got {type(options.engine).__name__}",
-                hint="leave options out",
-            )
+        name = "the reference engine"
+        no_use = f"{name} keeps no state, so checkpoint={options.checkpoint!r} is no use to it"
+        elsewhere = f"{name} runs here and nowhere else, and was given a master"
+        unknown = f"{name} has no options, and got {type(options.engine).__name__}"
+        for option, fact, hint in (
+            (options.checkpoint, no_use, "leave checkpoint out, or use another engine"),
+            (options.master, elsewhere, "leave master out"),
+            (options.engine, unknown, "leave options out"),
+        ):
+            if option is not None:
+                raise NotSupported(fact, hint=hint)
         for gap in self.gaps(plan):
             raise NotSupported(gap.reason, step=gap.step, hint=gap.instead)

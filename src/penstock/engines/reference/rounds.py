@@ -12,47 +12,40 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import singledispatch
-from typing import Any
 
 import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.reference.functions import ErrorContext, FailedRows, error_context
-from penstock.engines.reference.joins import StreamJoinNode
-from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site, merge_frontiers
-from penstock.engines.reference.source import SinkNode, SourceNode
-from penstock.engines.reference.state import AccumulateNode, ProcessNode, StateNode
-from penstock.engines.reference.stateless import (
-    BatchFilterNode,
-    BatchFlatMapNode,
-    BatchMapNode,
-    Replicas,
-    RowNode,
-    RowProcess,
-    filter_rows,
-    flat_map_rows,
-    join_table,
-    map_rows,
-    relay_rows,
-    select_columns,
-    split_rows,
+from penstock.engines.reference import steps
+from penstock.engines.reference.joins import ProcessNode, StreamJoinNode, join_table
+from penstock.engines.reference.node import (
+    OVER,
+    ErrorContext,
+    FailedRows,
+    Frontier,
+    Node,
+    Outputs,
+    RoundInput,
+    Site,
+    merge_frontiers,
 )
+from penstock.engines.reference.source import SinkNode, SourceNode
+from penstock.engines.reference.steps import AccumulateNode, RowNode, StateNode, error_context
 from penstock.engines.reference.windows import WindowNode
 from penstock.engines.rows import TimedRow, rows_to_batch
 from penstock.errors import NotSupported, PenstockError, RowFailure
 from penstock.events import BatchDone, EventSink, RowsErrored, RowsLate, StepFailed, WatermarkMoved
-from penstock.expr import Expr
 from penstock.operators.ends import Sink, Source
-from penstock.operators.function import BatchFunction, Expressions, RowFunction
+from penstock.operators.function import BatchFunction, Expressions
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
-from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Select, Split, WithColumns
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Split, WithColumns
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
-from penstock.plan.plan import Input, Plan, Ref, Step
+from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.windows import AFTER_ALL
 
 _BROADCAST = (Map, WithColumns, Filter, FlatMap, Split, Relay, TableJoin)
@@ -65,7 +58,7 @@ def build_node(site: Site) -> Node:
     if site.step.routing == Routing.BROADCAST and isinstance(op, _BROADCAST) and not op.stateful:
         replicas = site.step.degree.least
         if replicas > 1:
-            return Replicas(site, [lower(op, site) for _ in range(replicas)])
+            return steps.Replicas(site, [lower(op, site) for _ in range(replicas)])
     return lower(op, site)
 
 
@@ -86,49 +79,39 @@ def _source(op: Source, site: Site) -> Node:
     return SourceNode(site, op, rank)
 
 
-@lower.register
-def _map(op: Map, site: Site) -> Node:
-    if isinstance(op.how, BatchFunction):
-        return BatchMapNode(site, op.how)
-    return _row_node(site, op.how, map_rows(site, op.how), op.state)
+_RULES: dict[type[Op], tuple[Callable[..., steps.RowProcess], type[steps.BatchNode]]] = {
+    Map: (steps.map_rows, steps.BatchMapNode),
+    Filter: (steps.filter_rows, steps.BatchFilterNode),
+    FlatMap: (steps.flat_map_rows, steps.BatchFlatMapNode),
+}
+"""What a step does by rows, and by batches."""
 
 
 @lower.register
-def _filter(op: Filter, site: Site) -> Node:
+def _function(op: Map | Filter | FlatMap, site: Site) -> Node:
+    by_rows, by_batches = _RULES[type(op)]
     if isinstance(op.how, BatchFunction):
-        return BatchFilterNode(site, op.how)
-    return _row_node(site, op.how, filter_rows(site, op.how), op.state)
-
-
-@lower.register
-def _flat_map(op: FlatMap, site: Site) -> Node:
-    if isinstance(op.how, BatchFunction):
-        return BatchFlatMapNode(site, op.how)
-    return _row_node(site, op.how, flat_map_rows(site, op.how), op.state)
+        return by_batches(site, op.how)
+    context, process = error_context(op.how), by_rows(site, op.how)
+    if op.state is not None:
+        return StateNode(site, context, process, op.state)
+    return RowNode(site, context, process)
 
 
 @lower.register
 def _split(op: Split, site: Site) -> Node:
     predicates = ErrorContext("a split predicate", catches=RowFailure)
     context = predicates if op.how is None else error_context(op.how)
-    return RowNode(site, context, split_rows(site, op))
+    return RowNode(site, context, steps.split_rows(site, op))
 
 
-def _row_node(
-    site: Site,
-    function: Expr | Expressions | RowFunction,
-    process: RowProcess,
-    new_state: Callable[[], Any] | None,
-) -> Node:
-    if new_state is None:
-        return RowNode(site, error_context(function), process)
-    return StateNode(site, error_context(function), process, new_state)
+@lower.register
+def _columns(op: WithColumns, site: Site) -> Node:
+    return RowNode(site, error_context(op.how), steps.map_rows(site, op.how))
 
 
 _STEP = ErrorContext("the step")
-lower.register(WithColumns, lambda op, site: RowNode(site, error_context(op.how), map_rows(site, op.how)))
-lower.register(Select, lambda op, site: RowNode(site, error_context(op.how), select_columns(site, op)))
-lower.register(Relay, lambda _, site: RowNode(site, _STEP, relay_rows(site)))
+lower.register(Relay, lambda _, site: RowNode(site, _STEP, steps.map_rows(site, Expressions(()))))
 lower.register(TableJoin, lambda op, site: RowNode(site, _STEP, join_table(site, op)))
 lower.register(Accumulate, lambda op, site: AccumulateNode(site, op))
 lower.register(Windows, lambda op, site: WindowNode(site, op))
@@ -157,11 +140,14 @@ class Interpreter:
         """Build all nodes, then open all sinks; if one fails, close what was opened."""
         try:
             for step in self.plan:
-                with self._naming_errors(step):
-                    self._failed_rows[step.name] = FailedRows(step, self.accounts[step.name])
-                    self._nodes[step.name] = build_node(self._site(step))
+                with self.report_errors(step):
+                    accounts = self.accounts[step.name]
+                    failed_rows = self._failed_rows[step.name] = FailedRows(step, accounts)
+                    self._nodes[step.name] = build_node(
+                        Site(step, self.plan, self.clock, accounts, failed_rows)
+                    )
             for step in self.plan.sinks:
-                with self._naming_errors(step):
+                with self.report_errors(step):
                     self._sink(step).open()
         except BaseException:
             self.close()
@@ -172,18 +158,18 @@ class Interpreter:
         first: Exception | None = None
         for name, node in self._nodes.items():
             try:
-                with self._naming_errors(self.plan[name]):
+                with self.report_errors(self.plan[name]):
                     node.close()
             except Exception as failure:
                 first = first or failure
         if first is not None:
             raise first
 
-    def source(self, name: str) -> SourceNode:
-        """Return the node of a source."""
-        node = self._nodes[name]
-        assert isinstance(node, SourceNode), f"{name} is a source"
-        return node
+    def promise(self, watermark: int) -> None:
+        """Move the watermark of every source, in microseconds, as if it had said so."""
+        for node in self._nodes.values():
+            if isinstance(node, SourceNode):
+                node.promise(watermark)
 
     def round(self, batches: Mapping[str, SourceBatch], *, ended: Collection[str] = ()) -> None:
         """Process one batch per source; `ended` sources have no more and hold nothing back."""
@@ -191,12 +177,23 @@ class Interpreter:
         before = {step.name: self.accounts[step.name].rows_in for step in self.plan.sources}
         by_port: dict[Ref, list[TimedRow]] = {}
         for step in self.plan:
-            with self._naming_errors(step):
+            with self.report_errors(step):
                 late = self.accounts[step.name].late
                 outputs = self._run_step(step, batches, ended, by_port)
-                outputs[ERRORS] = self._failed_rows[step.name].take_failed()
-                self._store_outputs(step, outputs, by_port)
-                self._emit_events(step, self.accounts[step.name].late - late)
+                failed = self._failed_rows[step.name]
+                n_failed, example, outputs[ERRORS] = failed.take()
+                for port in step.outputs:
+                    ref, rows = Ref(step.name, port), outputs.get(port, [])
+                    by_port[ref] = rows
+                    if ref in self.collected:
+                        self.collected[ref] += rows
+                    if port not in _SIDE:
+                        self.accounts[step.name].rows_out += len(rows)
+                n_late = self.accounts[step.name].late - late
+                if n_late:
+                    self.events(RowsLate(self.clock.now(), step.name, n_late))
+                if n_failed:
+                    self.events(RowsErrored(self.clock.now(), step.name, n_failed, failed.policy, example))
         self._last_round = by_port
         read = {name: self.accounts[name].rows_in - rows for name, rows in before.items()}
         written = {step.name: self._sink(step).written for step in self.plan.sinks}
@@ -226,7 +223,11 @@ class Interpreter:
             outputs = node.read(batches.get(step.name))
             if step.name in ended:
                 node.end()
-            self._move_source(step, node.frontier)
+            frontier, moved = node.frontier, node.frontier.watermark > self._outputs[step.name].watermark
+            self._outputs[step.name] = frontier
+            if moved:
+                at = None if frontier.watermark == AFTER_ALL else int(frontier.watermark)
+                self.events(WatermarkMoved(self.clock.now(), step.name, at))
             return outputs
         inputs = self._round_input(step, by_port)
         n_rows = sum(len(rows) for rows in inputs.rows.values())
@@ -240,22 +241,18 @@ class Interpreter:
         before = self._inputs[step.name]
         after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
         self._inputs[step.name] = after
-        rows = {port.port: self._rows(port, by_port) for port in step.inputs}
+        # A later step in the plan feeds what it gave in the last round.
+        done = {ref.step for ref in by_port}
+        rows: dict[str, list[TimedRow]] = {port.port: [] for port in step.inputs}
+        for port in step.inputs:
+            for ref in port.feeds:
+                rows[port.port] += (by_port if ref.step in done else self._last_round).get(ref, [])
         over = frozenset(
             port.port
             for port in step.inputs
             if not port.control and all(self._frontier(ref).over for ref in port.feeds)
         )
         return RoundInput(rows, before.watermark, after.watermark, over)
-
-    def _rows(self, port: Input, by_port: Mapping[Ref, list[TimedRow]]) -> list[TimedRow]:
-        """Return the rows on one input port; a later step in the plan gives those of the last round."""
-        done = {ref.step for ref in by_port}
-        return [
-            row
-            for ref in port.feeds
-            for row in (by_port if ref.step in done else self._last_round).get(ref, [])
-        ]
 
     def _frontier(self, ref: Ref) -> Frontier:
         """Return the frontier of a port. Late rows can have any age: their port promises only its end."""
@@ -264,43 +261,13 @@ class Interpreter:
             return OVER if frontier.over else Frontier()
         return frontier
 
-    def _store_outputs(self, step: Step, outputs: Outputs, by_port: dict[Ref, list[TimedRow]]) -> None:
-        """Store the rows of each port, collect those asked for, and count those on main ports."""
-        for port in step.outputs:
-            ref, rows = Ref(step.name, port), outputs.get(port, [])
-            by_port[ref] = rows
-            if ref in self.collected:
-                self.collected[ref] += rows
-            if port not in _SIDE:
-                self.accounts[step.name].rows_out += len(rows)
-
-    def _move_source(self, step: Step, frontier: Frontier) -> None:
-        moved = frontier.watermark > self._outputs[step.name].watermark
-        self._outputs[step.name] = frontier
-        if moved:
-            at = None if frontier.watermark == AFTER_ALL else int(frontier.watermark)
-            self.events(WatermarkMoved(self.clock.now(), step.name, at))
-
-    def _emit_events(self, step: Step, n_late: int) -> None:
-        """Emit the events of a step for this round."""
-        if n_late:
-            self.events(RowsLate(self.clock.now(), step.name, n_late))
-        n_failed, example = self._failed_rows[step.name].take()
-        if n_failed:
-            policy = self._failed_rows[step.name].policy
-            self.events(RowsErrored(self.clock.now(), step.name, n_failed, policy, example))
-
-    def _site(self, step: Step) -> Site:
-        name = step.name
-        return Site(step, self.plan, self.clock, self.accounts[name], self._failed_rows[name])
-
     def _sink(self, step: Step) -> SinkNode:
         node = self._nodes[step.name]
         assert isinstance(node, SinkNode), f"{step.name} is a sink"
         return node
 
     @contextmanager
-    def _naming_errors(self, step: Step) -> Iterator[None]:
+    def report_errors(self, step: Step) -> Iterator[None]:
         """Add the step to every error raised inside, and emit the event."""
         try:
             yield

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Output, SourceBatch
-from penstock.engines.reference.functions import ErrorContext
-from penstock.engines.reference.node import OVER, Frontier, Node, Outputs, RoundInput, Site
+from penstock.engines.reference.node import OVER, ErrorContext, Frontier, Node, Outputs, RoundInput, Site
 from penstock.engines.rows import TimedRow, batch_to_rows, rows_to_batch
 from penstock.errors import (
     ConnectorError,
@@ -47,8 +47,10 @@ class SourceNode(Node):
         self._rank = rank
         self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
-        self._batch_watermark = _compile_batch_watermark(self._time) if self._time else None
-        self._row_watermark = _compile_row_watermark(self._time, self._schema) if self._time else None
+        rule: Any = self._time.rule if self._time else None
+        self._row_rule = lower_python(rule, self._schema) if isinstance(rule, Expr) else None
+        is_function = rule is not None and not isinstance(rule, Expr | WatermarkFromSource)
+        self._batch_rule: Callable[[pa.RecordBatch], Any] | None = own_copy(rule) if is_function else None
         self._last_rows_at = site.clock.now()
         self._over = False
 
@@ -63,7 +65,13 @@ class SourceNode(Node):
         now = self.site.clock.now()
         if batch.rows.num_rows or batch.bad:
             self._last_rows_at = now
-        self._report_malformed(batch)
+        self.accounts.rows_in += len(batch.bad) + batch.rows.num_rows
+        empty, schema = dict.fromkeys(self._schema.names), self._schema
+        if "raw" not in empty:
+            schema = schema.append(pa.field("raw", pa.string()))
+        for bad in batch.bad:
+            row = TimedRow({**empty, "raw": bad.raw}, None)
+            self.failed_rows.add(row, schema, _READER, RowFailure(f"{bad.place}: {bad.error}"))
         good = [row for row in self._rows(batch, now) if self._has_valid_time(row, now)]
         self.accounts.passed += len(good)
         if self._time is not None:
@@ -91,26 +99,23 @@ class SourceNode(Node):
 
     def _rows(self, batch: SourceBatch, now: int) -> list[TimedRow]:
         seqs = [None] * batch.rows.num_rows if batch.seq is None else to_plain(batch.seq)
-        self.accounts.rows_in += batch.rows.num_rows
         rows = []
         for values, seq in zip(batch_to_rows(batch.rows), seqs, strict=True):
+            time = None if self._time is None else now
+            if self._time is not None and self._time.column is not None:
+                value = values[self._time.column]
+                time = self._time.type.micros(value) if isinstance(value, int) else None
             order = (self._rank, seq) if isinstance(seq, int) else (self._rank,)
-            rows.append(TimedRow(values, self._time_of(values, now), order))
+            rows.append(TimedRow(values, time, order))
         return rows
-
-    def _time_of(self, values: dict[str, object], now: int) -> int | None:
-        if self._time is None or self._time.column is None:
-            return None if self._time is None else now
-        value = values[self._time.column]
-        return self._time.type.micros(value) if isinstance(value, int) else None
 
     def _has_valid_time(self, row: TimedRow, now: int) -> bool:
         """Return whether the row has a time it may have; reports it otherwise."""
         try:
             if self._time is not None:
                 _check_time(row.time, self._time, now)
-                if self._row_watermark is not None:
-                    self._row_watermark(row)
+                if self._row_rule is not None:
+                    self._row_rule(row.values)  # a row that the watermark fails on is an error
         except RowFailure as cause:
             self.failed_rows.add(row, self._schema, _TIME, cause)
             return False
@@ -119,24 +124,24 @@ class SourceNode(Node):
     def _advance_watermark(self, batch: SourceBatch, good: list[TimedRow], time: SourceTime) -> None:
         """Move the watermark on by what the batch shows and by what the source promises."""
         self._watermark.observe(max((row.at() for row in good), default=None))
-        promises = [self._row_watermark(row) for row in good] if self._row_watermark is not None else []
-        if self._batch_watermark is not None and batch.rows.num_rows:
-            promises.append(self._batch_watermark(batch.rows))
+        rule = self._row_rule
+        values: list[object] = [] if rule is None else [rule(row.values) for row in good]
+        promises: list[int | None] = [time.type.micros(value) for value in values if isinstance(value, int)]
+        if self._batch_rule is not None and batch.rows.num_rows:
+            try:
+                promises.append(_to_micros(self._batch_rule(batch.rows), time))
+            except Exception as cause:
+                raise FunctionError(
+                    f"watermark function {name_of(time.rule)} failed on a batch",
+                    where=find_definition(time.rule),
+                    detail=describe_cause(cause),
+                    hint=f"give a value of type {time.type}, or None for no news",
+                ) from cause
         if batch.watermark is not None:
             promises.append(time.type.micros(batch.watermark))
         for promise in promises:
             if promise is not None:
                 self._watermark.promise(promise)
-
-    def _report_malformed(self, batch: SourceBatch) -> None:
-        self.accounts.rows_in += len(batch.bad)
-        empty = dict.fromkeys(self._schema.names)
-        for bad in batch.bad:
-            row = TimedRow({**empty, "raw": bad.raw}, None)
-            fields = (
-                [*self._schema, pa.field("raw", pa.string())] if "raw" not in empty else list(self._schema)
-            )
-            self.failed_rows.add(row, pa.schema(fields), _READER, RowFailure(f"{bad.place}: {bad.error}"))
 
 
 def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
@@ -148,40 +153,6 @@ def _check_time(time: int | None, spec: SourceTime, now: int) -> None:
     if spec.max_future is not None and time > now + spec.max_future:
         ahead, most = spell(time - now), spell(spec.max_future)
         raise RowFailure(f"the time is {ahead} ahead of the clock, and max_future is {most}")
-
-
-def _compile_row_watermark(time: SourceTime, schema: pa.Schema) -> Callable[[TimedRow], int | None] | None:
-    """Return the watermark expression in microseconds, or None; a row it fails on is an error."""
-    if not isinstance(time.rule, Expr):
-        return None
-    lowered = lower_python(time.rule, schema)
-
-    def promise(row: TimedRow) -> int | None:
-        value = lowered(row.values)
-        return time.type.micros(value) if isinstance(value, int) else None
-
-    return promise
-
-
-def _compile_batch_watermark(time: SourceTime) -> Callable[[pa.RecordBatch], int | None] | None:
-    """Return the user's watermark function in microseconds; None where there is no function."""
-    rule = time.rule
-    if rule is None or isinstance(rule, Expr | WatermarkFromSource):
-        return None
-    call = own_copy(rule)
-
-    def promise(batch: pa.RecordBatch) -> int | None:
-        try:
-            return _to_micros(call(batch), time)
-        except Exception as cause:
-            raise FunctionError(
-                f"watermark function {name_of(rule)} failed on a batch",
-                where=find_definition(rule),
-                detail=describe_cause(cause),
-                hint=f"give a value of type {time.type}, or None for no news",
-            ) from cause
-
-    return promise
 
 
 def _to_micros(value: object, time: SourceTime) -> int | None:

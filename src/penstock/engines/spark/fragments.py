@@ -28,8 +28,7 @@ from penstock.engines.spark.source_task import SourceReadPlan
 from penstock.frozen import dataclass
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, OUT
-from penstock.operators.patterns import PANED, why_not_pattern
-from penstock.operators.windows import Windows
+from penstock.operators.windows import PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.patterns.pattern import PARTIALS
 

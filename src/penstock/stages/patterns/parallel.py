@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from penstock.expr import compute as pc
 from penstock.operators.op import IN, OUT, Stream
-from penstock.operators.patterns import PARALLEL, as_pattern
-from penstock.operators.windows import FINAL, START, WINDOW, Windows
+from penstock.operators.windows import FINAL, PARALLEL, START, WINDOW, Windows, as_pattern
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.patterns.pattern import WindowPartitioner
 from penstock.stages.rows.batch import Batch, Ints, Mask

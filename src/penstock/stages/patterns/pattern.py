@@ -22,8 +22,7 @@ import pyarrow as pa
 
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Stream
-from penstock.operators.patterns import KEYED, PANED, PARALLEL, as_pattern, pattern_refusal
-from penstock.operators.windows import PATTERNS, Windows
+from penstock.operators.windows import KEYED, PANED, PARALLEL, PATTERNS, Windows, as_pattern, pattern_refusal
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import Stage, StageContext

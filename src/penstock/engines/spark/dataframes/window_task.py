@@ -37,8 +37,7 @@ from penstock.errors import Where
 from penstock.expr.nodes.forms import Column
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Stream
-from penstock.operators.patterns import PANED, why_not_pattern
-from penstock.operators.windows import ResolvedWindows, Windows
+from penstock.operators.windows import PANED, ResolvedWindows, Windows, why_not_pattern
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch

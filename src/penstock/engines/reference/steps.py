@@ -1,34 +1,27 @@
-"""Steps without state: map, select, filter, flat_map, relay, split, table join; by rows and by batches.
+"""Steps that call functions: map, select, filter, flat_map, relay, split, accumulate.
 
-Rows keep their time. Steps with a state per key are in `state.py`. Imports no stage and no kernel.
+Functions are called on the run's own copies of callable objects. Rows keep their time. Where there is a state
+per key, rows reach it in order (time, order): a row waits until the watermark has passed its time, so that no
+earlier row can still come, and one that comes behind the watermark is late. On a stream without time every
+row is in order as it comes. Imports no stage and no kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.engines.reference.functions import (
-    HINT,
-    ErrorContext,
-    Values,
-    compile_flat_map,
-    compile_map,
-    compile_predicate,
-    error_context,
-)
-from penstock.engines.reference.node import Node, Outputs, RoundInput, Site
-from penstock.engines.rows import TimedRow, batch_to_rows, key_of, row_sort_key, rows_to_batch
+from penstock.engines.reference.node import HINT, ErrorContext, Node, Outputs, RoundInput, Site, Values
+from penstock.engines.rows import TimedRow, batch_to_rows, key_columns, key_of, rows_to_batch, sort_rows
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr import Expr, lower_python
-from penstock.expr.values import to_plain
-from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy
-from penstock.operators.op import OUT, OnError
-from penstock.operators.rows import Select, Split
-from penstock.operators.table_join import TableJoin
+from penstock.expr.values import from_python, to_plain
+from penstock.operators.function import BatchFunction, Expressions, Row, RowFunction, own_copy, plain_row
+from penstock.operators.op import LATE, OUT, OnError
+from penstock.operators.rows import Accumulate, Select, Split
 from penstock.plan.plan import Ref
 
 RowProcess = Callable[..., list[tuple[str, TimedRow]]]
@@ -79,24 +72,25 @@ class Replicas(Node):
 
 
 def map_rows(site: Site, function: Expressions | RowFunction) -> RowProcess:
-    """Return the process of a map: one row out for one row in, at the same time."""
-    compute = compile_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
+    """Return the process of a map: one row out for one row in, at the same time.
+
+    Expressions add columns, replace those of their name or, in a select, are all that is kept; a function
+    gives the whole row. No expressions at all make a relay.
+    """
+    up, down = site.step.up.schema, site.step.outputs[OUT].schema
+    compute: Callable[..., Values]
+    if isinstance(function, Expressions):
+        parts = [(name, lower_python(expr, up)) for name, expr in function.columns]
+        keeps_all = not isinstance(site.step.op, Select)
+        compute = lambda values: (values if keeps_all else {}) | {n: part(values) for n, part in parts}  # noqa: E731
+    else:
+        call = own_copy(function.call)
+        compute = lambda values, *state: plain_row(call(Row(values, up), *state), down)  # noqa: E731
 
     def process(row: TimedRow, *state: Any) -> list[tuple[str, TimedRow]]:
         new = row.with_values(compute(row.values, *state))
         site.accounts.passed += 1
         return [(OUT, new)]
-
-    return process
-
-
-def select_columns(site: Site, op: Select) -> RowProcess:
-    """Return the process of a select: a map that keeps only the columns it names, in that order."""
-    compute = map_rows(site, op.how)
-
-    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
-        ((port, new),) = compute(row)
-        return [(port, new.with_values({name: new.values[name] for name in op.how.names}))]
 
     return process
 
@@ -116,23 +110,24 @@ def filter_rows(site: Site, function: Expr | RowFunction) -> RowProcess:
 
 
 def flat_map_rows(site: Site, function: Expressions | RowFunction) -> RowProcess:
-    """Return the process of a flat_map: any number of rows; none if the function fails midway."""
-    compute = compile_flat_map(function, site.step.up.schema, site.step.outputs[OUT].schema)
+    """Return the process of a flat_map: any number of rows; none if the function fails midway.
+
+    They are the elements of a list, a null one having none, or what the function gives.
+    """
+    up, down = site.step.up.schema, site.step.outputs[OUT].schema
+    compute: Callable[..., list[Values]]
+    if isinstance(function, Expressions):
+        ((name, expr),) = function.columns
+        lowered: Callable[[Values], Any] = lower_python(expr, up)
+        compute = lambda values: [{**values, name: part} for part in lowered(values) or ()]  # noqa: E731
+    else:
+        call = own_copy(function.call)
+        compute = lambda values, *state: plain_rows(call(Row(values, up), *state), down)  # noqa: E731
 
     def process(row: TimedRow, *state: Any) -> list[tuple[str, TimedRow]]:
         new_rows = compute(row.values, *state)
         site.accounts.passed += 1
         return [(OUT, row.child(values, index)) for index, values in enumerate(new_rows)]
-
-    return process
-
-
-def relay_rows(site: Site) -> RowProcess:
-    """Return the process of a relay: rows as they come."""
-
-    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
-        site.accounts.passed += 1
-        return [(OUT, row)]
 
     return process
 
@@ -184,28 +179,68 @@ def branch_name(number: object, n_branches: int) -> str:
     return str(number)
 
 
-def join_table(site: Site, op: TableJoin) -> RowProcess:
-    """Return the process of a table join: the row with the columns of the table's row with the same key.
+class StateNode(Node):
+    """Orders rows and hands them, one by one, to the step's process with the state of their key."""
 
-    Null keys match nothing, NaN matches NaN, -0.0 matches 0.0. Without a match a left join adds nulls, and an
-    inner join drops the row.
-    """
-    new_columns = [field.name for field in op.new_fields]
-    table: dict[tuple[Hashable, ...], dict[str, object]] = {}
-    for batch in op.load().to_batches():
-        table |= {key_of(values, op.columns): values for values in batch_to_rows(batch)}
+    def __init__(
+        self, site: Site, context: ErrorContext, process: RowProcess, new_state: Callable[[], Any]
+    ) -> None:
+        super().__init__(site)
+        self._context, self._process = context, process
+        self._new_state = own_copy(new_state)
+        self._states: dict[tuple[Hashable, ...], Any] = {}
+        self._waiting: list[TimedRow] = []
 
-    def process(row: TimedRow) -> list[tuple[str, TimedRow]]:
-        key = key_of(row.values, op.columns)
-        match = None if None in key else table.get(key)
-        if match is None and op.how == "inner":
-            site.accounts.unmatched += 1
+    def round(self, inputs: RoundInput) -> Outputs:
+        """Add what is not late; process, in order, what the watermark has passed."""
+        timed = self.site.step.up.time is not None
+        late = [row for row in inputs.only if timed and row.at() < inputs.before]
+        self._waiting += [row for row in inputs.only if not (timed and row.at() < inputs.before)]
+        ready = [row for row in self._waiting if not timed or row.at() < inputs.after]
+        self._waiting = [row for row in self._waiting if timed and row.at() >= inputs.after]
+        self.accounts.late += len(late)
+        outputs: Outputs = {OUT: [new for row in sort_rows(ready) for new in self._process_row(row)]}
+        return outputs | ({LATE: late} if timed else {})
+
+    def _process_row(self, row: TimedRow) -> list[TimedRow]:
+        up = self.site.step.up
+        key = key_of(row.values, up.key)
+        try:
+            if key not in self._states:
+                self._states[key] = self._new_state()
+            return [new for _, new in self._process(row, self._states[key])]
+        except self._context.catches as cause:
+            self.failed_rows.add(row, up.schema, self._context, cause)
             return []
-        site.accounts.passed += 1
-        added = {name: None if match is None else match[name] for name in new_columns}
-        return [(OUT, row.with_values({**row.values, **added}))]
 
-    return process
+
+class AccumulateNode(StateNode):
+    """`state = fn(row, state)`; emits the key and the new state. A row that fails keeps the old state."""
+
+    def __init__(self, site: Site, op: Accumulate) -> None:
+        super().__init__(site, error_context(op.how), self._accumulate, op.new_state)
+        self._call, self._state_schema = own_copy(op.how.call), op.state_schema
+
+    def _accumulate(self, row: TimedRow, state: Any) -> list[tuple[str, TimedRow]]:
+        up = self.site.step.up
+        new_state = self._call(Row(row.values, up.schema), state)
+        columns = _state_columns(new_state, self._state_schema)
+        self._states[key_of(row.values, up.key)] = new_state
+        self.accounts.passed += 1
+        return [(OUT, row.with_values({**key_columns(row.values, up.key), **columns}))]
+
+
+def _state_columns(state: object, schema: pa.Schema) -> dict[str, object]:
+    """Return a state as columns: a row, or a plain value where the schema has one column."""
+    try:
+        return plain_row(state, schema)
+    except RowFailure as not_a_row:
+        if len(schema) != 1:
+            raise
+        try:
+            return {schema.names[0]: from_python(state, schema.field(0).type)}
+        except RowFailure:
+            raise not_a_row from None
 
 
 class BatchNode(Node):
@@ -235,16 +270,17 @@ class BatchNode(Node):
                 raise self._error(
                     f"function {self._function.name} failed on a batch", describe_cause(cause)
                 ) from cause
-            return {OUT: [new for row in rows for new in self._call_alone(row)]}
-        return {OUT: self.emit(rows, result)}
-
-    def _call_alone(self, row: TimedRow) -> list[TimedRow]:
-        try:
-            result = self._call(rows_to_batch([row], self._up))
-        except Exception as cause:
-            self.failed_rows.add(row, self._up, error_context(self._function), cause)
-            return []
-        return self.emit([row], result)
+        else:
+            return {OUT: self.emit(rows, result)}
+        passed = []
+        for row in rows:
+            try:
+                result = self._call(rows_to_batch([row], self._up))
+            except Exception as cause:
+                self.failed_rows.add(row, self._up, error_context(self._function), cause)
+            else:
+                passed += self.emit([row], result)
+        return {OUT: passed}
 
     def emit(self, rows: list[TimedRow], result: Any) -> list[TimedRow]:
         """Return the rows that leave, from what the function gave for these rows."""
@@ -325,8 +361,48 @@ class BatchFlatMapNode(BatchNode):
         self.accounts.passed += len(rows)
         if len(new_rows) == len(rows):
             return [row.child(values, 0) for row, values in zip(rows, new_rows, strict=True)]
-        last = max(rows, key=row_sort_key)
+        last = sort_rows(rows)[-1]
         return [last.child(values, index) for index, values in enumerate(new_rows)]
+
+
+def error_context(function: Expr | Expressions | BatchFunction | RowFunction) -> ErrorContext:
+    """Return whom to name when it fails. An expression fails a row in one way only; a function in any."""
+    if isinstance(function, Expr | Expressions):
+        return ErrorContext(f"expression {function}", catches=RowFailure)
+    return ErrorContext(f"function {function.name}", function.where)
+
+
+def compile_predicate(function: Expr | RowFunction, up: pa.Schema) -> Callable[..., bool]:
+    """Return whether something is true of a row; null is not true."""
+    if isinstance(function, Expr):
+        lowered = lower_python(function, up)
+        return lambda values: lowered(values) is True
+    call = own_copy(function.call)
+    return lambda values, *state: to_bool(call(Row(values, up), *state)) is True
+
+
+def to_bool(value: object) -> object:
+    """Return what a predicate gave: True, False or None; anything else fails the row."""
+    try:
+        return from_python(value, pa.bool_())
+    except RowFailure:
+        raise RowFailure(f"gave {value!r:.80}, not True or False") from None
+
+
+def plain_rows(value: object, schema: pa.Schema) -> list[Values]:
+    """Return an iterable of rows as plain values; raise RowFailure when it is none, or a row does not fit."""
+    if is_one_row(value) or isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise RowFailure(f"gave {type(value).__name__} {value!r:.80}, not an iterable of rows")
+    return [plain_row(row, schema) for row in value]
+
+
+def is_one_row(value: object) -> bool:
+    """Return whether a function gave one row, and not an iterable of rows."""
+    return (
+        isinstance(value, Row | Mapping)
+        or hasattr(value, "_asdict")
+        or hasattr(value, "__dataclass_fields__")
+    )
 
 
 def _columns(schema: pa.Schema) -> str:
