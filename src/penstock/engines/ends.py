@@ -21,7 +21,6 @@ from penstock.connect.protocol import (
     Output,
     PlainOutput,
     ResumableReader,
-    RowOutput,
     RowReader,
     SourceBatch,
     StagedOutput,
@@ -242,9 +241,7 @@ class SinkWriter:
         try:
             self._output = self._writer.open(self._schema, self.step.name, resume=resume)
             if isinstance(self._output, PlainOutput):
-                self._plain = self._output
-            if isinstance(self._output, RowOutput):
-                self.write_row = self._output.commit_row
+                self._plain, self.write_row = self._output, self._output.commit_row
         except Exception as cause:
             raise self._error("could not open", cause) from cause
         # Why: the checkpoint goes on behind those rows, so without them they would stay lost.

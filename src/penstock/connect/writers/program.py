@@ -172,17 +172,27 @@ class Callback:
         return f"callback {name_of(self.function)}"
 
     def _call(self, batch: int, rows: pa.RecordBatch) -> None:
-        try:
-            self.function(rows)
-        except PenstockError:
-            raise
-        except Exception as problem:
-            raise FunctionError(
-                f"{name_of(self.function)} raised {type(problem).__name__}: {problem}",
-                where=find_definition(self.function),
-                detail=f"it got batch {batch}: {rows.num_rows} rows of {', '.join(rows.schema.names)}",
-                hint="mend the function; the batch is not committed and will come again after a restart",
-            ) from problem
+        call_function(
+            self.function,
+            rows,
+            detail=f"it got batch {batch}: {rows.num_rows} rows of {', '.join(rows.schema.names)}",
+            hint="mend the function; the batch is not committed and will come again after a restart",
+        )
+
+
+def call_function(function: Callable[..., object], *arguments: object, detail: str, hint: str) -> None:
+    """Call a user's function; an exception that it raises is shown with its line."""
+    try:
+        function(*arguments)
+    except PenstockError:
+        raise
+    except Exception as problem:
+        raise FunctionError(
+            f"{name_of(function)} raised {type(problem).__name__}: {problem}",
+            where=find_definition(function),
+            detail=detail,
+            hint=hint,
+        ) from problem
 
 
 def callback(function: Callable[[pa.RecordBatch], object]) -> Callback:

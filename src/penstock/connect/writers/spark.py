@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,16 +21,16 @@ import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.folder import MAX_ROWS_PER_FILE, PARQUET, FolderWriter, remove_staged_files
+from penstock.connect.writers.folder import PARQUET, FolderWriter, remove_staged_files
+from penstock.connect.writers.program import call_function
 from penstock.connect.writers.staged_files import (
     STAGED,
     FolderStage,
     StagedFile,
     StagingOutput,
-    check_staged,
     translate_os_errors,
 )
-from penstock.errors import ConnectorError, FunctionError, PenstockError, SchemaError
+from penstock.errors import ConnectorError, SchemaError
 from penstock.frozen import dataclass
 
 _GLOB = re.compile(r"[\\{}\[\]*?]")
@@ -96,7 +95,7 @@ class SparkFunctionWriter:
                 hint='run the graph with engine="spark", or give a function of Arrow batches to '
                 "ps.write.callback",
             )
-        return FolderWriter(PARQUET, Path(self.folder), overwrite=True, max_rows_per_file=MAX_ROWS_PER_FILE)
+        return FolderWriter(PARQUET, Path(self.folder), overwrite=True)
 
 
 class SparkFunctionOutput(StagingOutput):
@@ -105,44 +104,25 @@ class SparkFunctionOutput(StagingOutput):
     def __init__(
         self, function: Callable[[Any, int], object], files: FolderWriter, schema: pa.Schema
     ) -> None:
-        super().__init__(lambda tag: files.stage(schema, tag), f"{uuid4().hex}-")
-        self._function, self._folder, self._schema = function, files.folder, schema
-        self._last = -1
+        super().__init__(files, lambda tag: files.stage(schema, tag), f"{uuid4().hex}-")
+        self._function, self._schema = function, schema
 
-    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
-        """Call the function with the rows of the files, unless there are none, and remove the files."""
-        paths = [self._folder / STAGED / file.path for file in files]
-        with translate_os_errors(self._folder):
-            if files and not self._is_committed(batch):
-                for path, file in zip(paths, files, strict=True):
-                    check_staged(path, file)
-                self._call(batch, paths, sum(file.n_rows for file in files))
-                self._last = batch
-            for path in paths:
-                path.unlink(missing_ok=True)
+    def _publish_files(self, batch: int, files: Sequence[StagedFile], paths: Sequence[Path]) -> None:
+        """Call the function with the rows of the files, and remove these."""
+        n_rows = sum(file.n_rows for file in files)
+        call_function(
+            self._function,
+            read_frame(paths, self._schema),
+            batch,
+            detail=f"it got micro-batch {batch}: {n_rows} rows of {', '.join(self._schema.names)}",
+            hint="mend the function; the micro-batch will come again after a restart, under this number",
+        )
+        self._last = batch
+        for path in paths:
+            path.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Remove what was not committed."""
-        self._abort_stages()
-        with suppress(OSError):  # whatever is left here, the next run removes
-            remove_staged_files(self._folder)
-
-    def _is_committed(self, batch: int) -> bool:
-        return batch <= self._last
-
-    def _call(self, batch: int, paths: Sequence[Path], n_rows: int) -> None:
-        rows = read_frame(paths, self._schema)
-        try:
-            self._function(rows, batch)
-        except PenstockError:
-            raise
-        except Exception as problem:
-            raise FunctionError(
-                f"{name_of(self._function)} raised {type(problem).__name__}: {problem}",
-                where=find_definition(self._function),
-                detail=f"it got micro-batch {batch}: {n_rows} rows of {', '.join(self._schema.names)}",
-                hint="mend the function; the micro-batch will come again after a restart, under this number",
-            ) from problem
+    def _clean(self) -> None:
+        remove_staged_files(self._folder)
 
 
 def read_frame(paths: Sequence[Path], schema: pa.Schema) -> Any:
