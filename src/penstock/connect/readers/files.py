@@ -19,6 +19,7 @@ from __future__ import annotations
 import glob
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
@@ -54,41 +55,36 @@ class FilePart:
     first: int
     last: int
 
-    @classmethod
-    def whole(cls, file: Path) -> Self:
-        """Return all of a file, however large it is."""
-        return cls(str(file), 0, sys.maxsize)
 
-
-class InputFormat(Protocol):
+class InputFormat(ABC):
     """One kind of file.
 
     Files can be read in parts. The parts of a file, wherever it is cut, hold the rows of the whole file in
     their order, good and bad, each once. Where a csv file can be cut depends on the whole file: if
     `needs_scan`, whoever reads it in parts lets `scan` look for quotes in every range of bytes, and says
     `plain=True` if there are none.
+
+    name       in errors and descriptions, such as `csv`
+    keeps_raw  whether single rows can be bad
     """
 
-    @property
-    def name(self) -> str:
-        """Return the name in errors and descriptions, such as `csv`."""
+    __slots__ = ()
+    name: ClassVar[str]
+    keeps_raw: ClassVar[bool] = True
 
-    @property
-    def keeps_raw(self) -> bool:
-        """Return whether single rows can be bad."""
-
+    @abstractmethod
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the file's own schema; None when the file is too empty to tell."""
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Return why the file cannot be read with the schema, or None. A declared one may skip columns."""
+        return None
 
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the file's rows, numbered from `start`."""
-
+    @abstractmethod
     def size(self, file: Path) -> int:
         """Return a number that the row numbers of all the file's parts stay below."""
 
+    @abstractmethod
     def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
         """Return the file in parts of about `most` bytes, at least one, without a look at its rows.
 
@@ -97,15 +93,22 @@ class InputFormat(Protocol):
 
     def needs_scan(self, file: Path, most: int = 0) -> bool:
         """Return whether the file has more than `most` bytes and is cut only if its rows hold no quotes."""
+        return False
 
     def scan(self, part: FilePart) -> bool:
         """Return whether rows in this part of a file that needs a scan hold a quote."""
+        return False
 
+    @abstractmethod
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the rows that begin in a part, a chunk at a time.
 
         Their numbers rise, from `start + part.first` on and below `start + part.last`.
         """
+
+    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yield all rows of a file, numbered from `start`."""
+        return self.read_part(FilePart(str(file), 0, sys.maxsize), schema, declared, start)
 
 
 class FileStatus(NamedTuple):

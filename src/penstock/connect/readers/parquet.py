@@ -14,6 +14,7 @@ from penstock.connect.conversion import cast_batch, schema_difference
 from penstock.connect.readers.files import (
     FilePart,
     FileReader,
+    InputFormat,
     Paths,
     build_file_reader,
     read_error,
@@ -30,7 +31,7 @@ _ROWS_AT_A_TIME = 131_072
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFormat:
+class ParquetFormat(InputFormat):
     """The parquet format."""
 
     name: ClassVar[str] = "parquet"
@@ -39,14 +40,14 @@ class ParquetFormat:
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the footer's schema in canonical types."""
         try:
-            return canonical_schema(_read_footer(file))
+            return canonical_schema(_read_metadata(file).schema.to_arrow_schema())
         except SchemaError as problem:
             raise schema_error(file, problem) from problem
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Compare columns: declared ones must exist and are cast while reading, others must be equal."""
         if declared:
-            names = _read_footer(file).names
+            names = _read_metadata(file).schema.to_arrow_schema().names
             missing = [name for name in schema.names if name not in names]
             return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}' if missing else None
         own = self.read_schema(file)
@@ -69,18 +70,6 @@ class ParquetFormat:
             n_bytes += group.total_byte_size
             n_rows += group.num_rows
         return [FilePart(str(file), first, last) for first, last in pairwise([*cuts, n_rows])]
-
-    def needs_scan(self, file: Path, most: int = 0) -> bool:
-        """Return False: the footer tells where row groups begin."""
-        return False
-
-    def scan(self, part: FilePart) -> bool:
-        """Return False: values are not quoted."""
-        return False
-
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Read only the columns of the schema from disk."""
-        return self.read_part(FilePart.whole(file), schema, declared, start)
 
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Read only the columns of the schema, and the row groups that have rows of the part."""
@@ -131,15 +120,6 @@ def _select_groups(footer: pq.FileMetaData, part: FilePart) -> tuple[list[int], 
             groups.append(number)
         row += n_rows
     return groups, first_row
-
-
-def _read_footer(file: Path) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_schema(file)
-    except (OSError, pa.ArrowException) as problem:
-        raise read_error(file, problem) from problem
 
 
 def _read_metadata(file: Path) -> pq.FileMetaData:

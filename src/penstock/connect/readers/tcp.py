@@ -11,22 +11,20 @@ from __future__ import annotations
 import hmac
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
-from functools import partial
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.connect.address import Address, check_address, check_format, check_wait, system_message
-from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
+from penstock.connect.batching import batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers import csv
-from penstock.connect.readers.chunks import Chunk, RowEnd, end_of_last_line, number_rows
-from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, parse_rows
+from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows
+from penstock.connect.readers.csv import build_csv_format
 from penstock.connect.readers.iterable import DEFAULT_BATCH
-from penstock.connect.readers.text import parse_json_rows
+from penstock.connect.readers.text import JsonlFormat
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
@@ -39,19 +37,6 @@ _BLOCK_BYTES = 1 << 18
 _WAIT = timedelta(milliseconds=100)
 
 
-@dataclass(frozen=True, slots=True)
-class LineFormat:
-    """How rows are written in lines.
-
-    end_of_rows  where the last whole row of a text ends
-    parse        the rows of a chunk, given the number of its first row
-    """
-
-    name: str
-    end_of_rows: RowEnd
-    parse: Callable[[Chunk, int], RowRange]
-
-
 class SocketLines:
     """The text of one connection, in chunks of whole rows.
 
@@ -60,9 +45,9 @@ class SocketLines:
     """
 
     def __init__(
-        self, connection: socket.socket, end_of_rows: RowEnd, place: str, first_text: bytes = b""
+        self, connection: socket.socket, format: TextBasedFormat, place: str, first_text: bytes
     ) -> None:
-        self._connection, self._end_of_rows, self.place = connection, end_of_rows, place
+        self._connection, self._format, self.place = connection, format, place
         self._pending = [first_text] if first_text else []
         self._line = 1
         self.ended = False
@@ -110,7 +95,7 @@ class SocketLines:
 
     def _take_whole_rows(self) -> Iterator[Chunk]:
         text = b"".join(self._pending)
-        end = len(text) if self.ended else self._end_of_rows(text)
+        end = len(text) if self.ended else self._format.end_of_rows(text)
         if end:
             yield Chunk(text[:end], self._line)
             self._line += text.count(b"\n", 0, end)
@@ -154,7 +139,7 @@ class TcpReader:
 
     address: Address
     schema: pa.Schema
-    format: LineFormat
+    format: TextBasedFormat
     batch: int
     wait_s: float
     senders: int | None
@@ -166,11 +151,11 @@ class TcpReader:
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yield rows as they arrive, until the last sender has closed its connection."""
-        start = 0
+        start, parse = 0, self.format.build_parser(str(self.address), self.schema, declared=True)
         for lines in self._connections():
             while lines is not None and not lines.ended:
                 empty = True
-                rows = number_rows(lines.read(self.wait_s), self.format.parse, start)
+                rows = number_rows(lines.read(self.wait_s), parse, start)
                 for batch in batch_by_rows(rows, self.schema, self.batch):
                     empty = False
                     start += batch.rows.num_rows + len(batch.bad)
@@ -201,7 +186,7 @@ class TcpReader:
 
     def _lines_of(self, connection: socket.socket, first_text: bytes) -> Iterator[SocketLines]:
         with closing(connection):
-            yield SocketLines(connection, self.format.end_of_rows, str(self.address), first_text)
+            yield SocketLines(connection, self.format, str(self.address), first_text)
 
 
 def tcp(
@@ -233,26 +218,12 @@ def tcp(
             f"listening on {address} without a token would let anyone send rows",
             hint="token=secrets.token_urlsafe(), which senders send as their first line",
         )
-    columns, place = parse_schema(schema), str(address)
-    if format == "csv":
-        csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
-        names = tuple(columns.names)
-        layout = CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
-        line_format = LineFormat(
-            "csv",
-            partial(end_of_last_row, delimiter=delimiter),
-            partial(parse_rows, place=place, layout=layout, schema=columns),
-        )
-    else:
-        line_format = LineFormat(
-            "jsonl",
-            end_of_last_line,
-            partial(parse_json_rows, place=place, schema=columns, declared=True),
-        )
+    columns = parse_schema(schema)
+    csv_format = build_csv_format(delimiter, False, nulls, columns) if format == "csv" else None
     return TcpReader(
         address,
         columns,
-        line_format,
+        csv_format or JsonlFormat(),
         batch=check_size("batch", batch) or DEFAULT_BATCH,
         wait_s=check_wait("wait", wait),
         senders=check_size("senders", senders),

@@ -31,8 +31,8 @@ from penstock.connect.conversion import (
     plain_value,
 )
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows, read_chunks, show_bytes
-from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader, schema_error
+from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, show_bytes
+from penstock.connect.readers.files import FileReader, Paths, build_file_reader, schema_error
 from penstock.errors import RowFailure, SchemaError, nearest_first
 from penstock.frozen import dataclass
 
@@ -43,7 +43,10 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class TextFormat(TextBasedFormat):
-    """Plain lines: one column, "line". A line that is not UTF-8 is a bad row."""
+    """Plain lines: one column, "line". A line that is not UTF-8 is a bad row.
+
+    Blank lines are rows too; an end of line at the end of the file begins none.
+    """
 
     name: ClassVar[str] = "text"
 
@@ -51,18 +54,9 @@ class TextFormat(TextBasedFormat):
         """Return the one column."""
         return _SCHEMA
 
-    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Return None: every file has lines."""
-        return None
-
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield one row per line, blank ones too; an end of line at the end of the file begins no row."""
-        return self.read_part(FilePart.whole(file), schema, declared, start)
-
-    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the lines that begin in a range of bytes."""
-        chunks = read_chunks(Path(part.path), part.first, part.last)
-        return number_rows(chunks, partial(_parse_lines, place=part.path), start + part.first)
+    def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
+        """Return what makes each line a row."""
+        return partial(_parse_lines, place=place)
 
 
 def text(
@@ -107,13 +101,13 @@ def _parse_lines(chunk: Chunk, start: int, place: str) -> RowRange:
 
 @dataclass(frozen=True, slots=True)
 class JsonlFormat(TextBasedFormat):
-    """JSON lines."""
+    """JSON lines; a line that is blank is no row."""
 
     name: ClassVar[str] = "jsonl"
 
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the schema of all values in the file's first 8 MiB; None without a row."""
-        first = next(read_chunks(file), None)
+        first = next(self.read_chunks(file), None)
         if first is None:
             return None
         rows = []
@@ -127,19 +121,9 @@ class JsonlFormat(TextBasedFormat):
         except SchemaError as problem:
             raise schema_error(file, problem) from problem
 
-    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Return None: fields are checked row by row."""
-        return None
-
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield one row per line that is not blank."""
-        return self.read_part(FilePart.whole(file), schema, declared, start)
-
-    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the lines that are not blank and begin in a range of bytes."""
-        chunks = read_chunks(Path(part.path), part.first, part.last)
-        parse = partial(parse_json_rows, place=part.path, schema=schema, declared=declared)
-        return number_rows(chunks, parse, start + part.first)
+    def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
+        """Return what parses one object per line."""
+        return partial(_parse_json_rows, place=place, schema=schema, declared=declared)
 
 
 def jsonl(
@@ -160,7 +144,7 @@ def jsonl(
     return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow)
 
 
-def parse_json_rows(chunk: Chunk, start: int, place: str, schema: pa.Schema, declared: bool) -> RowRange:
+def _parse_json_rows(chunk: Chunk, start: int, place: str, schema: pa.Schema, declared: bool) -> RowRange:
     """Return the rows of whole lines, from row number `start` on; `place` is where the lines are from."""
     lines = list(_nonblank_lines(chunk))
     converted = _convert_lines([raw for _, raw in lines], schema, declared)

@@ -23,6 +23,7 @@ from typing import IO, ClassVar, Protocol
 
 import pyarrow as pa
 
+from penstock import crash_points
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.partition_folders import check_partition_columns, split_by_partition
 from penstock.errors import ConnectorError
@@ -330,13 +331,23 @@ def check_reach(folder: Path, below: str = STAGED) -> None:
 
 
 def save_json(path: Path, fields: Mapping[str, object]) -> None:
-    """Replace a file as a whole, durably, so that it is either the old one or the new one."""
+    """Replace a file as a whole, durably."""
+    replace_file(path, json.dumps(fields, indent=1))
+
+
+def replace_file(path: Path, text: str, pass_point: Callable[[str], None] = lambda point: None) -> None:
+    """Replace a file as a whole, durably, so that it is either the old one or the new one.
+
+    pass_point  told when the new one is written, and when it has the name
+    """
     staged = path.with_name(f".{path.name}.tmp")
     with staged.open("w", encoding="utf-8") as file:
-        json.dump(fields, file, indent=1)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    pass_point(crash_points.STAGED)
     staged.replace(path)
+    pass_point(crash_points.RENAMED)
     sync_path(path.parent)
 
 

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.connect.conversion import format_times
-from penstock.connect.writers.folder import MAX_ROWS_PER_FILE, FolderWriter, build_folder_writer
-from penstock.connect.writers.staged_files import OutputFormat
+from penstock.connect.writers.folder import FolderWriter, build_folder_writer
+from penstock.connect.writers.staged_files import MAX_ROWS_PER_FILE, OutputFormat
 from penstock.errors import SchemaError
 from penstock.expr import compute as pc
 
