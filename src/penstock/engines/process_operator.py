@@ -97,14 +97,8 @@ class OutputQueue:
         """Return an awaitable that sends a row, or a RecordBatch of rows, once there is room."""
         return _Push(self, row)
 
-    def send(self, row: object) -> Generator[None, Any, None]:
-        """Send a row as soon as there is room."""
-        while not self.routine.has_room():
-            yield
-        for values in self._to_rows(row):
-            self.routine.push(self.name, values)
-
-    def _to_rows(self, row: object) -> Iterable[Mapping[str, object]]:
+    def to_rows(self, row: object) -> Iterable[Mapping[str, object]]:
+        """Return the plain values of a row, or of the rows of a batch; raise if they are none of the port."""
         if isinstance(row, pa.RecordBatch):
             if row.schema.names != self._schema.names or row.schema.types != self._schema.types:
                 raise FunctionError(
@@ -132,7 +126,11 @@ class _Push:
 
     def __await__(self) -> Generator[None, Any, None]:
         self._was_awaited = True
-        return self._output.send(self._row)
+        output = self._output
+        while not output.routine.has_room():
+            yield
+        for values in output.to_rows(self._row):
+            output.routine.push(output.name, values)
 
     def __del__(self) -> None:
         if not self._was_awaited:
@@ -256,7 +254,14 @@ class ProcessRoutine:
         outputs = {port: OutputQueue(port, stream.schema, self) for port, stream in step.outputs.items()}
         self.context = OperatorContext(self.ports, outputs, stopping)
         self._not_awaited: FunctionError | None = None
-        self._running: Coroutine[Any, Any, None] | None = self._begin()
+        started: object = self._operator.process(self.context)
+        if not isinstance(started, Coroutine):
+            raise FunctionError(
+                f"{type(self._operator).__name__}.process is not a co-routine",
+                where=find_definition(type(self._operator).process),
+                hint="write async def process(self, ctx)",
+            )
+        self._running: Coroutine[Any, Any, None] | None = started
         self._pushed: PortRows = {}
         self._n_pushed = 0
         self._latest_taken: int | None = None
@@ -326,17 +331,6 @@ class ProcessRoutine:
         self._running = None
         for port in self.ports.values():
             self.accounts.unrouted += port.clear()
-
-    def _begin(self) -> Coroutine[Any, Any, None]:
-        started: object = self._operator.process(self.context)
-        if isinstance(started, Coroutine):
-            return started
-        method = type(self._operator).process
-        raise FunctionError(
-            f"{type(self._operator).__name__}.process is not a co-routine",
-            where=find_definition(method),
-            hint="write async def process(self, ctx)",
-        )
 
     def _record_take(self, row: TimedRow) -> None:
         self.accounts.passed += 1

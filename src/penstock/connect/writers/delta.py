@@ -100,16 +100,23 @@ class DeltaWriter(staged_files.FileWriter):
         saved = SinkId.load(file) if resume else None
         sink_id = saved or SinkId(uuid4().hex, replacing=self.overwrite and not resume)
         table = DeltaTable(self.folder) if DeltaTable.is_deltatable(str(self.folder)) else None
-        difference = (
-            None
-            if table is None
-            else delta_tables.describe_difference(table, delta_schema, self.partition_by)
-        )
+        difference = None
         if table is None:
-            self._refuse_foreign_files()
-        elif sink_id.replacing:
-            self._refuse_append_only(table)
-        elif difference is not None:
+            for entry in sorted(self.folder.iterdir()):
+                if not entry.name.startswith(".") and entry.name not in (METADATA, LOG):
+                    raise ConnectorError(
+                        f'"{self.folder}" holds "{entry.name}", and no Delta table',
+                        hint="write to another folder, or empty this one",
+                    )
+        else:
+            difference = delta_tables.describe_difference(table, delta_schema, self.partition_by)
+            append_only = table.metadata().configuration.get("delta.appendOnly") == "true"
+            if sink_id.replacing and append_only:
+                raise ConnectorError(
+                    f'"{self.folder}" holds a Delta table that only takes more rows (delta.appendOnly)',
+                    hint="leave out overwrite=True, or write to another folder",
+                )
+        if difference is not None and not sink_id.replacing:
             raise ConnectorError(
                 f'"{self.folder}" holds a Delta table that {difference}',
                 hint="write to another folder, select or cast the columns of the table, "
@@ -130,21 +137,6 @@ class DeltaWriter(staged_files.FileWriter):
         if sink_id.replacing:
             replace(sink_id, replacing=False).save(file)
         return sink_id.app_id
-
-    def _refuse_foreign_files(self) -> None:
-        for entry in sorted(self.folder.iterdir()):
-            if not entry.name.startswith(".") and entry.name not in (METADATA, LOG):
-                raise ConnectorError(
-                    f'"{self.folder}" holds "{entry.name}", and no Delta table',
-                    hint="write to another folder, or empty this one",
-                )
-
-    def _refuse_append_only(self, table: Any) -> None:
-        if table.metadata().configuration.get("delta.appendOnly") == "true":
-            raise ConnectorError(
-                f'"{self.folder}" holds a Delta table that only takes more rows (delta.appendOnly)',
-                hint="leave out overwrite=True, or write to another folder",
-            )
 
 
 class DeltaStage(staged_files.FolderStage):

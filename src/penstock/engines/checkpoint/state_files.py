@@ -74,7 +74,9 @@ class StateFiles:
                 bodies.append(body)
                 offset += len(body)
         if bodies:
-            self._write_file(name, _compress(b"".join(bodies)))
+            whole = b"".join(bodies)
+            packed: bytes = pa.compress(whole, codec="zstd", asbytes=True)
+            self._write_file(name, len(whole).to_bytes(_LENGTH_NBYTES, "little") + packed)
         return state
 
     def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
@@ -85,8 +87,11 @@ class StateFiles:
             try:
                 if name not in files:
                     files[name] = _decompress((Path(self.folder) / name).read_bytes())
-                pieces[bucket] = files[name][offset : offset + nbytes]
-                _verify(pieces[bucket], nbytes)
+                piece = pieces[bucket] = files[name][offset : offset + nbytes]
+                if len(piece) != nbytes:
+                    raise ValueError(f"it ends after {len(piece)} of {nbytes} bytes")
+                if xxhash.xxh3_64_digest(piece[:-_CHECKSUM_NBYTES]) != piece[-_CHECKSUM_NBYTES:]:
+                    raise ValueError("its checksum does not fit")
             except (OSError, ValueError) as cause:
                 raise CheckpointError(
                     f'saved state of step "{step}" cannot be read',
@@ -142,11 +147,6 @@ def _cannot_write(name: str, cause: OSError) -> CheckpointError:
     )
 
 
-def _compress(data: bytes) -> bytes:
-    packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
-    return len(data).to_bytes(_LENGTH_NBYTES, "little") + packed
-
-
 def _decompress(data: bytes) -> bytes:
     """Return the contents of a file; raise ValueError or OSError if it is damaged."""
     length = int.from_bytes(data[:_LENGTH_NBYTES], "little")
@@ -155,11 +155,3 @@ def _decompress(data: bytes) -> bytes:
         raise ValueError(f"it says that it has {length} bytes, from {len(data)}")
     contents: bytes = pa.decompress(data[_LENGTH_NBYTES:], length, codec="zstd", asbytes=True)
     return contents
-
-
-def _verify(piece: bytes, length: int) -> None:
-    """Raise ValueError unless the piece is whole and ends with the checksum of what is before."""
-    if len(piece) != length:
-        raise ValueError(f"it ends after {len(piece)} of {length} bytes")
-    if xxhash.xxh3_64_digest(piece[:-_CHECKSUM_NBYTES]) != piece[-_CHECKSUM_NBYTES:]:
-        raise ValueError("its checksum does not fit")
