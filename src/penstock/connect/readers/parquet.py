@@ -11,15 +11,8 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange
 from penstock.connect.conversion import cast_batch, schema_difference
-from penstock.connect.readers.files import (
-    FilePart,
-    FileReader,
-    InputFormat,
-    Paths,
-    build_file_reader,
-    read_error,
-    schema_error,
-)
+from penstock.connect.readers import files as file_readers
+from penstock.connect.readers.files import FilePart, FileReader, InputFormat, Paths, read_error
 from penstock.errors import SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
@@ -42,7 +35,7 @@ class ParquetFormat(InputFormat):
         try:
             return canonical_schema(_read_metadata(file).schema.to_arrow_schema())
         except SchemaError as problem:
-            raise schema_error(file, problem) from problem
+            raise file_readers.schema_error(file, problem) from problem
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Compare columns: declared ones must exist and are cast while reading, others must be equal."""
@@ -86,7 +79,7 @@ class ParquetFormat(InputFormat):
                         yield RowRange.of_good(cast_batch(rows, schema), start + first)
                     row += batch.num_rows
         except SchemaError as problem:
-            raise schema_error(file, problem) from problem
+            raise file_readers.schema_error(file, problem) from problem
         except (OSError, pa.ArrowException) as problem:
             raise read_error(file, problem) from problem
 
@@ -106,7 +99,7 @@ def parquet(
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return build_file_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
+    return file_readers.build_file_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
 
 
 def _select_groups(footer: pq.FileMetaData, part: FilePart) -> tuple[list[int], int]:

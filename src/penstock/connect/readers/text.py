@@ -22,14 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.connect import conversion
 from penstock.connect.batching import RowRange
-from penstock.connect.conversion import (
-    ConvertedRows,
-    columns_if_exact,
-    convert_each,
-    infer_schema,
-    plain_value,
-)
 from penstock.connect.protocol import BadRow
 from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, show_bytes
 from penstock.connect.readers.files import FileReader, Paths, build_file_reader, schema_error
@@ -56,7 +50,23 @@ class TextFormat(TextBasedFormat):
 
     def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
         """Return what makes each line a row."""
-        return partial(_parse_lines, place=place)
+
+        def parse(chunk: Chunk, start: int) -> RowRange:
+            lines = chunk.text.removesuffix(b"\n").split(b"\n")
+            good: list[str] = []
+            numbers: list[int] = []
+            bad: list[tuple[int, BadRow]] = []
+            for at, line in enumerate(lines):
+                try:
+                    good.append(line.removesuffix(b"\r").decode())
+                    numbers.append(start + at)
+                except UnicodeDecodeError as problem:
+                    reason = f"byte {problem.start + 1} of the line is not UTF-8"
+                    bad.append((start + at, BadRow(show_bytes(line), reason, chunk.locate(place, at))))
+            rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=_SCHEMA)
+            return RowRange(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(lines))
+
+        return parse
 
 
 def text(
@@ -83,22 +93,6 @@ def _parse(text: str, parse: Callable[[str], _Value], form: str) -> _Value:
         raise RowFailure(f"{text!r:.80} is not {form}") from None
 
 
-def _parse_lines(chunk: Chunk, start: int, place: str) -> RowRange:
-    lines = chunk.text.removesuffix(b"\n").split(b"\n")
-    good: list[str] = []
-    numbers: list[int] = []
-    bad: list[tuple[int, BadRow]] = []
-    for at, line in enumerate(lines):
-        try:
-            good.append(line.removesuffix(b"\r").decode())
-            numbers.append(start + at)
-        except UnicodeDecodeError as problem:
-            reason = f"byte {problem.start + 1} of the line is not UTF-8"
-            bad.append((start + at, BadRow(show_bytes(line), reason, chunk.locate(place, at))))
-    rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=_SCHEMA)
-    return RowRange(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(lines))
-
-
 @dataclass(frozen=True, slots=True)
 class JsonlFormat(TextBasedFormat):
     """JSON lines; a line that is blank is no row."""
@@ -117,13 +111,23 @@ class JsonlFormat(TextBasedFormat):
             except RowFailure:
                 continue  # reading it again will make it a bad row
         try:
-            return infer_schema(rows) if rows else None
+            return conversion.infer_schema(rows) if rows else None
         except SchemaError as problem:
             raise schema_error(file, problem) from problem
 
     def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
         """Return what parses one object per line."""
-        return partial(_parse_json_rows, place=place, schema=schema, declared=declared)
+
+        def parse(chunk: Chunk, start: int) -> RowRange:
+            lines = list(_nonblank_lines(chunk))
+            converted = _convert_lines([raw for _, raw in lines], schema, declared)
+            bad = [
+                BadRow(show_bytes(lines[at][1]), reason, chunk.locate(place, lines[at][0]))
+                for at, reason in converted.failures
+            ]
+            return RowRange.of_converted(converted, bad, start)
+
+        return parse
 
 
 def jsonl(
@@ -142,17 +146,6 @@ def jsonl(
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
     return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow)
-
-
-def _parse_json_rows(chunk: Chunk, start: int, place: str, schema: pa.Schema, declared: bool) -> RowRange:
-    """Return the rows of whole lines, from row number `start` on; `place` is where the lines are from."""
-    lines = list(_nonblank_lines(chunk))
-    converted = _convert_lines([raw for _, raw in lines], schema, declared)
-    bad = [
-        BadRow(show_bytes(lines[at][1]), reason, chunk.locate(place, lines[at][0]))
-        for at, reason in converted.failures
-    ]
-    return RowRange.of_converted(converted, bad, start)
 
 
 def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
@@ -174,29 +167,27 @@ def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:
     return parsed
 
 
-def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> ConvertedRows:
+def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> conversion.ConvertedRows:
     """Convert all lines at once if their values have their columns' very types, else one by one."""
     exact = any(_holds_decimal(field.type) for field in schema)
     try:
         objects = [_parse_object(line, exact) for line in raw]
         if declared or set().union(*objects) <= set(schema.names):
-            columns = columns_if_exact(objects, schema)
+            columns = conversion.columns_if_exact(objects, schema)
             if columns is not None:
-                return ConvertedRows(columns, list(range(len(raw))), [])
+                return conversion.ConvertedRows(columns, list(range(len(raw))), [])
     except RowFailure:
         pass  # some line is bad: find it
-    return convert_each(
-        raw, schema, lambda line, schema: _plain_values(_parse_object(line, exact), schema, declared)
-    )
 
-
-def _plain_values(fields: dict[str, object], schema: pa.Schema, declared: bool) -> list[object]:
-    if not declared:
-        for name in fields:
+    def convert(line: bytes, schema: pa.Schema) -> list[object]:
+        fields = _parse_object(line, exact)
+        for name in () if declared else fields:
             if name not in schema.names:
                 known = ", ".join(nearest_first(name, schema.names))
                 raise RowFailure(f"field {name!r} is not in the first file's schema; its columns are {known}")
-    return [plain_value(fields.get(field.name), field, _decode) for field in schema]
+        return [conversion.plain_value(fields.get(field.name), field, _decode) for field in schema]
+
+    return conversion.convert_each(raw, schema, convert)
 
 
 def _decode(value: object, type: pa.DataType) -> object:
