@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
 from penstock.expr import compute as pc
-from penstock.expr.types import canonical_batch, parse_schema
+from penstock.expr.types import BY_PYTHON_TYPE, canonical_batch, parse_schema
 from penstock.expr.values import from_list, from_plain, from_python
 from penstock.frozen import dataclass
 
@@ -36,14 +36,6 @@ _EXACT_TYPES: dict[pa.DataType, frozenset[type]] = {
     pa.string(): frozenset({str, type(None)}),
     pa.float64(): frozenset({float, int, type(None)}),
     **{integer: frozenset({int, type(None)}) for integer in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
-}
-_SIMPLE: dict[type, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    date: pa.date32(),
 }
 # ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -290,7 +282,7 @@ def _kind(value: object, name: str, at: int) -> object:
         return Mapping
     if isinstance(value, Decimal) and value.is_finite():
         return Decimal
-    for known, type_ in _SIMPLE.items():
+    for known, type_ in BY_PYTHON_TYPE.items():
         if isinstance(value, known):
             return type_
     raise SchemaError(f'column "{name}" cannot hold {_show(value)} (row {at})', hint=_DECLARE)

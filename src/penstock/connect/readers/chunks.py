@@ -67,10 +67,12 @@ class Chunk:
 class TextBasedFormat(InputFormat):
     """What formats of text share: a row has at least one byte, and files are cut between any two bytes.
 
-    row_end  the pattern of the end of a row, where no quoted value spans lines
+    row_end     the pattern of the end of a row, where no quoted value spans lines
+    has_quotes  whether a quoted value may span lines, so that only a row without quotes ends with its line
     """
 
     __slots__ = ()
+    has_quotes: ClassVar[bool] = False
     row_end: ClassVar[re.Pattern[bytes]] = re.compile(rb"\n")
 
     @abstractmethod
@@ -83,11 +85,23 @@ class TextBasedFormat(InputFormat):
 
     def size(self, file: Path) -> int:
         """Return the number of bytes; of gzip, a number that its text does not exceed."""
-        return _count_bytes(file)
+        try:
+            n_bytes = file.stat().st_size
+        except OSError as problem:
+            raise read_error(file, problem) from problem
+        return n_bytes * _GZIP_RATIO if is_gzip(file) else n_bytes
 
     def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
-        """Cut the file into equal ranges of bytes; gzip stays whole."""
-        return cut_bytes(file, most)
+        """Cut the file into equal ranges of at most `most` bytes; gzip, and rows with quotes, stay whole."""
+        n_bytes = self.size(file)
+        stays_whole = is_gzip(file) or (self.has_quotes and not plain)
+        n_parts = 1 if stays_whole else max(1, -(-n_bytes // max(1, most)))
+        cuts = [n_bytes * n // n_parts for n in range(n_parts + 1)]
+        return [FilePart(str(file), first, last) for first, last in pairwise(cuts)]
+
+    def needs_scan(self, file: Path, most: int = 0) -> bool:
+        """Return whether the file is larger than `most` and may hold quotes; gzip stays whole anyway."""
+        return self.has_quotes and not is_gzip(file) and self.size(file) > most
 
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the rows that begin in a range of bytes."""
@@ -105,7 +119,7 @@ class TextBasedFormat(InputFormat):
             after_mark = _skip_mark(stream, file)
             begin = _find_row(stream, first, self.row_end) if first else after_mark
             end = None
-            if last is not None and last < _count_bytes(file):
+            if last is not None and last < self.size(file):
                 end = _find_row(stream, last, self.row_end)
             count_skipped = cache(partial(_count_lines, file, begin))
             at, line = begin, 1
@@ -120,14 +134,6 @@ class TextBasedFormat(InputFormat):
                 rest = text[end_of_rows:]
             if rest:
                 yield Chunk(rest, line, at, count_skipped)
-
-
-def cut_bytes(file: Path, most: int | None) -> list[FilePart]:
-    """Cut a file into equal ranges of at most that many bytes; gzip, and any file without a limit, is one."""
-    n_bytes = _count_bytes(file)
-    n_parts = 1 if most is None or is_gzip(file) else max(1, -(-n_bytes // max(1, most)))
-    cuts = [n_bytes * n // n_parts for n in range(n_parts + 1)]
-    return [FilePart(str(file), first, last) for first, last in pairwise(cuts)]
 
 
 def is_gzip(file: Path) -> bool:
@@ -161,15 +167,6 @@ def _open(file: Path) -> Iterator[_Stream]:
             yield stream
     except (OSError, EOFError, zlib.error) as problem:
         raise read_error(file, problem) from problem
-
-
-def _count_bytes(file: Path) -> int:
-    """Return the size of a file; of gzip, a number that the size of its text does not exceed."""
-    try:
-        n_bytes = file.stat().st_size
-    except OSError as problem:
-        raise read_error(file, problem) from problem
-    return n_bytes * _GZIP_RATIO if is_gzip(file) else n_bytes
 
 
 def _read_range(stream: _Stream, at: int, end: int | None, size: int) -> Iterator[bytes]:

@@ -24,15 +24,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.connect.batching import RowRange
-from penstock.connect.readers.chunks import (
-    Chunk,
-    ParseRows,
-    TextBasedFormat,
-    cut_bytes,
-    holds_byte,
-    is_gzip,
-    number_rows,
-)
+from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, holds_byte, number_rows
 from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, infer_types, parse_rows, split_rows
 from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader
 from penstock.errors import ConnectorError, SchemaError, nearest_first
@@ -52,6 +44,7 @@ class CsvFormat(TextBasedFormat):
     types: Mapping[str, pa.DataType]
 
     name: ClassVar[str] = "csv"
+    has_quotes: ClassVar[bool] = True
     # A carriage return at the end of a text may be half of an end.
     row_end: ClassVar[re.Pattern[bytes]] = re.compile(rb"\n|\r\n|\r(?=[^\n])")
 
@@ -80,14 +73,6 @@ class CsvFormat(TextBasedFormat):
             return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}'
         extra = [name for name in names if name not in schema.names]
         return f'it has one more column, "{extra[0]}"' if extra and not declared else None
-
-    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
-        """Cut the file into equal ranges of bytes, if its rows hold no quotes."""
-        return cut_bytes(file, most if plain else None)
-
-    def needs_scan(self, file: Path, most: int = 0) -> bool:
-        """Return whether the file is larger than `most`; gzip stays whole anyway."""
-        return not is_gzip(file) and self.size(file) > most
 
     def scan(self, part: FilePart) -> bool:
         """Look for a quote in a range of bytes; the header may have some."""

@@ -172,7 +172,8 @@ class TcpReader:
     def _connections(self) -> Iterator[SocketLines | None]:
         """Yield each connection, and None for each second without one."""
         if not self.listen:
-            yield from self._lines_of(self.address.connect(), b"")
+            with closing(self.address.connect()) as connection:
+                yield SocketLines(connection, self.format, str(self.address), b"")
             return
         n_ended = 0
         with closing(self.address.listen()) as listener:
@@ -181,12 +182,10 @@ class TcpReader:
                 if sender is None:
                     yield None
                     continue
-                yield from self._lines_of(*sender)
+                connection, first_text = sender
+                with closing(connection):
+                    yield SocketLines(connection, self.format, str(self.address), first_text)
                 n_ended += 1
-
-    def _lines_of(self, connection: socket.socket, first_text: bytes) -> Iterator[SocketLines]:
-        with closing(connection):
-            yield SocketLines(connection, self.format, str(self.address), first_text)
 
 
 def tcp(
