@@ -53,15 +53,16 @@ class DeltaWriter(staged_files.FileWriter):
     """A writer into a Delta table, which is created if there is none."""
 
     target: ClassVar[tuple[str, str]] = ("a Delta table", "delta")
+    prepared: ClassVar[str] = LOG
+    lock: ClassVar[str] = "{sink}.lock"
 
-    def stage(self, schema: pa.Schema, tag: str) -> DeltaStage:
-        """Begin files of a table that another process has open, which publishes them; see FolderWriter."""
-        staged_files.check_reach(self.folder, LOG)
-        return DeltaStage(self, delta_tables.to_delta_schema(schema), tag, hint=staged_files.REACH)
+    def stored_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns as a Delta table has them: times with a zone become those of UTC."""
+        return delta_tables.to_delta_schema(schema)
 
-    def place(self, file: StagedFile) -> Path:
-        """Return where a file is: at its final place."""
-        return self.folder / file.folder / file.path
+    def place(self, folder: str) -> Path:
+        """Return the final place of files."""
+        return self.folder / folder
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
@@ -84,9 +85,6 @@ class DeltaWriter(staged_files.FileWriter):
             f'another run writes sink "{sink}" to "{self.folder}"',
             hint="end one of the two, or give this sink another name",
         )
-
-    def _lock_name(self, sink: str) -> str:
-        return f"{quote(sink, safe='')}.lock"
 
     def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> DeltaOutput:
         file = self.folder / METADATA / f"{quote(sink, safe='')}.json"
@@ -139,20 +137,6 @@ class DeltaWriter(staged_files.FileWriter):
         return sink_id.app_id
 
 
-class DeltaStage(staged_files.FolderStage):
-    """The files of one batch, or of one task's part of it, at their final places."""
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Append rows to the files of their partition folders; times with a zone become those of UTC."""
-        schema = delta_tables.to_delta_schema(rows.schema)
-        super().write(rows if rows.schema == schema else rows.cast(schema))
-
-    def _place(self, folder: str) -> Path:
-        place = self._folder / folder
-        place.mkdir(parents=True, exist_ok=True)
-        return place
-
-
 class DeltaOutput(staged_files.StagingOutput):
     """The output of one run into a Delta table.
 
@@ -163,9 +147,8 @@ class DeltaOutput(staged_files.StagingOutput):
     def __init__(self, writer: DeltaWriter, schema: pa.Schema, sink: str, app_id: str, lock: IO[str]) -> None:
         from deltalake import DeltaTable
 
-        stored = delta_tables.to_delta_schema(schema)
-        super().__init__(writer, lambda tag: DeltaStage(writer, stored, tag), f"{uuid4().hex}-", lock)
-        self._schema, self._sink, self._app_id = schema, sink, app_id
+        super().__init__(writer, schema, tag=f"{uuid4().hex}-", lock=lock)
+        self._sink, self._app_id = sink, app_id
         self._table = DeltaTable(self._folder)
         self._last = self._table.transaction_version(app_id)
 

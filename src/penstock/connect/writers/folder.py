@@ -49,21 +49,9 @@ _GROUP_ROWS, _GROUP_BYTES = 1 << 17, 1 << 26
 class FolderWriter(staged_files.FileWriter):
     """A writer of files into a folder."""
 
-    def stage(self, schema: pa.Schema, tag: str) -> staged_files.FolderStage:
-        """Begin files in a folder that another process has open, which publishes them.
-
-        The tag names the files, so no two stages of any run may have the same. A relative path of the folder
-        counts from the working folder of this process.
-        """
-        staged_files.check_reach(self.folder)
-        return staged_files.FolderStage(self, schema, tag, hint=staged_files.REACH)
-
     def other_run(self, sink: str) -> ConnectorError:
         """Return the error for a folder that is locked, whichever sink has locked it."""
         return self._refusal("is being written by another sink or run", "give each sink a folder of its own")
-
-    def _lock_name(self, sink: str) -> str:
-        return "lock"
 
     def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> FolderOutput:
         columns = ", ".join(f"{field.name}: {field.type}" for field in schema)
@@ -108,7 +96,7 @@ class FolderOutput(staged_files.StagingOutput):
     """The output of one run into a folder."""
 
     def __init__(self, writer: FolderWriter, schema: pa.Schema, manifest: Manifest, lock: IO[str]) -> None:
-        super().__init__(writer, lambda tag: staged_files.FolderStage(writer, schema, tag), lock=lock)
+        super().__init__(writer, schema, lock=lock)
         self._manifest, self._last = manifest, manifest.committed
         self._published = True  # the manifest is saved, and its files are renamed
 

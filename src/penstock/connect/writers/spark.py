@@ -21,15 +21,10 @@ import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Delivery
+from penstock.connect.writers import staged_files
 from penstock.connect.writers.folder import PARQUET, FolderWriter, remove_staged_files
 from penstock.connect.writers.program import call_function
-from penstock.connect.writers.staged_files import (
-    STAGED,
-    FolderStage,
-    StagedFile,
-    StagingOutput,
-    translate_os_errors,
-)
+from penstock.connect.writers.staged_files import STAGED, StagedFile, translate_os_errors
 from penstock.errors import ConnectorError, SchemaError
 from penstock.frozen import dataclass
 
@@ -70,7 +65,7 @@ class SparkFunctionWriter:
             (Path(folder) / STAGED).mkdir(parents=True, exist_ok=True)
         return replace(self, folder=folder)
 
-    def stage(self, schema: pa.Schema, tag: str) -> FolderStage:
+    def stage(self, schema: pa.Schema, tag: str) -> staged_files.FolderStage:
         """Begin the files of one task."""
         return self._files().stage(schema, tag)
 
@@ -98,14 +93,16 @@ class SparkFunctionWriter:
         return FolderWriter(PARQUET, Path(self.folder), overwrite=True)
 
 
-class SparkFunctionOutput(StagingOutput):
+class SparkFunctionOutput(staged_files.StagingOutput):
     """Calls the function with each batch of files, in rising order, once in a run."""
+
+    hint: ClassVar[str] = staged_files.REACH
 
     def __init__(
         self, function: Callable[[Any, int], object], files: FolderWriter, schema: pa.Schema
     ) -> None:
-        super().__init__(files, lambda tag: files.stage(schema, tag), f"{uuid4().hex}-")
-        self._function, self._schema = function, schema
+        super().__init__(files, schema, tag=f"{uuid4().hex}-")
+        self._function = function
 
     def _publish_files(self, batch: int, files: Sequence[StagedFile], paths: Sequence[Path]) -> None:
         """Call the function with the rows of the files, and remove these."""

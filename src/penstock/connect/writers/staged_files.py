@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, ClassVar, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 
@@ -85,6 +86,8 @@ class FileWriter(ABC):
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
     accepts_updates: ClassVar[bool] = False  # rows are appended, and a file that is visible does not change
     target: ClassVar[tuple[str, str]] = ("output", "out")  # what the folder is for, and how its name may end
+    prepared: ClassVar[str] = STAGED  # what exists below the folder while a run writes
+    lock: ClassVar[str] = "lock"  # what is locked meanwhile; it may name the sink
 
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise SchemaError for columns that the files or the names of the folders cannot hold."""
@@ -103,7 +106,7 @@ class FileWriter(ABC):
                     hint=f'write to "{self.folder}.{suffix}/"',
                 )
             (self.folder / METADATA).mkdir(parents=True, exist_ok=True)
-            lock = lock_file(self.folder / METADATA / self._lock_name(sink))
+            lock = lock_file(self.folder / METADATA / self.lock.format(sink=quote(sink, safe="")))
             if lock is None:
                 raise self.other_run(sink)
             try:
@@ -117,9 +120,22 @@ class FileWriter(ABC):
         partitions = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
         return f"{self.format.name} {self.folder}/{partitions}"
 
-    def place(self, file: StagedFile) -> Path:
-        """Return where a staged file is."""
-        return self.folder / STAGED / file.path
+    def stage(self, schema: pa.Schema, tag: str) -> FolderStage:
+        """Begin files in a folder that another process has open, which publishes them.
+
+        The tag names the files, so no two stages of any run may have the same. A relative path of the folder
+        counts from the working folder of this process.
+        """
+        check_reach(self.folder, self.prepared)
+        return FolderStage(self, schema, tag, hint=REACH)
+
+    def stored_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns as they are written."""
+        return schema
+
+    def place(self, folder: str) -> Path:
+        """Return the folder that files with the rows of a partition folder are written to."""
+        return self.folder / STAGED
 
     def translate_errors(self) -> AbstractContextManager[None]:
         """Turn errors of the operating system into ones that name the folder."""
@@ -128,10 +144,6 @@ class FileWriter(ABC):
     @abstractmethod
     def other_run(self, sink: str) -> ConnectorError:
         """Return the error for a folder that another run writes to."""
-
-    @abstractmethod
-    def _lock_name(self, sink: str) -> str:
-        """Return the name of the file that is locked while a run writes."""
 
     @abstractmethod
     def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> StagingOutput:
@@ -166,9 +178,11 @@ class FolderStage:
     """
 
     def __init__(self, writer: FileWriter, schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
-        self._format, self._folder, self._tag = writer.format, writer.folder, tag
+        self._format, self._folder, self._place, self._tag = writer.format, writer.folder, writer.place, tag
         self._partition_by, self._max_rows = writer.partition_by, writer.max_rows_per_file
-        self._schema = pa.schema([field for field in schema if field.name not in writer.partition_by])
+        stored = writer.stored_schema(schema)
+        self._cast_to = None if stored == schema else stored
+        self._schema = pa.schema([field for field in stored if field.name not in writer.partition_by])
         self._hint = hint
         self._open_files: dict[str, _OpenFile] = {}  # by partition folder; the last one had rows last
         self._paths: list[Path] = []  # of all files, in the order of their creation
@@ -178,6 +192,8 @@ class FolderStage:
         """Append rows to the files of their partition folders."""
         if not rows.num_rows:
             return
+        if self._cast_to is not None:
+            rows = rows.cast(self._cast_to)
         with translate_os_errors(self._folder, self._hint):
             if not self._partition_by:
                 self._append("", rows)
@@ -218,13 +234,11 @@ class FolderStage:
 
     def _create(self, folder: str) -> _OpenFile:
         suffix = self._format.suffix or self._format.name
-        path = self._place(folder) / f"{self._tag}-{len(self._paths)}.{suffix}"
+        place = self._place(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / f"{self._tag}-{len(self._paths)}.{suffix}"
         self._paths.append(path)
         return _OpenFile(path, self._format.create(path, self._schema))
-
-    def _place(self, folder: str) -> Path:
-        """Return the folder that files with the rows of a partition folder are written to."""
-        return self._folder / STAGED
 
     def _complete(self, folder: str) -> None:
         file = self._open_files[folder]
@@ -238,19 +252,17 @@ class FolderStage:
 class StagingOutput(ABC):
     """An output that publishes staged files, and stages in this process the rows which come to itself.
 
-    begin_stage  begins the files of a stage, by its tag
-    tag          begins the tags of its stages
+    schema  of the rows
+    tag     begins the tags of its stages
     """
 
+    hint: ClassVar[str] = _HINT  # where its folder cannot be written
+
     def __init__(
-        self,
-        writer: FileWriter,
-        begin_stage: Callable[[str], FolderStage],
-        tag: str = "",
-        lock: IO[str] | None = None,
+        self, writer: FileWriter, schema: pa.Schema, *, tag: str = "", lock: IO[str] | None = None
     ) -> None:
-        self._writer, self._folder = writer, writer.folder
-        self._begin_stage, self._tag, self._lock = begin_stage, tag, lock
+        self._writer, self._folder, self._schema = writer, writer.folder, schema
+        self._tag, self._lock = tag, lock
         self._stages: dict[int, FolderStage] = {}
         self._n_stages = 0
         self._last: int | None = None  # the last batch that is committed
@@ -262,7 +274,8 @@ class StagingOutput(ABC):
         if batch not in self._stages:
             # Why a count: were a batch staged twice, a file that is being published would be overwritten.
             self._n_stages += 1
-            self._stages[batch] = self._begin_stage(f"{self._tag}{batch:08d}-{self._n_stages}")
+            tag = f"{self._tag}{batch:08d}-{self._n_stages}"
+            self._stages[batch] = FolderStage(self._writer, self._schema, tag, hint=self.hint)
         self._stages[batch].write(rows)
 
     def commit(self, batch: int) -> None:
@@ -276,7 +289,7 @@ class StagingOutput(ABC):
 
         Without files nothing is recorded.
         """
-        paths = [self._writer.place(file) for file in files]
+        paths = [self._writer.place(file.folder) / file.path for file in files]
         with self._writer.translate_errors():
             if files and not self._is_committed(batch):
                 for path, file in zip(paths, files, strict=True):

@@ -76,7 +76,17 @@ class StateFiles:
         if bodies:
             whole = b"".join(bodies)
             packed: bytes = pa.compress(whole, codec="zstd", asbytes=True)
-            self._write_file(name, len(whole).to_bytes(_LENGTH_NBYTES, "little") + packed)
+            path = Path(self.folder) / name
+            try:
+                with path.open("xb") as file:
+                    file.write(len(whole).to_bytes(_LENGTH_NBYTES, "little") + packed)
+                    if self.durable:
+                        file.flush()
+                        os.fsync(file.fileno())
+                if self.durable:
+                    sync_path(path.parent)
+            except OSError as cause:
+                raise _cannot_write(name, cause) from cause
         return state
 
     def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
@@ -124,19 +134,6 @@ class StateFiles:
     def remove_rows(self, name: str) -> None:
         """Remove a file of rows."""
         (Path(self.folder) / name).unlink(missing_ok=True)
-
-    def _write_file(self, name: str, data: bytes) -> None:
-        path = Path(self.folder) / name
-        try:
-            with path.open("xb") as file:
-                file.write(data)
-                if self.durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            if self.durable:
-                sync_path(path.parent)
-        except OSError as cause:
-            raise _cannot_write(name, cause) from cause
 
 
 def _cannot_write(name: str, cause: OSError) -> CheckpointError:
