@@ -116,8 +116,15 @@ class TextBasedFormat(InputFormat):
         A chunk has about `size` bytes, and more only where a row has.
         """
         with _open(file) as stream:
-            after_mark = _skip_mark(stream, file)
-            begin = _find_row(stream, first, self.row_end) if first else after_mark
+            head = stream.read(len(_UTF8_MARK))
+            if head.startswith(_UTF16_MARKS):
+                raise ConnectorError(
+                    f'"{file}" is UTF-16, and text is read as UTF-8',
+                    hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {file.name}",
+                )
+            begin = len(head) if head == _UTF8_MARK else 0
+            if first:
+                begin = _find_row(stream, first, self.row_end)
             end = None
             if last is not None and last < self.size(file):
                 end = _find_row(stream, last, self.row_end)
@@ -175,17 +182,6 @@ def _read_range(stream: _Stream, at: int, end: int | None, size: int) -> Iterato
     while block := stream.read(size if end is None else min(size, max(0, end - at))):
         yield block
         at += len(block)
-
-
-def _skip_mark(stream: _Stream, file: Path) -> int:
-    """Return where the text begins after its byte order mark; raise ConnectorError if it is not UTF-8."""
-    head = stream.read(len(_UTF8_MARK))
-    if head.startswith(_UTF16_MARKS):
-        raise ConnectorError(
-            f'"{file}" is UTF-16, and text is read as UTF-8',
-            hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {file.name}",
-        )
-    return len(head) if head == _UTF8_MARK else 0
 
 
 def _find_row(stream: _Stream, at: int, row_end: re.Pattern[bytes]) -> int:

@@ -62,9 +62,17 @@ class SocketLines:
             deadline = time.monotonic() + wait_s
             yield chunk
         while (left := POLL_S if deadline is None else deadline - time.monotonic()) > 0:
-            block = self._receive(left)
-            if block is None:
+            self._connection.settimeout(left)
+            try:
+                block = self._connection.recv(_BLOCK_BYTES)  # empty at the end
+            except TimeoutError:
                 return
+            except OSError as problem:
+                raise ConnectorError(
+                    f"the connection to {self.place} broke after {self._line - 1} lines: "
+                    f"{system_message(problem)}",
+                    hint="see what became of the other side, and run again",
+                ) from problem
             if deadline is None:
                 deadline = time.monotonic() + wait_s
             self.ended = not block
@@ -78,20 +86,6 @@ class SocketLines:
                     f"line {self._line} from {self.place} is longer than {MAX_ROW_BYTES:,} bytes",
                     hint="end every row with a line feed",
                 )
-
-    def _receive(self, wait_s: float) -> bytes | None:
-        """Return the next text, empty at the end; None if there was none in time."""
-        self._connection.settimeout(wait_s)
-        try:
-            return self._connection.recv(_BLOCK_BYTES)
-        except TimeoutError:
-            return None
-        except OSError as problem:
-            raise ConnectorError(
-                f"the connection to {self.place} broke after {self._line - 1} lines: "
-                f"{system_message(problem)}",
-                hint="see what became of the other side, and run again",
-            ) from problem
 
     def _take_whole_rows(self) -> Iterator[Chunk]:
         text = b"".join(self._pending)
@@ -109,17 +103,7 @@ def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.soc
         connection, _ = listener.accept()
     except TimeoutError:
         return None
-    token, _, first_text = _read_token_line(connection).partition(b"\n")
-    assert address.token is not None, "a reader that listens has a token"
-    if hmac.compare_digest(token.removesuffix(b"\r"), address.token.encode()):
-        return connection, first_text
-    connection.close()
-    return None
-
-
-def _read_token_line(connection: socket.socket) -> bytes:
-    """Return text up to the first line feed, and what came with it; stop when it is too long or slow."""
-    text = b""
+    text = b""  # up to the first line feed, and what came with it; not if that is too long or slow
     deadline = time.monotonic() + TOKEN_S
     while b"\n" not in text and len(text) < 4_096 and (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
@@ -130,7 +114,12 @@ def _read_token_line(connection: socket.socket) -> bytes:
         if not block:
             break
         text += block
-    return text
+    token, _, first_text = text.partition(b"\n")
+    assert address.token is not None, "a reader that listens has a token"
+    if hmac.compare_digest(token.removesuffix(b"\r"), address.token.encode()):
+        return connection, first_text
+    connection.close()
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,19 +165,18 @@ class Callback:
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
         """Return an output that calls the function on every commit."""
-        return StagedOutput(self._call)
+        return StagedOutput(
+            lambda batch, rows: call_function(
+                self.function,
+                rows,
+                detail=f"it got batch {batch}: {rows.num_rows} rows of {', '.join(rows.schema.names)}",
+                hint="mend the function; the batch is not committed and will come again after a restart",
+            )
+        )
 
     def describe(self) -> str:
         """Return such as `callback notify`."""
         return f"callback {name_of(self.function)}"
-
-    def _call(self, batch: int, rows: pa.RecordBatch) -> None:
-        call_function(
-            self.function,
-            rows,
-            detail=f"it got batch {batch}: {rows.num_rows} rows of {', '.join(rows.schema.names)}",
-            hint="mend the function; the batch is not committed and will come again after a restart",
-        )
 
 
 def call_function(function: Callable[..., object], *arguments: object, detail: str, hint: str) -> None:

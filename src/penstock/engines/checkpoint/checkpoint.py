@@ -97,16 +97,15 @@ class Checkpoint:
             self.saved_graph = self._read(path) if path.exists() else None
             if self.saved_graph is not None:
                 refuse_incompatible(self.saved_graph, graph)
-        except OSError as cause:
+        except BaseException as cause:
             self.close()
+            if not isinstance(cause, OSError):
+                raise
             raise CheckpointError(
                 f"the checkpoint folder cannot be used: {describe_cause(cause)}",
                 detail=str(self.folder),
                 hint="give a folder that can be written",
             ) from cause
-        except BaseException:
-            self.close()
-            raise
 
     def adopt(self) -> None:
         """Record that the folder belongs to this graph; call it once all sinks are open.
@@ -233,8 +232,13 @@ class Journal:
             raise _damage_error(path, "is gone", detail)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            needed = (_without_finished(entry, done) for entry in self._read())
-            self._entries = [entry for entry in needed if entry is not None]
+            self._entries = []
+            for entry in self._read():
+                if entry.until > done:
+                    self._entries.append(entry)
+                # Of a batch that is done, only files that could still be taken for new ones.
+                elif files := tuple(status for status in entry.files if Path(status.path).exists()):
+                    self._entries.append(JournalEntry(entry.until, files))
             replace_file(path, "".join(map(_format_entry, self._entries)))
         except OSError as cause:
             raise _cannot_write(path, cause) from cause
@@ -272,14 +276,6 @@ class Journal:
 
 def _format_entry(entry: JournalEntry) -> str:
     return _seal(json.dumps([entry.until, [list(status) for status in entry.files]])) + "\n"
-
-
-def _without_finished(entry: JournalEntry, done: int) -> JournalEntry | None:
-    """Return the entry; of a batch that is done only the files that could still be taken for new ones."""
-    if entry.until > done:
-        return entry
-    files = tuple(status for status in entry.files if Path(status.path).exists())
-    return JournalEntry(entry.until, files) if files else None
 
 
 def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) -> Mapping[int, StateHandle]:
