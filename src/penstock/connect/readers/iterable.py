@@ -74,9 +74,17 @@ class IterableReader:
 
     def _iterate(self) -> Iterator[object]:
         """Yield the rows of a new run; an error of the user's code names it, and the rows before it."""
-        n_rows = 0
+        n_rows, source = 0, self._source
         try:
-            for row in self._open():
+            if isinstance(source, Iterator) and not callable(source):
+                if self._used_up:
+                    raise ConnectorError(
+                        f"{self._source_name()} was used up by an earlier run",
+                        detail="an iterator gives its rows once",
+                        hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
+                    )
+                self._used_up = True
+            for row in source() if callable(source) else source:
                 yield row
                 n_rows += 1
         except PenstockError:
@@ -84,22 +92,9 @@ class IterableReader:
         except Exception as problem:
             raise ConnectorError(
                 f"{self.describe()} raised {type(problem).__name__} after {n_rows} rows: {problem}",
-                where=find_definition(self._source) if callable(self._source) else None,
+                where=find_definition(source) if callable(source) else None,
                 hint="mend the function, or catch the exception in it",
             ) from problem
-
-    def _open(self) -> Iterable[object]:
-        if callable(self._source):
-            return self._source()
-        if isinstance(self._source, Iterator):
-            if self._used_up:
-                raise ConnectorError(
-                    f"{self._source_name()} was used up by an earlier run",
-                    detail="an iterator gives its rows once",
-                    hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
-                )
-            self._used_up = True
-        return self._source
 
     def _build_batch(self, rows: list[object], start: int) -> SourceBatch:
         """Return a batch of plain rows where there are few and all are good, else of columns."""
