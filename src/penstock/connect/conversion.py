@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_first
 from penstock.expr import compute as pc
-from penstock.expr.types import canonical_batch, parse_schema
+from penstock.expr.types import BY_PYTHON_TYPE, canonical_batch, parse_schema
 from penstock.expr.values import from_list, from_plain, from_python
 from penstock.frozen import dataclass
 
@@ -36,14 +36,6 @@ _EXACT_TYPES: dict[pa.DataType, frozenset[type]] = {
     pa.string(): frozenset({str, type(None)}),
     pa.float64(): frozenset({float, int, type(None)}),
     **{integer: frozenset({int, type(None)}) for integer in (pa.int8(), pa.int16(), pa.int32(), pa.int64())},
-}
-_SIMPLE: dict[type, pa.DataType] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.string(),
-    bytes: pa.binary(),
-    date: pa.date32(),
 }
 # ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -250,56 +242,50 @@ def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
     present = [(at, value) for at, value in present if value is not None]
     if not present:
         raise SchemaError(f'column "{name}" holds only nulls, so its type is unknown', hint=_DECLARE)
-    first_of: dict[str, tuple[int, object]] = {}
+    first_of: dict[object, tuple[int, object]] = {}
     for at, value in present:
         first_of.setdefault(_kind(value, name, at), (at, value))
-    if set(first_of) == {"int", "float"}:
+    if set(first_of) == {pa.int64(), pa.float64()}:
         return pa.float64()
     if len(first_of) > 1:
-        (_, (at, one)), (_, (other_at, other)) = list(first_of.items())[:2]
+        (at, one), (other_at, other) = list(first_of.values())[:2]
         raise SchemaError(
             f'column "{name}" holds values of different types',
             detail=f"row {at}: {_show(one)}; row {other_at}: {_show(other)}",
             hint=_DECLARE,
         )
-    return _type_of_kind(name, next(iter(first_of)), present)
-
-
-def _kind(value: object, name: str, at: int) -> str:
-    if isinstance(value, datetime):
-        return "aware datetime" if value.tzinfo else "datetime"
-    if isinstance(value, list | tuple | np.ndarray) and not hasattr(value, "_fields"):
-        return "list"
-    if fields_of(value) is not None:
-        return "struct"
-    if isinstance(value, Decimal) and value.is_finite():
-        return "decimal"
-    for known in _SIMPLE:
-        if isinstance(value, known):
-            return known.__name__
-    raise SchemaError(f'column "{name}" cannot hold {_show(value)} (row {at})', hint=_DECLARE)
-
-
-def _type_of_kind(name: str, kind: str, present: list[tuple[int, object]]) -> pa.DataType:
-    if kind == "datetime":
-        return pa.timestamp("us")
-    if kind == "aware datetime":
-        return pa.timestamp("us", "UTC")
-    if kind == "decimal":
+    (kind,) = first_of
+    if kind is Decimal:
         decimals = [value for _, value in present if isinstance(value, Decimal)]
         scale = max(0, *(-int(value.as_tuple().exponent) for value in decimals))
         whole = max(1, *(value.adjusted() + 1 for value in decimals))
         return pa.decimal128(min(38, whole + scale), scale)
-    if kind == "list":
+    if kind is list:
         items = [(at, item) for at, value in present if isinstance(value, Iterable) for item in value]
         return pa.list_(_type_of(f"{name}[]", items))
-    if kind == "struct":
+    if kind is Mapping:
         inner: dict[str, list[tuple[int, object]]] = {}
         for at, value in present:
             for key, item in (fields_of(value) or {}).items():
                 inner.setdefault(key, []).append((at, item))
         return pa.struct([(key, _type_of(f"{name}.{key}", values)) for key, values in inner.items()])
-    return next(arrow for known, arrow in _SIMPLE.items() if known.__name__ == kind)
+    return kind
+
+
+def _kind(value: object, name: str, at: int) -> object:
+    """Return the type of a value; of what has a type only together with others, a class."""
+    if isinstance(value, datetime):
+        return pa.timestamp("us", "UTC") if value.tzinfo else pa.timestamp("us")
+    if isinstance(value, list | tuple | np.ndarray) and not hasattr(value, "_fields"):
+        return list
+    if fields_of(value) is not None:
+        return Mapping
+    if isinstance(value, Decimal) and value.is_finite():
+        return Decimal
+    for known, type_ in BY_PYTHON_TYPE.items():
+        if isinstance(value, known):
+            return type_
+    raise SchemaError(f'column "{name}" cannot hold {_show(value)} (row {at})', hint=_DECLARE)
 
 
 def _show(value: object) -> str:

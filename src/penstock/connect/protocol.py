@@ -19,7 +19,7 @@ from penstock.frozen import dataclass
 
 if TYPE_CHECKING:
     from penstock.connect.readers.files import Journal
-    from penstock.connect.writers.staged_files import StagedFile
+    from penstock.connect.writers.staged_files import FolderStage, StagedFile
 
 
 class Delivery(StrEnum):
@@ -144,13 +144,8 @@ class PlainOutput(Output, Protocol):
     def write_plain(self, batch: int, rows: Sequence[Mapping[str, object]], schema: pa.Schema) -> None:
         """Take rows of a batch, as `write` does."""
 
-
-@runtime_checkable
-class RowOutput(PlainOutput, Protocol):
-    """A plain output with a shorter way for a single row that is all of a batch."""
-
     commit_row: Callable[[int, Mapping[str, object]], object]
-    """Takes and commits the row, once."""
+    """Takes and commits a single row that is all of a batch, once."""
 
 
 @runtime_checkable
@@ -159,19 +154,6 @@ class WaitingOutput(Output, Protocol):
 
     def begin_shutdown(self) -> None:
         """Stop waiting soon; any thread may call it."""
-
-
-class OutputStage(Protocol):
-    """The rows of one task on their way into files."""
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Append rows; nothing is visible yet."""
-
-    def close(self) -> list[StagedFile]:
-        """Complete the files, durably, and return them."""
-
-    def abort(self) -> None:
-        """Remove the files."""
 
 
 @runtime_checkable
@@ -209,7 +191,7 @@ class Writer(Protocol):
 class StagingWriter(Protocol):
     """A writer whose files can be written by many processes; its output publishes them."""
 
-    def stage(self, schema: pa.Schema, tag: str) -> OutputStage:
+    def stage(self, schema: pa.Schema, tag: str) -> FolderStage:
         """Begin the files of one task; `tag` is in their names, and no other task ever has it."""
 
 

@@ -15,18 +15,8 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
+from penstock.connect import protocol
 from penstock.connect.batching import SourceRowBatch
-from penstock.connect.protocol import (
-    DurableOutput,
-    Output,
-    PlainOutput,
-    ResumableReader,
-    RowOutput,
-    RowReader,
-    SourceBatch,
-    StagedOutput,
-    WaitingOutput,
-)
 from penstock.connect.readers.rows import table
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
@@ -72,7 +62,7 @@ class SourceReader:
         assert isinstance(step.op, Source), "only sources read"
         self.step, self._reader = step, step.op.reader
         self.bounded = self._reader.bounded
-        self.gives_rows = isinstance(self._reader, RowReader) and self._reader.gives_rows
+        self.gives_rows = isinstance(self._reader, protocol.RowReader) and self._reader.gives_rows
         self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
         site = StageContext(step.name, step.where, accounts, clock, reasons=self.reasons)
@@ -112,14 +102,23 @@ class SourceReader:
         while self.position[0] < position[0] and self.next() is not None:
             continue
         if self.position != position:
-            raise self._input_changed(position)
+            # Why an error: batches are counted, so rows would be lost or read twice.
+            describe = "{:,} batches of {:,} rows in all".format
+            raise CheckpointError(
+                f'source "{self.step.name}" does not begin with what has been read of it before',
+                step=self.step.name,
+                where=self.step.where,
+                detail=f"read before: {describe(*position)}; there now: {describe(*self.position)}",
+                hint="bring the input back as it was, or start with an empty checkpoint folder; "
+                "input that grows is best cut by files",
+            )
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
 
     def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
         """Let a reader of files skip to the position, by the journal of earlier runs."""
         reader = self._reader
-        if not isinstance(reader, ResumableReader) or not reader.batches_are_files:
+        if not isinstance(reader, protocol.ResumableReader) or not reader.batches_are_files:
             return
         entries = journal(self.step.name, position[0])
         if entries is not None:
@@ -146,7 +145,7 @@ class SourceReader:
 
     def _read(self) -> Iterator[Any]:
         reader = self._reader
-        return iter(reader.rows_or_batches() if isinstance(reader, RowReader) else reader.batches())
+        return iter(reader.rows_or_batches() if isinstance(reader, protocol.RowReader) else reader.batches())
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""
@@ -156,7 +155,9 @@ class SourceReader:
         batch = SourceRowBatch((item,), self._reader.schema, self.n_rows) if type(item) is dict else item
         self.n_batches += 1
         # A batch that Spark will read knows only its number of rows.
-        self.n_rows += batch.num_rows + len(batch.bad) if isinstance(batch, SourceBatch) else batch.n_rows
+        self.n_rows += (
+            batch.num_rows + len(batch.bad) if isinstance(batch, protocol.SourceBatch) else batch.n_rows
+        )
         return batch
 
     def count_row_batches(self, n_rows: int) -> None:
@@ -181,27 +182,7 @@ class SourceReader:
 
     def read_error(self, cause: Exception) -> PenstockError:
         """Return the error for an exception of the reader."""
-        failure = cause
-        if not isinstance(failure, PenstockError):
-            failure = ConnectorError(
-                f"could not read {self._reader.describe()}", detail=describe_cause(cause)
-            )
-        return failure.at(self.step.name, self.step.where)
-
-    def _input_changed(self, position: tuple[int, int]) -> PenstockError:
-        """Return the error for input that is cut into other batches now.
-
-        Why an error: batches are counted, so rows would be lost or read twice.
-        """
-        describe = "{:,} batches of {:,} rows in all".format
-        return CheckpointError(
-            f'source "{self.step.name}" does not begin with what has been read of it before',
-            step=self.step.name,
-            where=self.step.where,
-            detail=f"read before: {describe(*position)}; there now: {describe(*self.position)}",
-            hint="bring the input back as it was, or start with an empty checkpoint folder; "
-            "input that grows is best cut by files",
-        )
+        return _locate_error(self.step, f"could not read {self._reader.describe()}", cause)
 
 
 def load_tables(plan: Plan) -> Plan:
@@ -228,9 +209,9 @@ class SinkWriter:
     def __init__(self, step: Step, accounts: Accounts) -> None:
         assert isinstance(step.op, Sink), "only sinks write"
         self.step, self._writer, self.accounts = step, step.op.writer, accounts
-        self._output: Output | None = None
+        self._output: protocol.Output | None = None
         self._schema = step.up.schema
-        self._plain: PlainOutput | None = None
+        self._plain: protocol.PlainOutput | None = None
         self.write_row: Callable[[int, Mapping[str, object]], object] = self._commit_row
 
     def open(self, *, resume: bool, n_written: int = 0) -> None:
@@ -241,14 +222,12 @@ class SinkWriter:
         """
         try:
             self._output = self._writer.open(self._schema, self.step.name, resume=resume)
-            if isinstance(self._output, PlainOutput):
-                self._plain = self._output
-            if isinstance(self._output, RowOutput):
-                self.write_row = self._output.commit_row
+            if isinstance(self._output, protocol.PlainOutput):
+                self._plain, self.write_row = self._output, self._output.commit_row
         except Exception as cause:
             raise self._error("could not open", cause) from cause
         # Why: the checkpoint goes on behind those rows, so without them they would stay lost.
-        is_lost = isinstance(self._output, DurableOutput) and self._output.last_committed is None
+        is_lost = isinstance(self._output, protocol.DurableOutput) and self._output.last_committed is None
         if resume and n_written and is_lost:
             self.close()
             raise CheckpointError(
@@ -274,12 +253,14 @@ class SinkWriter:
     def last_committed(self) -> int:
         """Return the last round whose rows are known to be visible; -1 if none is."""
         output = self._output
-        last = output.last_committed if isinstance(output, DurableOutput) else None
+        last = output.last_committed if isinstance(output, protocol.DurableOutput) else None
         return -1 if last is None else last
 
     def publish(self, number: int, files: Sequence[StagedFile], n_rows: int) -> None:
         """Make files visible that tasks have written for the rounds up to `number`, and count their rows."""
-        assert isinstance(self._output, StagedOutput), "only such outputs have files that others wrote"
+        assert isinstance(self._output, protocol.StagedOutput), (
+            "only such outputs have files that others wrote"
+        )
         try:
             if files:
                 self._output.publish(number, files)
@@ -290,7 +271,7 @@ class SinkWriter:
 
     def begin_shutdown(self) -> None:
         """Tell an output that waits for somebody else to stop waiting soon; any thread may call it."""
-        if isinstance(self._output, WaitingOutput):
+        if isinstance(self._output, protocol.WaitingOutput):
             self._output.begin_shutdown()
 
     def close(self) -> None:
@@ -329,7 +310,12 @@ class SinkWriter:
         return n_rows
 
     def _error(self, fact: str, cause: Exception) -> PenstockError:
-        failure = cause
-        if not isinstance(failure, PenstockError):
-            failure = ConnectorError(f"{fact} {self._writer.describe()}", detail=describe_cause(cause))
-        return failure.at(self.step.name, self.step.where)
+        return _locate_error(self.step, f"{fact} {self._writer.describe()}", cause)
+
+
+def _locate_error(step: Step, fact: str, cause: Exception) -> PenstockError:
+    """Return the error for an exception of a reader or a writer, with the step and its line."""
+    failure = cause
+    if not isinstance(failure, PenstockError):
+        failure = ConnectorError(fact, detail=describe_cause(cause))
+    return failure.at(step.name, step.where)

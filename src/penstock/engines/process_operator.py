@@ -97,19 +97,17 @@ class OutputQueue:
         """Return an awaitable that sends a row, or a RecordBatch of rows, once there is room."""
         return _Push(self, row)
 
-    def send(self, row: object) -> Generator[None, Any, None]:
-        """Send a row as soon as there is room."""
-        while not self.routine.has_room():
-            yield
-        for values in self._to_rows(row):
-            self.routine.push(self.name, values)
-
-    def _to_rows(self, row: object) -> Iterable[Mapping[str, object]]:
+    def to_rows(self, row: object) -> Iterable[Mapping[str, object]]:
+        """Return the plain values of a row, or of the rows of a batch; raise if they are none of the port."""
         if isinstance(row, pa.RecordBatch):
             if row.schema.names != self._schema.names or row.schema.types != self._schema.types:
+                theirs, ours = (
+                    ", ".join(f"{field.name} {field.type}" for field in schema)
+                    for schema in (row.schema, self._schema)
+                )
                 raise FunctionError(
                     f'a batch pushed to port "{self.name}" has other columns than the port',
-                    detail=f"it has {_columns(row.schema)}; the port has {_columns(self._schema)}",
+                    detail=f"it has {theirs}; the port has {ours}",
                 )
             return batch_to_rows(row)
         try:
@@ -132,7 +130,11 @@ class _Push:
 
     def __await__(self) -> Generator[None, Any, None]:
         self._was_awaited = True
-        return self._output.send(self._row)
+        output = self._output
+        while not output.routine.has_room():
+            yield
+        for values in output.to_rows(self._row):
+            output.routine.push(output.name, values)
 
     def __del__(self) -> None:
         if not self._was_awaited:
@@ -222,10 +224,6 @@ def _suspend() -> Generator[None, Any, None]:
     yield
 
 
-def _columns(schema: pa.Schema) -> str:
-    return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
 PortRows = dict[str, list[TimedRow]]
 
 
@@ -256,10 +254,17 @@ class ProcessRoutine:
         outputs = {port: OutputQueue(port, stream.schema, self) for port, stream in step.outputs.items()}
         self.context = OperatorContext(self.ports, outputs, stopping)
         self._not_awaited: FunctionError | None = None
-        self._running: Coroutine[Any, Any, None] | None = self._begin()
+        started: object = self._operator.process(self.context)
+        if not isinstance(started, Coroutine):
+            raise FunctionError(
+                f"{type(self._operator).__name__}.process is not a co-routine",
+                where=find_definition(type(self._operator).process),
+                hint="write async def process(self, ctx)",
+            )
+        self._running: Coroutine[Any, Any, None] | None = started
         self._pushed: PortRows = {}
         self._n_pushed = 0
-        self._latest_taken: int | None = None
+        self._latest_taken: float = BEFORE_ALL
         self._output_watermark: float = BEFORE_ALL
 
     @property
@@ -327,22 +332,11 @@ class ProcessRoutine:
         for port in self.ports.values():
             self.accounts.unrouted += port.clear()
 
-    def _begin(self) -> Coroutine[Any, Any, None]:
-        started: object = self._operator.process(self.context)
-        if isinstance(started, Coroutine):
-            return started
-        method = type(self._operator).process
-        raise FunctionError(
-            f"{type(self._operator).__name__}.process is not a co-routine",
-            where=find_definition(method),
-            hint="write async def process(self, ctx)",
-        )
-
     def _record_take(self, row: TimedRow) -> None:
         self.accounts.passed += 1
         self.context.reset_waits()
         if row.time is not None:
-            self._latest_taken = row.time if self._latest_taken is None else max(self._latest_taken, row.time)
+            self._latest_taken = max(self._latest_taken, row.time)
 
     def push(self, port: str, values: Mapping[str, object]) -> None:
         """Take a row that the operator has pushed to a port."""
@@ -361,18 +355,16 @@ class ProcessRoutine:
         """Return the time of a row pushed now."""
         if self._step.outputs[port].time is None:
             return None
-        known = [
-            time for time in (self._latest_taken, self._output_watermark) if time not in (None, BEFORE_ALL)
-        ]
-        waiting = self._queued_times()
-        known = known or ([min(waiting)] if waiting else [])
-        if not known:
+        time = max(self._latest_taken, self._output_watermark)
+        if time == BEFORE_ALL:
+            time = min(self._queued_times(), default=BEFORE_ALL)
+        if time == BEFORE_ALL:
             raise FunctionError(
                 f'a row was pushed to port "{port}" before any row came in, so it has no time',
                 where=find_definition(type(self._operator).process),
                 hint="wait for a row first: await ctx.wait_for_any({...: 1})",
             )
-        return int(max(time for time in known if time is not None))
+        return int(time)
 
     def _queued_times(self) -> list[int]:
         least = (port.least_time for port in self.ports.values())
@@ -380,10 +372,8 @@ class ProcessRoutine:
 
     def _error(self, method: str, cause: Exception) -> PenstockError:
         """Return the error for an exception in the operator, with its class and line."""
-        where = find_definition(getattr(type(self._operator), method))
-        if isinstance(cause, PenstockError):
-            return cause.at(self._step.name, where)
-        name = f"{type(self._operator).__name__}.{method}"
-        return FunctionError(
-            f"{name} failed", step=self._step.name, where=where, detail=describe_cause(cause)
-        )
+        kind = type(self._operator)
+        failure = cause
+        if not isinstance(failure, PenstockError):
+            failure = FunctionError(f"{kind.__name__}.{method} failed", detail=describe_cause(cause))
+        return failure.at(self._step.name, find_definition(getattr(kind, method)))

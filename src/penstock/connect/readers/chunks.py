@@ -17,6 +17,7 @@ import gzip
 import io
 import re
 import zlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -24,8 +25,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
+import pyarrow as pa
+
 from penstock.connect.batching import RowRange
-from penstock.connect.readers.files import FilePart, read_error
+from penstock.connect.readers.files import FilePart, InputFormat, read_error
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
@@ -37,29 +40,9 @@ _GZIP_RATIO = 1100
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
-RowEnd = Callable[[bytes], int]
-"""Returns where the last whole row of a text ends; 0 when it holds none."""
+ParseRows = Callable[["Chunk", int], RowRange]
+"""Returns the rows of a chunk, given the number of its first row."""
 _Stream = gzip.GzipFile | io.BufferedReader
-
-
-@dataclass(frozen=True, slots=True)
-class RowEnds:
-    """Where the rows of a text end.
-
-    last     returns where the last whole row ends
-    pattern  of one end, where no quoted value spans lines
-    """
-
-    last: RowEnd
-    pattern: re.Pattern[bytes]
-
-
-def end_of_last_line(text: bytes) -> int:
-    """Return where the last whole line of a text ends; 0 when it holds none."""
-    return text.rfind(b"\n") + 1
-
-
-_LINES = RowEnds(end_of_last_line, re.compile(rb"\n"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,71 +64,88 @@ class Chunk:
         return f"{place}:{self.count_skipped() + self.line + n_lines}"
 
 
-class TextBasedFormat:
-    """What formats of text share: a row has at least one byte, and files are cut between any two bytes."""
+class TextBasedFormat(InputFormat):
+    """What formats of text share: a row has at least one byte, and files are cut between any two bytes.
+
+    row_end     the pattern of the end of a row, where no quoted value spans lines
+    has_quotes  whether a quoted value may span lines, so that only a row without quotes ends with its line
+    """
 
     __slots__ = ()
-    keeps_raw: ClassVar[bool] = True
+    has_quotes: ClassVar[bool] = False
+    row_end: ClassVar[re.Pattern[bytes]] = re.compile(rb"\n")
+
+    @abstractmethod
+    def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
+        """Return what parses the rows of chunks from a place."""
+
+    def end_of_rows(self, text: bytes) -> int:
+        """Return where the last whole row of a text ends; 0 when it holds none."""
+        return text.rfind(b"\n") + 1
 
     def size(self, file: Path) -> int:
         """Return the number of bytes; of gzip, a number that its text does not exceed."""
-        return _count_bytes(file)
+        try:
+            n_bytes = file.stat().st_size
+        except OSError as problem:
+            raise read_error(file, problem) from problem
+        return n_bytes * _GZIP_RATIO if is_gzip(file) else n_bytes
 
     def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
-        """Cut the file into equal ranges of bytes; gzip stays whole."""
-        return cut_bytes(file, most)
+        """Cut the file into equal ranges of at most `most` bytes; gzip, and rows with quotes, stay whole."""
+        n_bytes = self.size(file)
+        stays_whole = is_gzip(file) or (self.has_quotes and not plain)
+        n_parts = 1 if stays_whole else max(1, -(-n_bytes // max(1, most)))
+        cuts = [n_bytes * n // n_parts for n in range(n_parts + 1)]
+        return [FilePart(str(file), first, last) for first, last in pairwise(cuts)]
 
     def needs_scan(self, file: Path, most: int = 0) -> bool:
-        """Return False: a line end is always the end of a row."""
-        return False
+        """Return whether the file is larger than `most` and may hold quotes; gzip stays whole anyway."""
+        return self.has_quotes and not is_gzip(file) and self.size(file) > most
 
-    def scan(self, part: FilePart) -> bool:
-        """Return False: no row spans lines."""
-        return False
+    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yield the rows that begin in a range of bytes."""
+        chunks = self.read_chunks(Path(part.path), part.first, part.last)
+        return number_rows(chunks, self.build_parser(part.path, schema, declared), start + part.first)
 
+    def read_chunks(
+        self, file: Path, first: int = 0, last: int | None = None, *, size: int | None = None
+    ) -> Iterator[Chunk]:
+        """Yield the rows that begin between two bytes, without a byte order mark.
 
-def cut_bytes(file: Path, most: int | None) -> list[FilePart]:
-    """Cut a file into equal ranges of at most that many bytes; gzip, and any file without a limit, is one."""
-    n_bytes = _count_bytes(file)
-    n_parts = 1 if most is None or is_gzip(file) else max(1, -(-n_bytes // max(1, most)))
-    cuts = [n_bytes * n // n_parts for n in range(n_parts + 1)]
-    return [FilePart(str(file), first, last) for first, last in pairwise(cuts)]
+        A chunk has about `size` bytes, and more only where a row has.
+        """
+        with _open(file) as stream:
+            head = stream.read(len(_UTF8_MARK))
+            if head.startswith(_UTF16_MARKS):
+                raise ConnectorError(
+                    f'"{file}" is UTF-16, and text is read as UTF-8',
+                    hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {file.name}",
+                )
+            begin = len(head) if head == _UTF8_MARK else 0
+            if first:
+                begin = _find_row(stream, first, self.row_end)
+            end = None
+            if last is not None and last < self.size(file):
+                end = _find_row(stream, last, self.row_end)
+            count_skipped = cache(partial(_count_lines, file, begin))
+            at, line = begin, 1
+            rest = b""
+            for block in _read_range(stream, begin, end, size or CHUNK_BYTES):
+                text = rest + block
+                end_of_rows = self.end_of_rows(text)
+                if end_of_rows:
+                    yield Chunk(text[:end_of_rows], line, at, count_skipped)
+                    at += end_of_rows
+                    line += text.count(b"\n", 0, end_of_rows)
+                rest = text[end_of_rows:]
+            if rest:
+                yield Chunk(rest, line, at, count_skipped)
 
 
 def is_gzip(file: Path) -> bool:
     """Return whether the name of a file says that it is packed."""
     return file.suffix == ".gz"
-
-
-def read_chunks(
-    file: Path,
-    first: int = 0,
-    last: int | None = None,
-    *,
-    ends: RowEnds = _LINES,
-    size: int | None = None,
-) -> Iterator[Chunk]:
-    """Yield the rows that begin between two bytes, without a byte order mark; by default a row is a line.
-
-    A chunk has about `size` bytes, and more only where a row has.
-    """
-    with _open(file) as stream:
-        after_mark = _skip_mark(stream, file)
-        begin = _find_row(stream, first, ends) if first else after_mark
-        end = None if last is None or last >= _count_bytes(file) else _find_row(stream, last, ends)
-        count_skipped = cache(partial(_count_lines, file, begin))
-        at, line = begin, 1
-        rest = b""
-        for block in _read_range(stream, begin, end, size or CHUNK_BYTES):
-            text = rest + block
-            end_of_rows = ends.last(text)
-            if end_of_rows:
-                yield Chunk(text[:end_of_rows], line, at, count_skipped)
-                at += end_of_rows
-                line += text.count(b"\n", 0, end_of_rows)
-            rest = text[end_of_rows:]
-        if rest:
-            yield Chunk(rest, line, at, count_skipped)
 
 
 def holds_byte(file: Path, first: int, last: int, byte: bytes) -> bool:
@@ -154,9 +154,7 @@ def holds_byte(file: Path, first: int, last: int, byte: bytes) -> bool:
         return any(byte in block for block in _read_range(stream, first, last, CHUNK_BYTES))
 
 
-def number_rows(
-    chunks: Iterable[Chunk], parse: Callable[[Chunk, int], RowRange], start: int
-) -> Iterator[RowRange]:
+def number_rows(chunks: Iterable[Chunk], parse: ParseRows, start: int) -> Iterator[RowRange]:
     """Yield the rows of each chunk; `parse` is given the number of its first row."""
     for chunk in chunks:
         rows = parse(chunk, start)
@@ -178,15 +176,6 @@ def _open(file: Path) -> Iterator[_Stream]:
         raise read_error(file, problem) from problem
 
 
-def _count_bytes(file: Path) -> int:
-    """Return the size of a file; of gzip, a number that the size of its text does not exceed."""
-    try:
-        n_bytes = file.stat().st_size
-    except OSError as problem:
-        raise read_error(file, problem) from problem
-    return n_bytes * _GZIP_RATIO if is_gzip(file) else n_bytes
-
-
 def _read_range(stream: _Stream, at: int, end: int | None, size: int) -> Iterator[bytes]:
     """Yield the bytes between two places, or to the end of the file."""
     stream.seek(at)
@@ -195,18 +184,7 @@ def _read_range(stream: _Stream, at: int, end: int | None, size: int) -> Iterato
         at += len(block)
 
 
-def _skip_mark(stream: _Stream, file: Path) -> int:
-    """Return where the text begins after its byte order mark; raise ConnectorError if it is not UTF-8."""
-    head = stream.read(len(_UTF8_MARK))
-    if head.startswith(_UTF16_MARKS):
-        raise ConnectorError(
-            f'"{file}" is UTF-16, and text is read as UTF-8',
-            hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {file.name}",
-        )
-    return len(head) if head == _UTF8_MARK else 0
-
-
-def _find_row(stream: _Stream, at: int, ends: RowEnds) -> int:
+def _find_row(stream: _Stream, at: int, row_end: re.Pattern[bytes]) -> int:
     """Return where the first row begins that begins there or later; the end of the file if none does."""
     if at == 0:
         return 0
@@ -215,7 +193,7 @@ def _find_row(stream: _Stream, at: int, ends: RowEnds) -> int:
     stream.seek(at)
     while block := stream.read(_SEARCH_BYTES):
         text = text[-1:] + block  # an end of two bytes may be cut
-        if match := ends.pattern.search(text):
+        if match := row_end.search(text):
             return at + match.end()
         at += len(text) - 1
     return at + len(text[-1:])

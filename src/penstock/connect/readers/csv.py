@@ -24,16 +24,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.connect.batching import RowRange
-from penstock.connect.readers.chunks import (
-    Chunk,
-    RowEnds,
-    TextBasedFormat,
-    cut_bytes,
-    holds_byte,
-    is_gzip,
-    number_rows,
-    read_chunks,
-)
+from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, holds_byte, number_rows
 from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, infer_types, parse_rows, split_rows
 from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader
 from penstock.errors import ConnectorError, SchemaError, nearest_first
@@ -41,8 +32,6 @@ from penstock.expr.types import parse_schema, parse_type
 from penstock.frozen import dataclass
 
 _HEADER_BYTES = 1 << 14
-_LINE_END = re.compile(rb"\n|\r\n|\r(?=[^\n])")
-"""The end of a row without quotes; a carriage return at the end of a text may be half of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +44,14 @@ class CsvFormat(TextBasedFormat):
     types: Mapping[str, pa.DataType]
 
     name: ClassVar[str] = "csv"
+    has_quotes: ClassVar[bool] = True
+    # A carriage return at the end of a text may be half of an end.
+    row_end: ClassVar[re.Pattern[bytes]] = re.compile(rb"\n|\r\n|\r(?=[^\n])")
 
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Infer types from the file's first 8 MiB, except those of `types=`; None without a row."""
         names, begin = self._read_header(file)
-        first = next(read_chunks(file, begin, ends=self._row_ends), None)
+        first = next(self.read_chunks(file, begin), None)
         if first is None or not first.text.strip():
             return None
         for name in self.types:
@@ -82,46 +74,37 @@ class CsvFormat(TextBasedFormat):
         extra = [name for name in names if name not in schema.names]
         return f'it has one more column, "{extra[0]}"' if extra and not declared else None
 
-    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
-        """Cut the file into equal ranges of bytes, if its rows hold no quotes."""
-        return cut_bytes(file, most if plain else None)
-
-    def needs_scan(self, file: Path, most: int = 0) -> bool:
-        """Return whether the file is larger than `most`; gzip stays whole anyway."""
-        return not is_gzip(file) and self.size(file) > most
-
     def scan(self, part: FilePart) -> bool:
         """Look for a quote in a range of bytes; the header may have some."""
         file = Path(part.path)
-        return holds_byte(file, max(part.first, self._begin(file)), part.last, b'"')
-
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the rows of each chunk."""
-        return self.read_part(FilePart.whole(file), schema, declared, start)
+        begin = self._read_header(file)[1] if self.header else 0
+        return holds_byte(file, max(part.first, begin), part.last, b'"')
 
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the rows that begin in a range of bytes; raise if they hold quotes and it is not the file."""
         file = Path(part.path)
         names, begin = self._read_header(file) if self.header else (tuple(schema.names), 0)
-        chunks = read_chunks(file, max(part.first, begin), part.last, ends=self._row_ends)
+        chunks = self.read_chunks(file, max(part.first, begin), part.last)
         if part.first > 0 or part.last < self.size(file):
             chunks = _refuse_quotes(file, chunks)
-        layout = CsvLayout(names, self.delimiter, self.nulls)
-        parse = partial(parse_rows, place=part.path, layout=layout, schema=schema)
+        parse = self.build_parser(part.path, schema, declared, names)
         return number_rows(chunks, parse, start + part.first)
 
-    @property
-    def _row_ends(self) -> RowEnds:
-        return RowEnds(partial(end_of_last_row, delimiter=self.delimiter), _LINE_END)
+    def build_parser(
+        self, place: str, schema: pa.Schema, declared: bool, names: tuple[str, ...] = ()
+    ) -> ParseRows:
+        """Return what parses rows with the columns that a header names; without one, those of the schema."""
+        layout = CsvLayout(names or tuple(schema.names), self.delimiter, self.nulls)
+        return partial(parse_rows, place=place, layout=layout, schema=schema)
 
-    def _begin(self, file: Path) -> int:
-        """Return where the rows begin, in bytes."""
-        return self._read_header(file)[1] if self.header else 0
+    def end_of_rows(self, text: bytes) -> int:
+        """Return where the last row ends that no quote keeps open."""
+        return end_of_last_row(text, self.delimiter)
 
     def _read_header(self, file: Path) -> tuple[tuple[str, ...], int]:
         """Return the names of the columns, and the byte after the header."""
         assert self.header, "csv() asks for a schema when there is no header"
-        head = next(read_chunks(file, ends=self._row_ends, size=_HEADER_BYTES), Chunk(b"", 1))
+        head = next(self.read_chunks(file, size=_HEADER_BYTES), Chunk(b"", 1))
         end = head.first
         for row in split_rows(head.text, self.delimiter):
             end += len(row.text)
@@ -152,8 +135,6 @@ def csv(
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    check_delimiter(delimiter)
-    null_texts = check_nulls(nulls)
     if schema is None and not header:
         raise ConnectorError(
             "a csv without a header has no column names", hint='say them: schema={"price": float}'
@@ -161,38 +142,32 @@ def csv(
     if schema is not None and types is not None:
         raise ConnectorError("schema= and types= both say the types", hint="give one of them")
     exact = {name: parse_type(declared) for name, declared in (types or {}).items()}
-    check_column_types(exact)
     columns = None if schema is None else parse_schema(schema)
-    if columns is not None:
-        check_column_types(dict(zip(columns.names, columns.types, strict=True)))
-    file_format = CsvFormat(delimiter, header, null_texts, exact)
+    file_format = build_csv_format(delimiter, header, nulls, exact if columns is None else columns)
     return build_file_reader(file_format, path, columns, batch, files, follow=follow)
 
 
-def check_delimiter(delimiter: object) -> str:
-    """Return the delimiter of a user: one byte that is no quote or end of line."""
+def build_csv_format(
+    delimiter: object, header: bool, nulls: Sequence[str], types: pa.Schema | Mapping[str, pa.DataType]
+) -> CsvFormat:
+    """Return the format; raise ConnectorError or SchemaError where an option of a user makes no sense.
+
+    types  those of all columns, or those that are not to be taken from the values
+    """
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
         raise ConnectorError(
             f"delimiter={delimiter!r} cannot part columns", hint='one character: delimiter=";"'
         )
-    return delimiter
-
-
-def check_nulls(nulls: Sequence[str]) -> tuple[str, ...]:
-    """Return the texts of a user that stand for null."""
     if isinstance(nulls, str):
         raise ConnectorError(f"nulls={nulls!r} is not a list of texts", hint=f"write nulls=[{nulls!r}]")
-    return tuple(nulls)
-
-
-def check_column_types(types: Mapping[str, pa.DataType]) -> None:
-    """Refuse types that csv cannot hold."""
-    for name, type_ in types.items():
+    by_name = types if isinstance(types, Mapping) else dict(zip(types.names, types.types, strict=True))
+    for name, type_ in by_name.items():
         if kind.is_nested(type_) or kind.is_binary(type_):
             raise SchemaError(
                 f'csv has no way to write column "{name}" of type {type_}',
                 hint="read it as string, or use jsonl",
             )
+    return CsvFormat(delimiter, header, tuple(nulls), by_name)
 
 
 def _parse_header(file: Path, row: bytes, delimiter: str) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 
@@ -69,17 +70,17 @@ class RawRow:
 
 def parse_rows(chunk: Chunk, start: int, place: str, layout: CsvLayout, schema: pa.Schema) -> RowRange:
     """Return the schema's columns of a chunk, from row number `start` on; `place` is where it is from."""
-    raw = None
-    try:
+    rows = None
+    with suppress(*_PARSE_ERRORS):
         rows = _parse_columns(chunk.text, layout, schema)
-    except _PARSE_ERRORS:
-        raw = _raw_rows(chunk, layout)
-    else:
-        if b'"' in chunk.text and rows.num_rows != _count_rows_by_quotes(chunk.text):
-            raw = _raw_rows(chunk, layout)
-            if rows.num_rows == len(raw) and not any(row.is_unclosed for row in raw):
-                raw = None
-    if raw is None:
+    if rows is not None and (b'"' not in chunk.text or rows.num_rows == _count_rows_by_quotes(chunk.text)):
+        return RowRange.of_good(rows, start)
+    raw = [
+        row
+        for row in split_rows(chunk.text, layout.delimiter)
+        if row.text.strip(b"\r\n") or not layout.skips_blank_lines
+    ]
+    if rows is not None and rows.num_rows == len(raw) and not any(row.is_unclosed for row in raw):
         return RowRange.of_good(rows, start)
     converted = _convert_raw_rows(raw, layout, schema)
     bad = [
@@ -105,7 +106,7 @@ def split_rows(text: bytes, delimiter: str) -> Iterator[RawRow]:
     that is never closed breaks its own line only.
     """
     n_lines = 0
-    for match in _row_pattern(delimiter).finditer(text):
+    for match in _compile_patterns(delimiter)[0].finditer(text):
         raw = match[0]
         if raw:
             yield RawRow(raw, n_lines, match["unclosed"] is not None)
@@ -116,7 +117,7 @@ def end_of_last_row(text: bytes, delimiter: str) -> int:
     """Return where the last whole row of a text ends; what follows may close an open quote."""
     if b'"' not in text:
         return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1  # after a last \r may come the \n to it
-    whole = _whole_rows_pattern(delimiter).match(text)
+    whole = _compile_patterns(delimiter)[1].match(text)
     end = whole.end() if whole else 0
     if len(text) - end < _MAX_ROW_BYTES:
         return end
@@ -130,17 +131,12 @@ def _parse_columns(text: bytes, layout: CsvLayout, schema: pa.Schema) -> pa.Reco
     if len(layout.names) > len(schema) and not text.isascii():
         text.decode()  # Arrow looks only at columns that it reads, and a row that is not UTF-8 is bad
     rows = concat_batches(_read_csv(text, layout, schema).to_batches(), schema)
-    for column in rows.columns:
-        _check_range(column)
+    for column in rows.columns:  # Arrow parses values that no row can hold
+        if kind.is_decimal(column.type):
+            column.validate(full=True)
+        elif kind.is_timestamp(column.type) and len(column) and numbers_of(column).min() < _YEAR_1:
+            raise pa.ArrowInvalid("a time is before the year 1")
     return rows
-
-
-def _check_range(column: pa.Array) -> None:
-    """Raise ArrowInvalid for values that Arrow parses but that no row can hold."""
-    if kind.is_decimal(column.type):
-        column.validate(full=True)
-    elif kind.is_timestamp(column.type) and len(column) and numbers_of(column).min() < _YEAR_1:
-        raise pa.ArrowInvalid("a time is before the year 1")
 
 
 def _count_rows_by_quotes(text: bytes) -> int:
@@ -150,32 +146,29 @@ def _count_rows_by_quotes(text: bytes) -> int:
     return int(np.count_nonzero((codes == ord("\n")) & ~inside))
 
 
-def _raw_rows(chunk: Chunk, layout: CsvLayout) -> list[RawRow]:
-    rows = split_rows(chunk.text, layout.delimiter)
-    return [row for row in rows if row.text.strip(b"\r\n") or not layout.skips_blank_lines]
-
-
 def _convert_raw_rows(raw: list[RawRow], layout: CsvLayout, schema: pa.Schema) -> ConvertedRows:
     """Set aside rows that are not text, then those of the wrong width, then those with a wrong value."""
-    reasons = {at: reason for at, row in enumerate(raw) if (reason := _text_error(row)) is not None}
+    reasons: Reasons = {}
+    for at, row in enumerate(raw):
+        try:
+            row.text.decode()
+        except UnicodeDecodeError as problem:
+            reasons[at] = f"byte {problem.start + 1} of the row is not UTF-8"
+        if row.is_unclosed:
+            reasons[at] = "a quote in it is never closed"
     positions = [at for at in range(len(raw)) if at not in reasons]
     texts, wrong_width = _parse_as_text([raw[at] for at in positions], layout, schema)
     reasons.update((positions[at], reason) for at, reason in wrong_width.items())
     positions = [at for at in positions if at not in reasons]
-    rows, wrong_value = _convert_texts(texts, schema)
-    reasons.update((positions[at], reason) for at, reason in wrong_value.items())
-    positions = [at for at in positions if at not in reasons]
-    return ConvertedRows(rows, positions, sorted(reasons.items()))
-
-
-def _text_error(row: RawRow) -> str | None:
-    if row.is_unclosed:
-        return "a quote in it is never closed"
-    try:
-        row.text.decode()
-    except UnicodeDecodeError as problem:
-        return f"byte {problem.start + 1} of the row is not UTF-8"
-    return None
+    columns = []
+    for field in schema:
+        column, wrong_values = _convert_column(texts.column(field.name), field.type)
+        columns.append(column)
+        for at, reason in wrong_values.items():
+            reasons.setdefault(positions[at], f'column "{field.name}": {reason}')
+    good = [at for at, position in enumerate(positions) if position not in reasons]
+    rows = pa.RecordBatch.from_arrays(columns, schema=schema).take(pa.array(good, pa.int64()))
+    return ConvertedRows(rows, [positions[at] for at in good], sorted(reasons.items()))
 
 
 def _parse_as_text(raw: list[RawRow], layout: CsvLayout, schema: pa.Schema) -> tuple[pa.RecordBatch, Reasons]:
@@ -196,27 +189,19 @@ def _parse_as_text(raw: list[RawRow], layout: CsvLayout, schema: pa.Schema) -> t
     return concat_batches(table.to_batches(), strings), wrong_width
 
 
-def _convert_texts(texts: pa.RecordBatch, schema: pa.Schema) -> tuple[pa.RecordBatch, Reasons]:
-    """Return the rows whose cells all fit their columns' types, and why each other row does not."""
-    reasons: Reasons = {}
-    columns = []
-    for field in schema:
-        column, wrong = _convert_column(texts.column(field.name), field.type)
-        columns.append(column)
-        for at, reason in wrong.items():
-            reasons.setdefault(at, f'column "{field.name}": {reason}')
-    rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-    if reasons:
-        rows = rows.take(pa.array([at for at in range(rows.num_rows) if at not in reasons], pa.int64()))
-    return rows, reasons
-
-
 def _convert_column(texts: pa.Array, type: pa.DataType) -> tuple[pa.Array, Reasons]:
     """Return the column, null where a cell does not fit, and why these do not."""
     if kind.is_string(type):
         return texts, {}
     if kind.is_timestamp(type):
-        return _convert_times(texts, type)
+        micros: list[object] = [None] * len(texts)
+        reasons: Reasons = {}
+        for at, text in enumerate(texts.to_pylist()):
+            try:
+                micros[at] = None if text is None else from_python(parse_time(text), type)
+            except RowFailure as failure:
+                reasons[at] = failure.reason
+        return pa.array(micros, pa.int64()).cast(type), reasons
     trimmed = pc.utf8_trim(texts, " \t")
     wrong = _find_wrong_cells(trimmed, type, 0)
     if wrong:
@@ -237,18 +222,6 @@ def _find_wrong_cells(texts: pa.Array, type: pa.DataType, start: int) -> set[int
             return {start}
     half = len(texts) // 2
     return _find_wrong_cells(texts[:half], type, start) | _find_wrong_cells(texts[half:], type, start + half)
-
-
-def _convert_times(texts: pa.Array, type: pa.DataType) -> tuple[pa.Array, Reasons]:
-    micros: list[object] = []
-    reasons: Reasons = {}
-    for at, text in enumerate(texts.to_pylist()):
-        try:
-            micros.append(None if text is None else from_python(parse_time(text), type))
-        except RowFailure as failure:
-            micros.append(None)
-            reasons[at] = failure.reason
-    return pa.array(micros, pa.int64()).cast(type), reasons
 
 
 def _storable_type(type: pa.DataType) -> pa.DataType:
@@ -288,22 +261,15 @@ def _read_csv(
 
 
 @lru_cache
-def _row_pattern(delimiter: str) -> re.Pattern[bytes]:
-    fields, field = _field_patterns(delimiter)
-    unclosed = rb'(?P<unclosed>"[^\r\n]*+)'  # takes the rest of its line, so only the last field can be it
-    return re.compile(fields + rb"(?:" + field + rb"|" + unclosed + rb")(?:\r\n|\n|\r|\Z)")
+def _compile_patterns(delimiter: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return the pattern of a row, and of all rows that are finished.
 
-
-@lru_cache
-def _whole_rows_pattern(delimiter: str) -> re.Pattern[bytes]:
-    """Return a pattern of all rows that are finished: a loop in Python would cost more than the parsing."""
-    fields, field = _field_patterns(delimiter)
-    return re.compile(rb"(?:" + fields + field + rb"(?:\r\n|\n|\r(?!\Z)))*+")
-
-
-def _field_patterns(delimiter: str) -> tuple[bytes, bytes]:
-    """Return the patterns of any number of fields with a delimiter after each, and of one field."""
+    The latter because a loop in Python would cost more than the parsing.
+    """
     escaped = re.escape(delimiter.encode())
     plain = rb"[^" + escaped + rb"\r\n]*+"
     field = rb'(?:"[^"]*+(?:""[^"]*+)*+"' + plain + rb'|(?!")' + plain + rb")"
-    return rb"(?:" + field + escaped + rb")*+", field
+    fields = rb"(?:" + field + escaped + rb")*+"  # any number, with a delimiter after each
+    unclosed = rb'(?P<unclosed>"[^\r\n]*+)'  # takes the rest of its line, so only the last field can be it
+    row = fields + rb"(?:" + field + rb"|" + unclosed + rb")(?:\r\n|\n|\r|\Z)"
+    return re.compile(row), re.compile(rb"(?:" + fields + field + rb"(?:\r\n|\n|\r(?!\Z)))*+")

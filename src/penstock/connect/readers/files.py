@@ -19,6 +19,7 @@ from __future__ import annotations
 import glob
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
@@ -54,41 +55,36 @@ class FilePart:
     first: int
     last: int
 
-    @classmethod
-    def whole(cls, file: Path) -> Self:
-        """Return all of a file, however large it is."""
-        return cls(str(file), 0, sys.maxsize)
 
-
-class InputFormat(Protocol):
+class InputFormat(ABC):
     """One kind of file.
 
     Files can be read in parts. The parts of a file, wherever it is cut, hold the rows of the whole file in
     their order, good and bad, each once. Where a csv file can be cut depends on the whole file: if
     `needs_scan`, whoever reads it in parts lets `scan` look for quotes in every range of bytes, and says
     `plain=True` if there are none.
+
+    name       in errors and descriptions, such as `csv`
+    keeps_raw  whether single rows can be bad
     """
 
-    @property
-    def name(self) -> str:
-        """Return the name in errors and descriptions, such as `csv`."""
+    __slots__ = ()
+    name: ClassVar[str]
+    keeps_raw: ClassVar[bool] = True
 
-    @property
-    def keeps_raw(self) -> bool:
-        """Return whether single rows can be bad."""
-
+    @abstractmethod
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the file's own schema; None when the file is too empty to tell."""
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Return why the file cannot be read with the schema, or None. A declared one may skip columns."""
+        return None
 
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the file's rows, numbered from `start`."""
-
+    @abstractmethod
     def size(self, file: Path) -> int:
         """Return a number that the row numbers of all the file's parts stay below."""
 
+    @abstractmethod
     def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
         """Return the file in parts of about `most` bytes, at least one, without a look at its rows.
 
@@ -97,15 +93,22 @@ class InputFormat(Protocol):
 
     def needs_scan(self, file: Path, most: int = 0) -> bool:
         """Return whether the file has more than `most` bytes and is cut only if its rows hold no quotes."""
+        return False
 
     def scan(self, part: FilePart) -> bool:
         """Return whether rows in this part of a file that needs a scan hold a quote."""
+        return False
 
+    @abstractmethod
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the rows that begin in a part, a chunk at a time.
 
         Their numbers rise, from `start + part.first` on and below `start + part.last`.
         """
+
+    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
+        """Yield all rows of a file, numbered from `start`."""
+        return self.read_part(FilePart(str(file), 0, sys.maxsize), schema, declared, start)
 
 
 class FileStatus(NamedTuple):
@@ -188,16 +191,45 @@ class FileReader:
             yield batch
 
     def plan_batches(self) -> Iterator[list[Path]]:
-        """Yield the files of each batch: those in the journal and not read, then those not seen yet."""
-        planner = FileBatchPlanner(self.journal, self.position[0], self.files)
-        yield from planner.replay()
+        """Yield the files of each batch: those in the journal and not read, then those not seen yet.
+
+        All new files are recorded in the journal before the first of them is read. A run that cannot be
+        resumed has no journal.
+        """
+        number, until = self.position[0], 0
+        seen: dict[Path, Stamp] = {}
+        journaled: dict[int, list[Path]] = {}
+        for entry in self.journal.entries() if self.journal is not None else ():
+            until = max(until, entry.until)
+            stamps = {Path(file.path): (file.size, file.modified_ns) for file in entry.files}
+            seen.update(stamps)
+            if stamps:
+                journaled[entry.until - 1] = list(stamps)
+        while number < until:  # an earlier run planned these and did not complete them, some without files
+            files = journaled.get(number, [])
+            for file in files:
+                _is_new(file, seen)
+            number += 1
+            yield files
         while True:
-            before = planner.number
-            yield from planner.plan_new(list_files(self.paths))
+            new = [file for file in list_files(self.paths) if _is_new(file, seen)]
+            batches = [new[first : first + self.files] for first in range(0, len(new), self.files)]
+            entries = [
+                JournalEntry(number + n, tuple(FileStatus(str(file), *seen[file]) for file in files))
+                for n, files in enumerate(batches, 1)
+            ]
+            number += len(batches)
+            if not new and not self.bounded:
+                if number >= until:
+                    until = number + EMPTY_BATCHES_PER_ENTRY
+                    entries = [JournalEntry(until)]
+                number += 1
+            if entries and self.journal is not None:
+                self.journal.append(*entries)
+            yield from batches
             if self.bounded:
                 return
-            if planner.number == before:
-                planner.plan_empty(EMPTY_BATCHES_PER_ENTRY)
+            if not new:
                 time.sleep(POLL_S)
                 yield []
 
@@ -287,72 +319,22 @@ def build_file_reader(
     return reader
 
 
-class FileBatchPlanner:
-    """Assigns the files of one source to batches of `files_per_batch`; `number` is the next batch's.
-
-    A run that cannot be resumed has no journal.
-    """
-
-    def __init__(self, journal: Journal | None, number: int, files_per_batch: int) -> None:
-        self._journal, self.number, self._files_per_batch = journal, number, files_per_batch
-        self._seen: dict[Path, Stamp] = {}
-        self._journaled: dict[int, list[Path]] = {}
-        self._until = 0
-        for entry in journal.entries() if journal is not None else ():
-            self._until = max(self._until, entry.until)
-            stamps = {Path(file.path): (file.size, file.modified_ns) for file in entry.files}
-            self._seen.update(stamps)
-            if stamps:
-                self._journaled[entry.until - 1] = list(stamps)
-
-    def replay(self) -> Iterator[list[Path]]:
-        """Yield the batches that an earlier run planned and did not complete, some without files."""
-        while self.number < self._until:
-            files = self._journaled.get(self.number, [])
-            for file in files:
-                self._is_new(file)
-            self.number += 1
-            yield files
-
-    def plan_new(self, existing: Sequence[Path]) -> Iterator[list[Path]]:
-        """Yield batches of files not seen before, after it has recorded all of them in the journal."""
-        new = [file for file in existing if self._is_new(file)]
-        size = self._files_per_batch
-        batches = [new[first : first + size] for first in range(0, len(new), size)]
-        entries = [
-            JournalEntry(self.number + n, tuple(FileStatus(str(f), *self._seen[f]) for f in files))
-            for n, files in enumerate(batches, 1)
-        ]
-        if entries and self._journal is not None:
-            self._journal.append(*entries)
-        for files in batches:
-            self.number += 1
-            yield files
-
-    def plan_empty(self, n_ahead: int) -> None:
-        """Plan a batch without rows. An entry covers `n_ahead` of these, so that few are recorded."""
-        if self.number >= self._until:
-            self._until = self.number + n_ahead
-            if self._journal is not None:
-                self._journal.append(JournalEntry(self._until))
-        self.number += 1
-
-    def _is_new(self, file: Path) -> bool:
-        """Return whether a file is seen for the first time; raise if it has changed since it was."""
-        is_new = file not in self._seen
-        try:
-            status = file.stat()
-            stamp = status.st_size, status.st_mtime_ns
-        except FileNotFoundError:
-            stamp = _REMOVED  # reading it raises its own error
-        if stamp not in (self._seen.setdefault(file, stamp), _REMOVED):
-            raise ConnectorError(
-                f'"{file}" changed after it was read',
-                detail="a file is read once; rows that are put into it later would be missed",
-                hint="put new rows into new files, written under a name that begins with a dot and renamed "
-                "when they are whole; or start with an empty checkpoint folder",
-            )
-        return is_new
+def _is_new(file: Path, seen: dict[Path, Stamp]) -> bool:
+    """Return whether a file is seen for the first time; raise if it has changed since it was."""
+    is_new = file not in seen
+    try:
+        status = file.stat()
+        stamp = status.st_size, status.st_mtime_ns
+    except FileNotFoundError:
+        stamp = _REMOVED  # reading it raises its own error
+    if stamp not in (seen.setdefault(file, stamp), _REMOVED):
+        raise ConnectorError(
+            f'"{file}" changed after it was read',
+            detail="a file is read once; rows that are put into it later would be missed",
+            hint="put new rows into new files, written under a name that begins with a dot and renamed "
+            "when they are whole; or start with an empty checkpoint folder",
+        )
+    return is_new
 
 
 def read_error(file: Path, problem: Exception) -> ConnectorError:

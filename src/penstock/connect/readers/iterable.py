@@ -17,14 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.connect.batching import (
-    MAX_ROWS,
-    RowConverter,
-    RowRange,
-    SourceRowBatch,
-    check_size,
-    to_source_batch,
-)
+from penstock.connect import batching
+from penstock.connect.batching import RowRange, SourceRowBatch, check_size, to_source_batch
 from penstock.connect.conversion import cast_batch, convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.errors import ConnectorError, PenstockError, SchemaError
@@ -47,7 +41,7 @@ class IterableReader:
 
     def __init__(self, source: RowIterable, schema: pa.Schema, batch: int, bounded: bool) -> None:
         self._source, self.schema, self._batch, self.bounded = source, schema, batch, bounded
-        self._used_up, self._converter = False, RowConverter(schema)
+        self._used_up, self._converter = False, batching.RowConverter(schema)
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yield rows from the beginning, as they come."""
@@ -80,9 +74,17 @@ class IterableReader:
 
     def _iterate(self) -> Iterator[object]:
         """Yield the rows of a new run; an error of the user's code names it, and the rows before it."""
-        n_rows = 0
+        n_rows, source = 0, self._source
         try:
-            for row in self._open():
+            if isinstance(source, Iterator) and not callable(source):
+                if self._used_up:
+                    raise ConnectorError(
+                        f"{self._source_name()} was used up by an earlier run",
+                        detail="an iterator gives its rows once",
+                        hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
+                    )
+                self._used_up = True
+            for row in source() if callable(source) else source:
                 yield row
                 n_rows += 1
         except PenstockError:
@@ -90,26 +92,13 @@ class IterableReader:
         except Exception as problem:
             raise ConnectorError(
                 f"{self.describe()} raised {type(problem).__name__} after {n_rows} rows: {problem}",
-                where=find_definition(self._source) if callable(self._source) else None,
+                where=find_definition(source) if callable(source) else None,
                 hint="mend the function, or catch the exception in it",
             ) from problem
 
-    def _open(self) -> Iterable[object]:
-        if callable(self._source):
-            return self._source()
-        if isinstance(self._source, Iterator):
-            if self._used_up:
-                raise ConnectorError(
-                    f"{self._source_name()} was used up by an earlier run",
-                    detail="an iterator gives its rows once",
-                    hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
-                )
-            self._used_up = True
-        return self._source
-
     def _build_batch(self, rows: list[object], start: int) -> SourceBatch:
         """Return a batch of plain rows where there are few and all are good, else of columns."""
-        plain = self._converter.batch(rows, start) if len(rows) <= MAX_ROWS else None
+        plain = self._converter.batch(rows, start) if len(rows) <= batching.MAX_ROWS else None
         if plain is not None:
             return plain
         converted = convert_rows(rows, self.schema)
@@ -165,7 +154,18 @@ class GeneratorReader(IterableReader):
                 start += 1
                 yield plain
                 continue
-            batch = self._cut(rows, start)
+            if not isinstance(rows, pa.RecordBatch):
+                batch = self._build_batch(list(rows), start)
+            else:
+                try:
+                    good = RowRange.of_good(cast_batch(rows, self.schema), start)
+                except SchemaError as problem:
+                    raise ConnectorError(
+                        f"{self.describe()} yielded a RecordBatch that does not fit: {problem.fact}",
+                        detail=problem.detail,
+                        hint=f"yield the columns {', '.join(self.schema.names)}",
+                    ) from problem
+                batch = to_source_batch([good], self.schema)
             start += batch.num_rows + len(batch.bad)
             yield batch if watermark is None else batch.with_watermark(watermark.value)
 
@@ -176,7 +176,7 @@ class GeneratorReader(IterableReader):
             if isinstance(item, Watermark):
                 yield pending, item
                 pending = []
-            elif isinstance(item, pa.RecordBatch) or _is_list(item):
+            elif isinstance(item, pa.RecordBatch | list | tuple) and not hasattr(item, "_fields"):
                 if pending:
                     yield pending, None
                     pending = []
@@ -188,18 +188,6 @@ class GeneratorReader(IterableReader):
                     pending = []
         if pending:
             yield pending, None
-
-    def _cut(self, rows: object, start: int) -> SourceBatch:
-        if not isinstance(rows, pa.RecordBatch):
-            return self._build_batch(list(rows) if isinstance(rows, Iterable) else [], start)
-        try:
-            return to_source_batch([RowRange.of_good(cast_batch(rows, self.schema), start)], self.schema)
-        except SchemaError as problem:
-            raise ConnectorError(
-                f"{self.describe()} yielded a RecordBatch that does not fit: {problem.fact}",
-                detail=problem.detail,
-                hint=f"yield the columns {', '.join(self.schema.names)}",
-            ) from problem
 
 
 def iterable(
@@ -237,7 +225,3 @@ def generator(
     return GeneratorReader(
         function, parse_schema(schema), check_size("batch", batch) or DEFAULT_BATCH, bounded
     )
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list) or (isinstance(value, tuple) and not hasattr(value, "_fields"))

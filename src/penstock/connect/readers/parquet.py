@@ -11,14 +11,8 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange
 from penstock.connect.conversion import cast_batch, schema_difference
-from penstock.connect.readers.files import (
-    FilePart,
-    FileReader,
-    Paths,
-    build_file_reader,
-    read_error,
-    schema_error,
-)
+from penstock.connect.readers import files as file_readers
+from penstock.connect.readers.files import FilePart, FileReader, InputFormat, Paths, read_error
 from penstock.errors import SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
@@ -30,7 +24,7 @@ _ROWS_AT_A_TIME = 131_072
 
 
 @dataclass(frozen=True, slots=True)
-class ParquetFormat:
+class ParquetFormat(InputFormat):
     """The parquet format."""
 
     name: ClassVar[str] = "parquet"
@@ -39,14 +33,14 @@ class ParquetFormat:
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the footer's schema in canonical types."""
         try:
-            return canonical_schema(_read_footer(file))
+            return canonical_schema(_read_metadata(file).schema.to_arrow_schema())
         except SchemaError as problem:
-            raise schema_error(file, problem) from problem
+            raise file_readers.schema_error(file, problem) from problem
 
     def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
         """Compare columns: declared ones must exist and are cast while reading, others must be equal."""
         if declared:
-            names = _read_footer(file).names
+            names = _read_metadata(file).schema.to_arrow_schema().names
             missing = [name for name in schema.names if name not in names]
             return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}' if missing else None
         own = self.read_schema(file)
@@ -70,18 +64,6 @@ class ParquetFormat:
             n_rows += group.num_rows
         return [FilePart(str(file), first, last) for first, last in pairwise([*cuts, n_rows])]
 
-    def needs_scan(self, file: Path, most: int = 0) -> bool:
-        """Return False: the footer tells where row groups begin."""
-        return False
-
-    def scan(self, part: FilePart) -> bool:
-        """Return False: values are not quoted."""
-        return False
-
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Read only the columns of the schema from disk."""
-        return self.read_part(FilePart.whole(file), schema, declared, start)
-
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Read only the columns of the schema, and the row groups that have rows of the part."""
         import pyarrow.parquet as pq
@@ -97,7 +79,7 @@ class ParquetFormat:
                         yield RowRange.of_good(cast_batch(rows, schema), start + first)
                     row += batch.num_rows
         except SchemaError as problem:
-            raise schema_error(file, problem) from problem
+            raise file_readers.schema_error(file, problem) from problem
         except (OSError, pa.ArrowException) as problem:
             raise read_error(file, problem) from problem
 
@@ -117,7 +99,7 @@ def parquet(
 
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
-    return build_file_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
+    return file_readers.build_file_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
 
 
 def _select_groups(footer: pq.FileMetaData, part: FilePart) -> tuple[list[int], int]:
@@ -131,15 +113,6 @@ def _select_groups(footer: pq.FileMetaData, part: FilePart) -> tuple[list[int], 
             groups.append(number)
         row += n_rows
     return groups, first_row
-
-
-def _read_footer(file: Path) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_schema(file)
-    except (OSError, pa.ArrowException) as problem:
-        raise read_error(file, problem) from problem
 
 
 def _read_metadata(file: Path) -> pq.FileMetaData:

@@ -56,9 +56,9 @@ class TableReader:
 
     def rows_or_batches(self) -> Iterator[Any]:
         """Yield the same batches; where a batch is one row of simple types, a dict of plain values."""
-        return self._plain_rows() if self.gives_rows else self.batches()
-
-    def _plain_rows(self) -> Iterator[dict[str, object]]:
+        if not self.gives_rows:
+            yield from self.batches()
+            return
         names = self.schema.names
         for start in range(0, self.rows.num_rows, MAX_ROWS):
             columns = [to_plain(column) for column in self.rows.slice(start, MAX_ROWS).columns]

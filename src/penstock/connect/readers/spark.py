@@ -102,9 +102,8 @@ class StreamBatches:
         take: Callable[[Any, int], Any] | None = None,
         trigger: str | None = None,
     ) -> None:
-        self._reader, self._changed = reader, threading.Condition()
-        self._n_done, self._closed = first, False
-        self._take = take or self._take_rows
+        self._changed, self._n_done, self._closed = threading.Condition(), first, False
+        self._take = take or (lambda frame, number: _to_source_batch(frame.toArrow(), reader.schema))
         self._next: Any = None
         writer = reader.frame.writeStream.foreachBatch(self._hand_over).option("checkpointLocation", folder)
         try:
@@ -151,9 +150,6 @@ class StreamBatches:
                 self._changed.wait(_POLL_S)
             if number >= self._n_done:
                 raise RuntimeError("the run is over, and this batch is not done")
-
-    def _take_rows(self, frame: Any, number: int) -> SourceBatch:
-        return _to_source_batch(frame.toArrow(), self._reader.schema)
 
     def _wait_for_batch(self) -> Any:
         with self._changed:

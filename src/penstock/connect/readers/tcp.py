@@ -11,22 +11,20 @@ from __future__ import annotations
 import hmac
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
-from functools import partial
 from typing import ClassVar
 
 import pyarrow as pa
 
 from penstock.connect.address import Address, check_address, check_format, check_wait, system_message
-from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
+from penstock.connect.batching import batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
-from penstock.connect.readers import csv
-from penstock.connect.readers.chunks import Chunk, RowEnd, end_of_last_line, number_rows
-from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, parse_rows
+from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows
+from penstock.connect.readers.csv import build_csv_format
 from penstock.connect.readers.iterable import DEFAULT_BATCH
-from penstock.connect.readers.text import parse_json_rows
+from penstock.connect.readers.text import JsonlFormat
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import dataclass
@@ -39,19 +37,6 @@ _BLOCK_BYTES = 1 << 18
 _WAIT = timedelta(milliseconds=100)
 
 
-@dataclass(frozen=True, slots=True)
-class LineFormat:
-    """How rows are written in lines.
-
-    end_of_rows  where the last whole row of a text ends
-    parse        the rows of a chunk, given the number of its first row
-    """
-
-    name: str
-    end_of_rows: RowEnd
-    parse: Callable[[Chunk, int], RowRange]
-
-
 class SocketLines:
     """The text of one connection, in chunks of whole rows.
 
@@ -60,9 +45,9 @@ class SocketLines:
     """
 
     def __init__(
-        self, connection: socket.socket, end_of_rows: RowEnd, place: str, first_text: bytes = b""
+        self, connection: socket.socket, format: TextBasedFormat, place: str, first_text: bytes
     ) -> None:
-        self._connection, self._end_of_rows, self.place = connection, end_of_rows, place
+        self._connection, self._format, self.place = connection, format, place
         self._pending = [first_text] if first_text else []
         self._line = 1
         self.ended = False
@@ -77,9 +62,17 @@ class SocketLines:
             deadline = time.monotonic() + wait_s
             yield chunk
         while (left := POLL_S if deadline is None else deadline - time.monotonic()) > 0:
-            block = self._receive(left)
-            if block is None:
+            self._connection.settimeout(left)
+            try:
+                block = self._connection.recv(_BLOCK_BYTES)  # empty at the end
+            except TimeoutError:
                 return
+            except OSError as problem:
+                raise ConnectorError(
+                    f"the connection to {self.place} broke after {self._line - 1} lines: "
+                    f"{system_message(problem)}",
+                    hint="see what became of the other side, and run again",
+                ) from problem
             if deadline is None:
                 deadline = time.monotonic() + wait_s
             self.ended = not block
@@ -94,23 +87,9 @@ class SocketLines:
                     hint="end every row with a line feed",
                 )
 
-    def _receive(self, wait_s: float) -> bytes | None:
-        """Return the next text, empty at the end; None if there was none in time."""
-        self._connection.settimeout(wait_s)
-        try:
-            return self._connection.recv(_BLOCK_BYTES)
-        except TimeoutError:
-            return None
-        except OSError as problem:
-            raise ConnectorError(
-                f"the connection to {self.place} broke after {self._line - 1} lines: "
-                f"{system_message(problem)}",
-                hint="see what became of the other side, and run again",
-            ) from problem
-
     def _take_whole_rows(self) -> Iterator[Chunk]:
         text = b"".join(self._pending)
-        end = len(text) if self.ended else self._end_of_rows(text)
+        end = len(text) if self.ended else self._format.end_of_rows(text)
         if end:
             yield Chunk(text[:end], self._line)
             self._line += text.count(b"\n", 0, end)
@@ -124,17 +103,7 @@ def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.soc
         connection, _ = listener.accept()
     except TimeoutError:
         return None
-    token, _, first_text = _read_token_line(connection).partition(b"\n")
-    assert address.token is not None, "a reader that listens has a token"
-    if hmac.compare_digest(token.removesuffix(b"\r"), address.token.encode()):
-        return connection, first_text
-    connection.close()
-    return None
-
-
-def _read_token_line(connection: socket.socket) -> bytes:
-    """Return text up to the first line feed, and what came with it; stop when it is too long or slow."""
-    text = b""
+    text = b""  # up to the first line feed, and what came with it; not if that is too long or slow
     deadline = time.monotonic() + TOKEN_S
     while b"\n" not in text and len(text) < 4_096 and (left := deadline - time.monotonic()) > 0:
         connection.settimeout(left)
@@ -145,7 +114,12 @@ def _read_token_line(connection: socket.socket) -> bytes:
         if not block:
             break
         text += block
-    return text
+    token, _, first_text = text.partition(b"\n")
+    assert address.token is not None, "a reader that listens has a token"
+    if hmac.compare_digest(token.removesuffix(b"\r"), address.token.encode()):
+        return connection, first_text
+    connection.close()
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +128,7 @@ class TcpReader:
 
     address: Address
     schema: pa.Schema
-    format: LineFormat
+    format: TextBasedFormat
     batch: int
     wait_s: float
     senders: int | None
@@ -166,11 +140,11 @@ class TcpReader:
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yield rows as they arrive, until the last sender has closed its connection."""
-        start = 0
+        start, parse = 0, self.format.build_parser(str(self.address), self.schema, declared=True)
         for lines in self._connections():
             while lines is not None and not lines.ended:
                 empty = True
-                rows = number_rows(lines.read(self.wait_s), self.format.parse, start)
+                rows = number_rows(lines.read(self.wait_s), parse, start)
                 for batch in batch_by_rows(rows, self.schema, self.batch):
                     empty = False
                     start += batch.rows.num_rows + len(batch.bad)
@@ -187,7 +161,8 @@ class TcpReader:
     def _connections(self) -> Iterator[SocketLines | None]:
         """Yield each connection, and None for each second without one."""
         if not self.listen:
-            yield from self._lines_of(self.address.connect(), b"")
+            with closing(self.address.connect()) as connection:
+                yield SocketLines(connection, self.format, str(self.address), b"")
             return
         n_ended = 0
         with closing(self.address.listen()) as listener:
@@ -196,12 +171,10 @@ class TcpReader:
                 if sender is None:
                     yield None
                     continue
-                yield from self._lines_of(*sender)
+                connection, first_text = sender
+                with closing(connection):
+                    yield SocketLines(connection, self.format, str(self.address), first_text)
                 n_ended += 1
-
-    def _lines_of(self, connection: socket.socket, first_text: bytes) -> Iterator[SocketLines]:
-        with closing(connection):
-            yield SocketLines(connection, self.format.end_of_rows, str(self.address), first_text)
 
 
 def tcp(
@@ -233,26 +206,12 @@ def tcp(
             f"listening on {address} without a token would let anyone send rows",
             hint="token=secrets.token_urlsafe(), which senders send as their first line",
         )
-    columns, place = parse_schema(schema), str(address)
-    if format == "csv":
-        csv.check_column_types(dict(zip(columns.names, columns.types, strict=True)))
-        names = tuple(columns.names)
-        layout = CsvLayout(names, csv.check_delimiter(delimiter), csv.check_nulls(nulls))
-        line_format = LineFormat(
-            "csv",
-            partial(end_of_last_row, delimiter=delimiter),
-            partial(parse_rows, place=place, layout=layout, schema=columns),
-        )
-    else:
-        line_format = LineFormat(
-            "jsonl",
-            end_of_last_line,
-            partial(parse_json_rows, place=place, schema=columns, declared=True),
-        )
+    columns = parse_schema(schema)
+    csv_format = build_csv_format(delimiter, False, nulls, columns) if format == "csv" else None
     return TcpReader(
         address,
         columns,
-        line_format,
+        csv_format or JsonlFormat(),
         batch=check_size("batch", batch) or DEFAULT_BATCH,
         wait_s=check_wait("wait", wait),
         senders=check_size("senders", senders),

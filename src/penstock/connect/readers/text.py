@@ -22,17 +22,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.connect import conversion
 from penstock.connect.batching import RowRange
-from penstock.connect.conversion import (
-    ConvertedRows,
-    columns_if_exact,
-    convert_each,
-    infer_schema,
-    plain_value,
-)
 from penstock.connect.protocol import BadRow
-from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows, read_chunks, show_bytes
-from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader, schema_error
+from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, show_bytes
+from penstock.connect.readers.files import FileReader, Paths, build_file_reader, schema_error
 from penstock.errors import RowFailure, SchemaError, nearest_first
 from penstock.frozen import dataclass
 
@@ -43,7 +37,10 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class TextFormat(TextBasedFormat):
-    """Plain lines: one column, "line". A line that is not UTF-8 is a bad row."""
+    """Plain lines: one column, "line". A line that is not UTF-8 is a bad row.
+
+    Blank lines are rows too; an end of line at the end of the file begins none.
+    """
 
     name: ClassVar[str] = "text"
 
@@ -51,18 +48,25 @@ class TextFormat(TextBasedFormat):
         """Return the one column."""
         return _SCHEMA
 
-    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Return None: every file has lines."""
-        return None
+    def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
+        """Return what makes each line a row."""
 
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield one row per line, blank ones too; an end of line at the end of the file begins no row."""
-        return self.read_part(FilePart.whole(file), schema, declared, start)
+        def parse(chunk: Chunk, start: int) -> RowRange:
+            lines = chunk.text.removesuffix(b"\n").split(b"\n")
+            good: list[str] = []
+            numbers: list[int] = []
+            bad: list[tuple[int, BadRow]] = []
+            for at, line in enumerate(lines):
+                try:
+                    good.append(line.removesuffix(b"\r").decode())
+                    numbers.append(start + at)
+                except UnicodeDecodeError as problem:
+                    reason = f"byte {problem.start + 1} of the line is not UTF-8"
+                    bad.append((start + at, BadRow(show_bytes(line), reason, chunk.locate(place, at))))
+            rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=_SCHEMA)
+            return RowRange(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(lines))
 
-    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the lines that begin in a range of bytes."""
-        chunks = read_chunks(Path(part.path), part.first, part.last)
-        return number_rows(chunks, partial(_parse_lines, place=part.path), start + part.first)
+        return parse
 
 
 def text(
@@ -89,31 +93,15 @@ def _parse(text: str, parse: Callable[[str], _Value], form: str) -> _Value:
         raise RowFailure(f"{text!r:.80} is not {form}") from None
 
 
-def _parse_lines(chunk: Chunk, start: int, place: str) -> RowRange:
-    lines = chunk.text.removesuffix(b"\n").split(b"\n")
-    good: list[str] = []
-    numbers: list[int] = []
-    bad: list[tuple[int, BadRow]] = []
-    for at, line in enumerate(lines):
-        try:
-            good.append(line.removesuffix(b"\r").decode())
-            numbers.append(start + at)
-        except UnicodeDecodeError as problem:
-            reason = f"byte {problem.start + 1} of the line is not UTF-8"
-            bad.append((start + at, BadRow(show_bytes(line), reason, chunk.locate(place, at))))
-    rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=_SCHEMA)
-    return RowRange(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(lines))
-
-
 @dataclass(frozen=True, slots=True)
 class JsonlFormat(TextBasedFormat):
-    """JSON lines."""
+    """JSON lines; a line that is blank is no row."""
 
     name: ClassVar[str] = "jsonl"
 
     def read_schema(self, file: Path) -> pa.Schema | None:
         """Return the schema of all values in the file's first 8 MiB; None without a row."""
-        first = next(read_chunks(file), None)
+        first = next(self.read_chunks(file), None)
         if first is None:
             return None
         rows = []
@@ -123,23 +111,23 @@ class JsonlFormat(TextBasedFormat):
             except RowFailure:
                 continue  # reading it again will make it a bad row
         try:
-            return infer_schema(rows) if rows else None
+            return conversion.infer_schema(rows) if rows else None
         except SchemaError as problem:
             raise schema_error(file, problem) from problem
 
-    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Return None: fields are checked row by row."""
-        return None
+    def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
+        """Return what parses one object per line."""
 
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield one row per line that is not blank."""
-        return self.read_part(FilePart.whole(file), schema, declared, start)
+        def parse(chunk: Chunk, start: int) -> RowRange:
+            lines = list(_nonblank_lines(chunk))
+            converted = _convert_lines([raw for _, raw in lines], schema, declared)
+            bad = [
+                BadRow(show_bytes(lines[at][1]), reason, chunk.locate(place, lines[at][0]))
+                for at, reason in converted.failures
+            ]
+            return RowRange.of_converted(converted, bad, start)
 
-    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the lines that are not blank and begin in a range of bytes."""
-        chunks = read_chunks(Path(part.path), part.first, part.last)
-        parse = partial(parse_json_rows, place=part.path, schema=schema, declared=declared)
-        return number_rows(chunks, parse, start + part.first)
+        return parse
 
 
 def jsonl(
@@ -158,17 +146,6 @@ def jsonl(
     With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
     """
     return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow)
-
-
-def parse_json_rows(chunk: Chunk, start: int, place: str, schema: pa.Schema, declared: bool) -> RowRange:
-    """Return the rows of whole lines, from row number `start` on; `place` is where the lines are from."""
-    lines = list(_nonblank_lines(chunk))
-    converted = _convert_lines([raw for _, raw in lines], schema, declared)
-    bad = [
-        BadRow(show_bytes(lines[at][1]), reason, chunk.locate(place, lines[at][0]))
-        for at, reason in converted.failures
-    ]
-    return RowRange.of_converted(converted, bad, start)
 
 
 def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
@@ -190,29 +167,27 @@ def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:
     return parsed
 
 
-def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> ConvertedRows:
+def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> conversion.ConvertedRows:
     """Convert all lines at once if their values have their columns' very types, else one by one."""
     exact = any(_holds_decimal(field.type) for field in schema)
     try:
         objects = [_parse_object(line, exact) for line in raw]
         if declared or set().union(*objects) <= set(schema.names):
-            columns = columns_if_exact(objects, schema)
+            columns = conversion.columns_if_exact(objects, schema)
             if columns is not None:
-                return ConvertedRows(columns, list(range(len(raw))), [])
+                return conversion.ConvertedRows(columns, list(range(len(raw))), [])
     except RowFailure:
         pass  # some line is bad: find it
-    return convert_each(
-        raw, schema, lambda line, schema: _plain_values(_parse_object(line, exact), schema, declared)
-    )
 
-
-def _plain_values(fields: dict[str, object], schema: pa.Schema, declared: bool) -> list[object]:
-    if not declared:
-        for name in fields:
+    def convert(line: bytes, schema: pa.Schema) -> list[object]:
+        fields = _parse_object(line, exact)
+        for name in () if declared else fields:
             if name not in schema.names:
                 known = ", ".join(nearest_first(name, schema.names))
                 raise RowFailure(f"field {name!r} is not in the first file's schema; its columns are {known}")
-    return [plain_value(fields.get(field.name), field, _decode) for field in schema]
+        return [conversion.plain_value(fields.get(field.name), field, _decode) for field in schema]
+
+    return conversion.convert_each(raw, schema, convert)
 
 
 def _decode(value: object, type: pa.DataType) -> object:

@@ -20,7 +20,6 @@ the id says, before that commit, that it is to be made.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
@@ -36,103 +35,86 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.connect.batching import check_size
-from penstock.connect.protocol import Delivery
-from penstock.connect.writers.delta_tables import (
-    check_fields,
-    collect_statistics,
-    describe_difference,
-    parse_partition_values,
-    to_delta_schema,
-)
-from penstock.connect.writers.folder import MAX_ROWS_PER_FILE, PARQUET
-from penstock.connect.writers.partition_folders import check_partition_columns, parse_partition_by
-from penstock.connect.writers.staged_files import (
-    METADATA,
-    REACH,
-    FolderStage,
-    OutputFormat,
-    StagedFile,
-    StagingOutput,
-    check_reach,
-    check_staged,
-    save_json,
-    sync_path,
-    translate_os_errors,
-)
+from penstock.connect.writers import delta_tables, staged_files
+from penstock.connect.writers.folder import ParquetEncoder
+from penstock.connect.writers.partition_folders import parse_partition_by
+from penstock.connect.writers.staged_files import MAX_ROWS_PER_FILE, METADATA, StagedFile, sync_path
 from penstock.crash_points import LISTED, PUBLISHED, WRITTEN, pass_crash_point
 from penstock.errors import ConnectorError, describe_cause
 from penstock.frozen import dataclass
 
 LOG = "_delta_log"
+DELTA = staged_files.OutputFormat("delta", ParquetEncoder, delta_tables.check_fields, "parquet")
 _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaWriter:
-    """A writer into a Delta table."""
+class DeltaWriter(staged_files.FileWriter):
+    """A writer into a Delta table, which is created if there is none."""
 
-    folder: Path
-    overwrite: bool
-    partition_by: tuple[str, ...] = ()
-    max_rows_per_file: int | None = MAX_ROWS_PER_FILE
+    target: ClassVar[tuple[str, str]] = ("a Delta table", "delta")
+    prepared: ClassVar[str] = LOG
+    lock: ClassVar[str] = "{sink}.lock"
 
-    format: ClassVar[OutputFormat] = PARQUET
-    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
-    accepts_updates: ClassVar[bool] = False  # rows are appended
+    def stored_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns as a Delta table has them: times with a zone become those of UTC."""
+        return delta_tables.to_delta_schema(schema)
 
-    def check_schema(self, schema: pa.Schema) -> None:
-        """Raise SchemaError for columns that a Delta table cannot hold."""
-        check_partition_columns(schema, self.partition_by)
-        check_fields(schema)
+    def place(self, folder: str) -> Path:
+        """Return the final place of files."""
+        return self.folder / folder
 
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> DeltaOutput:
-        """Begin an output, in a table that is created if there is none."""
-        self.check_schema(schema)
-        with _translate_errors(self.folder):
-            if self.folder.exists() and not self.folder.is_dir():
-                raise ConnectorError(
-                    f'"{self.folder}" is a file, and a Delta table needs a folder',
-                    hint=f'write to "{self.folder}.delta/"',
-                )
-            (self.folder / METADATA).mkdir(parents=True, exist_ok=True)
-            name = self.folder / METADATA / quote(sink, safe="")
-            # Why: the lock belongs to the open file, so it ends with the process, however that ends.
-            lock = name.with_name(f"{name.name}.lock").open("w")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                app_id = self._prepare_table(schema, name.with_name(f"{name.name}.json"), resume)
-                return DeltaOutput(self, schema, sink, app_id, lock)
-            except BlockingIOError as problem:
-                lock.close()
-                raise _other_run(self.folder, sink) from problem
-            except BaseException:
-                lock.close()
-                raise
+    @contextmanager
+    def translate_errors(self) -> Iterator[None]:
+        """Turn errors of Delta and of the operating system into ones that name the folder."""
+        from deltalake.exceptions import DeltaError
 
-    def stage(self, schema: pa.Schema, tag: str) -> DeltaStage:
-        """Begin files of a table that another process has open, which publishes them; see FolderWriter."""
-        check_reach(self.folder, LOG)
-        return DeltaStage(self, schema, tag, hint=REACH)
+        try:
+            with staged_files.translate_os_errors(self.folder):
+                yield
+        except DeltaError as problem:
+            # Why: the lines behind the first are those of the library's own program.
+            raise ConnectorError(
+                f'"{self.folder}" cannot be written as a Delta table: {str(problem).partition(chr(10))[0]}',
+                hint="see that the table can be read, and restart",
+            ) from problem
 
-    def describe(self) -> str:
-        """Return such as `delta events/ by country`."""
-        partitions = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
-        return f"delta {self.folder}/{partitions}"
+    def other_run(self, sink: str) -> ConnectorError:
+        """Return the error for a table that another run writes to under the name of the sink."""
+        return ConnectorError(
+            f'another run writes sink "{sink}" to "{self.folder}"',
+            hint="end one of the two, or give this sink another name",
+        )
+
+    def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> DeltaOutput:
+        file = self.folder / METADATA / f"{quote(sink, safe='')}.json"
+        return DeltaOutput(self, schema, sink, self._prepare_table(schema, file, resume), lock)
 
     def _prepare_table(self, schema: pa.Schema, file: Path, resume: bool) -> str:
         """Create the table, or see that it takes the rows and start it over if that is due; return the id."""
         from deltalake import DeltaTable, Schema
 
-        delta_schema = Schema.from_arrow(to_delta_schema(schema))
+        delta_schema = Schema.from_arrow(delta_tables.to_delta_schema(schema))
         saved = SinkId.load(file) if resume else None
         sink_id = saved or SinkId(uuid4().hex, replacing=self.overwrite and not resume)
         table = DeltaTable(self.folder) if DeltaTable.is_deltatable(str(self.folder)) else None
-        difference = None if table is None else describe_difference(table, delta_schema, self.partition_by)
+        difference = None
         if table is None:
-            self._refuse_foreign_files()
-        elif sink_id.replacing:
-            self._refuse_append_only(table)
-        elif difference is not None:
+            for entry in sorted(self.folder.iterdir()):
+                if not entry.name.startswith(".") and entry.name not in (METADATA, LOG):
+                    raise ConnectorError(
+                        f'"{self.folder}" holds "{entry.name}", and no Delta table',
+                        hint="write to another folder, or empty this one",
+                    )
+        else:
+            difference = delta_tables.describe_difference(table, delta_schema, self.partition_by)
+            append_only = table.metadata().configuration.get("delta.appendOnly") == "true"
+            if sink_id.replacing and append_only:
+                raise ConnectorError(
+                    f'"{self.folder}" holds a Delta table that only takes more rows (delta.appendOnly)',
+                    hint="leave out overwrite=True, or write to another folder",
+                )
+        if difference is not None and not sink_id.replacing:
             raise ConnectorError(
                 f'"{self.folder}" holds a Delta table that {difference}',
                 hint="write to another folder, select or cast the columns of the table, "
@@ -154,40 +136,8 @@ class DeltaWriter:
             replace(sink_id, replacing=False).save(file)
         return sink_id.app_id
 
-    def _refuse_foreign_files(self) -> None:
-        for entry in sorted(self.folder.iterdir()):
-            if not entry.name.startswith(".") and entry.name not in (METADATA, LOG):
-                raise ConnectorError(
-                    f'"{self.folder}" holds "{entry.name}", and no Delta table',
-                    hint="write to another folder, or empty this one",
-                )
 
-    def _refuse_append_only(self, table: Any) -> None:
-        if table.metadata().configuration.get("delta.appendOnly") == "true":
-            raise ConnectorError(
-                f'"{self.folder}" holds a Delta table that only takes more rows (delta.appendOnly)',
-                hint="leave out overwrite=True, or write to another folder",
-            )
-
-
-class DeltaStage(FolderStage):
-    """The files of one batch, or of one task's part of it, at their final places."""
-
-    def __init__(self, writer: DeltaWriter, schema: pa.Schema, tag: str, **options: Any) -> None:
-        self._rows_schema = to_delta_schema(schema)
-        super().__init__(writer, self._rows_schema, tag, **options)
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        """Append rows to the files of their partition folders; times with a zone become those of UTC."""
-        super().write(rows if rows.schema == self._rows_schema else rows.cast(self._rows_schema))
-
-    def _place(self, folder: str) -> Path:
-        place = self._folder / folder
-        place.mkdir(parents=True, exist_ok=True)
-        return place
-
-
-class DeltaOutput(StagingOutput):
+class DeltaOutput(staged_files.StagingOutput):
     """The output of one run into a Delta table.
 
     Invariant: the table is as of this run's last commit or of the opening, so that a commit of another run
@@ -197,45 +147,25 @@ class DeltaOutput(StagingOutput):
     def __init__(self, writer: DeltaWriter, schema: pa.Schema, sink: str, app_id: str, lock: IO[str]) -> None:
         from deltalake import DeltaTable
 
-        super().__init__(lambda tag: DeltaStage(writer, schema, tag), f"{uuid4().hex}-")
-        self._writer, self._folder, self._schema = writer, writer.folder, schema
-        self._sink, self._app_id, self._lock = sink, app_id, lock
+        super().__init__(writer, schema, tag=f"{uuid4().hex}-", lock=lock)
+        self._sink, self._app_id = sink, app_id
         self._table = DeltaTable(self._folder)
-        self._last: int | None = self._table.transaction_version(app_id)
+        self._last = self._table.transaction_version(app_id)
 
     @property
     def last_committed(self) -> int | None:
         """Return the last batch that the table has under the id of the sink; None before the first."""
         return self._last
 
-    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
-        """Commit a batch of files that stages have completed; remove them if it is committed already.
-
-        Without files nothing is recorded.
-        """
-        paths = [self._folder / file.folder / file.path for file in files]
-        with _translate_errors(self._folder):
-            if files and self._is_committed(batch):
-                for path in paths:
-                    path.unlink(missing_ok=True)
-            elif files:
-                for path, file in zip(paths, files, strict=True):
-                    check_staged(path, file)
-                actions = [self._build_action(file, path) for file, path in zip(files, paths, strict=True)]
-                _sync_folders(self._folder, paths)
-                pass_crash_point(WRITTEN)
-                self._commit(batch, actions)
-                pass_crash_point(PUBLISHED)
-
-    def close(self) -> None:
-        """Remove what was not committed, and release the lock."""
-        try:
-            self._abort_stages()
-        finally:
-            self._lock.close()
-
-    def _is_committed(self, batch: int) -> bool:
-        return self._last is not None and batch <= self._last
+    def _publish_files(self, batch: int, files: Sequence[StagedFile], paths: Sequence[Path]) -> None:
+        actions = [self._build_action(file, path) for file, path in zip(files, paths, strict=True)]
+        # The names of the files must be durable, and those of the partition folders above them.
+        for folder in {parent for path in paths for parent in path.parents}:
+            if folder.is_relative_to(self._folder):
+                sync_path(folder)
+        pass_crash_point(WRITTEN)
+        self._commit(batch, actions)
+        pass_crash_point(PUBLISHED)
 
     def _commit(self, batch: int, actions: list[Any]) -> None:
         from deltalake import CommitProperties, Transaction
@@ -253,11 +183,11 @@ class DeltaOutput(StagingOutput):
             )
         except CommitFailedError as problem:
             if "Concurrent transaction" in str(problem):
-                raise _other_run(self._folder, self._sink) from problem
+                raise self._writer.other_run(self._sink) from problem
             raise
         self._table.update_incremental()
         if self._table.transaction_version(self._app_id) != batch:
-            raise _other_run(self._folder, self._sink)
+            raise self._writer.other_run(self._sink)
         # Why: the checkpoint goes on behind this batch, so the commit must outlive the machine too.
         for number in range(version + 1, self._table.version() + 1):
             with suppress(FileNotFoundError):  # others may clean the log
@@ -271,10 +201,10 @@ class DeltaOutput(StagingOutput):
         return AddAction(
             str(path.relative_to(self._folder)),
             file.n_bytes,
-            parse_partition_values(file.folder, self._writer.partition_by, self._schema),
+            delta_tables.parse_partition_values(file.folder, self._writer.partition_by, self._schema),
             int(time.time() * 1_000),
             True,
-            json.dumps(collect_statistics(path, self._schema)),
+            json.dumps(delta_tables.collect_statistics(path, self._schema)),
         )
 
 
@@ -308,37 +238,7 @@ class SinkId:
 
     def save(self, file: Path) -> None:
         """Replace what is saved."""
-        save_json(file, asdict(self))
-
-
-def _sync_folders(folder: Path, paths: Sequence[Path]) -> None:
-    """Make the names of files durable, and those of the partition folders above them."""
-    folders = {parent for path in paths for parent in path.parents if parent.is_relative_to(folder)}
-    for parent in folders:
-        sync_path(parent)
-
-
-def _other_run(folder: Path, sink: str) -> ConnectorError:
-    return ConnectorError(
-        f'another run writes sink "{sink}" to "{folder}"',
-        hint="end one of the two, or give this sink another name",
-    )
-
-
-@contextmanager
-def _translate_errors(folder: Path) -> Iterator[None]:
-    """Turn errors of Delta and of the operating system into ones that name the folder."""
-    from deltalake.exceptions import DeltaError
-
-    try:
-        with translate_os_errors(folder):
-            yield
-    except DeltaError as problem:
-        # Why: the lines behind the first are those of the library's own program.
-        raise ConnectorError(
-            f'"{folder}" cannot be written as a Delta table: {str(problem).partition(chr(10))[0]}',
-            hint="see that the table can be read, and restart",
-        ) from problem
+        staged_files.save_json(file, asdict(self))
 
 
 def delta(
@@ -370,4 +270,5 @@ def delta(
             hint="mount it as a folder, or write by Spark: ps.write.spark(function)",
         )
     columns = parse_partition_by(partition_by)
-    return DeltaWriter(Path(path), overwrite, columns, check_size("max_rows_per_file", max_rows_per_file))
+    max_rows = check_size("max_rows_per_file", max_rows_per_file)
+    return DeltaWriter(DELTA, Path(path), overwrite, columns, max_rows)

@@ -27,6 +27,8 @@ _UTC = pa.timestamp("us", "UTC")
 _NOT_IN_NAMES = " ,;{}()\n\t="
 _FEATURES = {"appendOnly", "changeDataFeed", "deletionVectors", "invariants", "timestampNtz", "v2Checkpoint"}
 """Those of a table that leave files as they are, so that rows can be appended without regard to them."""
+_UNUSED = {"checkConstraints", "columnMapping", "generatedColumns", "identityColumns"}
+"""Those that do not count where they are not in use, such as constraints of a table that has none."""
 _RULES = ("delta.constraints.", "delta.generationExpression", "delta.identity.", "delta.invariants")
 _MAX_STATS = 32  # columns with statistics, and characters of a text there: Delta's own limits
 
@@ -106,26 +108,13 @@ def describe_difference(table: Any, schema: Any, partition_by: tuple[str, ...]) 
             f"is partitioned by {', '.join(metadata.partition_columns) or 'no column'}, "
             f"and not by {', '.join(partition_by) or 'no column'}"
         )
-    return _describe_features(table)
-
-
-def _describe_features(table: Any) -> str | None:
-    """Say which feature of a table asks for more than files of rows, as `describe_difference` does."""
-    features = [name for name in table.protocol().writer_features or () if name not in _FEATURES]
-    properties = table.metadata().configuration
-    rules = [name for name in properties if name.startswith(_RULES)]
-    if properties.get("delta.columnMapping.mode", "none") != "none":
+    rules = [name for name in metadata.configuration if name.startswith(_RULES)]
+    if metadata.configuration.get("delta.columnMapping.mode", "none") != "none":
         rules.append("delta.columnMapping.mode")
-    # A feature that is not in use does not count, such as constraints of a table that has none.
-    unused = {"checkConstraints", "columnMapping", "generatedColumns", "identityColumns"}
-    return next(
-        (
-            f"has {name}, which this writer does not know"
-            for name in (*rules, *features)
-            if name not in unused
-        ),
-        None,
-    )
+    for name in (*rules, *(table.protocol().writer_features or ())):
+        if name not in _FEATURES | _UNUSED:
+            return f"has {name}, which this writer does not know"
+    return None
 
 
 def parse_partition_values(folder: str, columns: Sequence[str], schema: pa.Schema) -> dict[str, str | None]:

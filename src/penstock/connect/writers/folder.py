@@ -19,7 +19,6 @@ Invariant: batches commit in rising order; a manifest is replaced only when the 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -27,36 +26,18 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
-from typing import IO, ClassVar, NamedTuple
+from typing import IO, NamedTuple
 
 import pyarrow as pa
 
 from penstock.connect.batching import check_size
-from penstock.connect.protocol import Delivery
-from penstock.connect.writers.partition_folders import (
-    check_partition_columns,
-    column_prefix,
-    parse_partition_by,
-)
-from penstock.connect.writers.staged_files import (
-    METADATA,
-    REACH,
-    STAGED,
-    FolderStage,
-    OutputFormat,
-    StagedFile,
-    StagingOutput,
-    check_reach,
-    check_staged,
-    save_json,
-    sync_path,
-    translate_os_errors,
-)
+from penstock.connect.writers import staged_files
+from penstock.connect.writers.partition_folders import column_prefix, parse_partition_by
+from penstock.connect.writers.staged_files import MAX_ROWS_PER_FILE, METADATA, STAGED, OutputFormat, sync_path
 from penstock.crash_points import LISTED, PUBLISHED, WRITTEN, pass_crash_point
 from penstock.errors import ConnectorError, describe_cause
 from penstock.frozen import dataclass
 
-MAX_ROWS_PER_FILE = 10_000_000
 _VERSION = 2
 _PART = re.compile(r"part-\d{8,}-\d{5,}\.\w+")
 _EMPTY = "write to another folder, or empty this one"
@@ -65,65 +46,17 @@ _GROUP_ROWS, _GROUP_BYTES = 1 << 17, 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class FolderWriter:
+class FolderWriter(staged_files.FileWriter):
     """A writer of files into a folder."""
 
-    format: OutputFormat
-    folder: Path
-    overwrite: bool
-    partition_by: tuple[str, ...] = ()
-    max_rows_per_file: int | None = MAX_ROWS_PER_FILE
+    def other_run(self, sink: str) -> ConnectorError:
+        """Return the error for a folder that is locked, whichever sink has locked it."""
+        return self._refusal("is being written by another sink or run", "give each sink a folder of its own")
 
-    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
-    accepts_updates: ClassVar[bool] = False  # a file that is visible does not change
-
-    def check_schema(self, schema: pa.Schema) -> None:
-        """Raise SchemaError for columns that the files or the names of the folders cannot hold."""
-        check_partition_columns(schema, self.partition_by)
-        if self.format.check is not None:
-            self.format.check(schema)
-
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> FolderOutput:
-        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
-        self.check_schema(schema)
-        with translate_os_errors(self.folder):
-            if self.folder.exists() and not self.folder.is_dir():
-                raise ConnectorError(
-                    f'"{self.folder}" is a file, and output needs a folder',
-                    hint=f'write to "{self.folder}.out/"',
-                )
-            (self.folder / METADATA).mkdir(parents=True, exist_ok=True)
-            # Why: the lock belongs to the open file, so it ends with the process, however that ends.
-            lock = (self.folder / METADATA / "lock").open("w")
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                columns = ", ".join(f"{field.name}: {field.type}" for field in schema)
-                ours = Manifest(self.format.name, sink, columns, self.partition_by)
-                manifest = self._prepare_folder(ours, resume)
-            except BlockingIOError as problem:
-                lock.close()
-                raise ConnectorError(
-                    f'"{self.folder}" is being written by another sink or run',
-                    hint="give each sink a folder of its own",
-                ) from problem
-            except BaseException:
-                lock.close()
-                raise
-        return FolderOutput(self, schema, manifest, lock)
-
-    def stage(self, schema: pa.Schema, tag: str) -> FolderStage:
-        """Begin files in a folder that another process has open, which publishes them.
-
-        The tag names the files, so no two stages of any run may have the same. A relative path of the folder
-        counts from the working folder of this process.
-        """
-        check_reach(self.folder)
-        return FolderStage(self, schema, tag, hint=REACH)
-
-    def describe(self) -> str:
-        """Return such as `jsonl late/`, or `parquet out/ by country`."""
-        partitions = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
-        return f"{self.format.name} {self.folder}/{partitions}"
+    def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> FolderOutput:
+        columns = ", ".join(f"{field.name}: {field.type}" for field in schema)
+        ours = Manifest(self.format.name, sink, columns, self.partition_by)
+        return FolderOutput(self, schema, self._prepare_folder(ours, resume), lock)
 
     def _prepare_folder(self, ours: Manifest, resume: bool) -> Manifest:
         """Finish or remove what a crash or an earlier run left, and return the manifest to continue with."""
@@ -159,60 +92,42 @@ class FolderWriter:
         return ConnectorError(f'"{self.folder}" {why}', hint=hint)
 
 
-class FolderOutput(StagingOutput):
+class FolderOutput(staged_files.StagingOutput):
     """The output of one run into a folder."""
 
     def __init__(self, writer: FolderWriter, schema: pa.Schema, manifest: Manifest, lock: IO[str]) -> None:
-        super().__init__(lambda tag: FolderStage(writer, schema, tag))
-        self._writer, self._folder = writer, writer.folder
-        self._manifest, self._lock = manifest, lock
+        super().__init__(writer, schema, lock=lock)
+        self._manifest, self._last = manifest, manifest.committed
         self._published = True  # the manifest is saved, and its files are renamed
 
     @property
     def last_committed(self) -> int | None:
         """Return the last batch that the manifest records; None before the first."""
-        return self._manifest.committed
+        return self._last
 
-    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
-        """Commit a batch of files that stages have completed; remove them if it is committed already.
-
-        Without files nothing is recorded.
-        """
-        with translate_os_errors(self._folder):
-            if not self._published:  # an earlier commit failed on its way
+    def publish(self, batch: int, files: Sequence[staged_files.StagedFile]) -> None:
+        """Commit a batch of files, once an earlier commit that failed on its way is complete."""
+        if not self._published:
+            with self._writer.translate_errors():
                 self._publish()
-            if files and self._is_committed(batch):
-                for file in files:
-                    (self._folder / STAGED / file.path).unlink(missing_ok=True)
-            elif files:
-                publishing = tuple(
-                    (file.path, str(PurePosixPath(file.folder, self._part_name(batch, index))))
-                    for index, file in enumerate(files)
-                )
-                for file in files:
-                    # Why: a listed file that is not here counts as renamed, so its rows would be lost.
-                    check_staged(self._folder / STAGED / file.path, file)
-                for folder in {file.folder for file in files}:
-                    (self._folder / folder).mkdir(parents=True, exist_ok=True)
-                sync_path(self._folder / STAGED)
-                pass_crash_point(WRITTEN)
-                self._manifest = replace(self._manifest, committed=batch, publishing=publishing)
-                self._published = False
-                self._publish()
+        super().publish(batch, files)
 
-    def close(self) -> None:
-        """Remove what was not committed, and release the lock."""
-        try:
-            self._abort_stages()
-            # Why suppress: whatever is left here, the next run removes.
-            with suppress(OSError):
-                if self._published:
-                    if self._manifest.publishing:
-                        self._manifest = replace(self._manifest, publishing=())
-                        self._manifest.save(self._folder)
-                    remove_staged_files(self._folder)
-        finally:
-            self._lock.close()
+    def _publish_files(
+        self, batch: int, files: Sequence[staged_files.StagedFile], paths: Sequence[Path]
+    ) -> None:
+        # Invariant: the files are here. One that is listed and is not counts as renamed: its rows were lost.
+        suffix = self._writer.format.name
+        publishing = tuple(
+            (file.path, str(PurePosixPath(file.folder, f"part-{batch:08d}-{index:05d}.{suffix}")))
+            for index, file in enumerate(files)
+        )
+        for folder in {file.folder for file in files}:
+            (self._folder / folder).mkdir(parents=True, exist_ok=True)
+        sync_path(self._folder / STAGED)
+        pass_crash_point(WRITTEN)
+        self._manifest = replace(self._manifest, committed=batch, publishing=publishing)
+        self._last, self._published = batch, False
+        self._publish()
 
     def _publish(self) -> None:
         """Save the manifest, and then rename the files that it lists."""
@@ -221,12 +136,12 @@ class FolderOutput(StagingOutput):
         rename_files(self._folder, self._manifest.publishing)
         self._published = True
 
-    def _is_committed(self, batch: int) -> bool:
-        last = self._manifest.committed
-        return last is not None and batch <= last
-
-    def _part_name(self, batch: int, index: int) -> str:
-        return f"part-{batch:08d}-{index:05d}.{self._writer.format.name}"
+    def _clean(self) -> None:
+        if self._published:
+            if self._manifest.publishing:
+                self._manifest = replace(self._manifest, publishing=())
+                self._manifest.save(self._folder)
+            remove_staged_files(self._folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +186,7 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Replace the folder's manifest."""
-        save_json(folder / METADATA / "manifest.json", asdict(self))
+        staged_files.save_json(folder / METADATA / "manifest.json", asdict(self))
 
     def describe_difference(self, other: Manifest) -> str:
         """Say how this output differs from the other, in words that follow the folder's name."""

@@ -165,24 +165,33 @@ class Callback:
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
         """Return an output that calls the function on every commit."""
-        return StagedOutput(self._call)
+        return StagedOutput(
+            lambda batch, rows: call_function(
+                self.function,
+                rows,
+                detail=f"it got batch {batch}: {rows.num_rows} rows of {', '.join(rows.schema.names)}",
+                hint="mend the function; the batch is not committed and will come again after a restart",
+            )
+        )
 
     def describe(self) -> str:
         """Return such as `callback notify`."""
         return f"callback {name_of(self.function)}"
 
-    def _call(self, batch: int, rows: pa.RecordBatch) -> None:
-        try:
-            self.function(rows)
-        except PenstockError:
-            raise
-        except Exception as problem:
-            raise FunctionError(
-                f"{name_of(self.function)} raised {type(problem).__name__}: {problem}",
-                where=find_definition(self.function),
-                detail=f"it got batch {batch}: {rows.num_rows} rows of {', '.join(rows.schema.names)}",
-                hint="mend the function; the batch is not committed and will come again after a restart",
-            ) from problem
+
+def call_function(function: Callable[..., object], *arguments: object, detail: str, hint: str) -> None:
+    """Call a user's function; an exception that it raises is shown with its line."""
+    try:
+        function(*arguments)
+    except PenstockError:
+        raise
+    except Exception as problem:
+        raise FunctionError(
+            f"{name_of(function)} raised {type(problem).__name__}: {problem}",
+            where=find_definition(function),
+            detail=detail,
+            hint=hint,
+        ) from problem
 
 
 def callback(function: Callable[[pa.RecordBatch], object]) -> Callback:
@@ -206,20 +215,22 @@ class Console:
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagedOutput:
         """Return an output that counts rows against the limit."""
-        printer = _Printer(sink, self.limit, self.stream or sys.stdout)
-        return StagedOutput(printer.show, printer.end)
+        return ConsoleOutput(sink, self.limit, self.stream or sys.stdout)
 
     def describe(self) -> str:
         """Return one line for explain()."""
         return "console" if self.limit is None else f"console (first {self.limit} rows)"
 
 
-class _Printer:
+class ConsoleOutput(StagedOutput):
+    """Prints batches, and in the end how many rows were not printed."""
+
     def __init__(self, sink: str, limit: int | None, stream: TextIO) -> None:
+        super().__init__(self._print_rows, self._end)
         self._sink, self._limit, self._stream = sink, limit, stream
         self._n_printed = self._n_hidden = 0
 
-    def show(self, batch: int, rows: pa.RecordBatch) -> None:
+    def _print_rows(self, batch: int, rows: pa.RecordBatch) -> None:
         left = rows.num_rows if self._limit is None else self._limit - self._n_printed
         visible = rows.slice(0, left)
         self._n_printed += visible.num_rows
@@ -227,7 +238,7 @@ class _Printer:
         if visible.num_rows:
             self._print(format_table(visible))
 
-    def end(self) -> None:
+    def _end(self) -> None:
         if self._n_hidden:
             self._print(f"{self._sink}: {self._n_hidden} more rows")
             self._n_hidden = 0
@@ -245,16 +256,14 @@ def console(*, limit: int | None = 100, stream: TextIO | None = None) -> Console
 
 def format_table(rows: pa.RecordBatch) -> str:
     """Return the rows under their column names, numbers to the right."""
-    columns = [_column(name, array) for name, array in zip(rows.schema.names, rows.columns, strict=True)]
+    columns = []
+    for name, array in zip(rows.schema.names, rows.columns, strict=True):
+        cells = [_cell(name), *(_cell(value) for value in array.to_pylist())]
+        wide = max(map(_width, cells))
+        pads = [" " * (wide - _width(cell)) for cell in cells]
+        right = kind.is_integer(array.type) or kind.is_floating(array.type) or kind.is_decimal(array.type)
+        columns.append([pad + cell if right else cell + pad for cell, pad in zip(cells, pads, strict=True)])
     return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
-
-
-def _column(name: str, array: pa.Array) -> list[str]:
-    right = kind.is_integer(array.type) or kind.is_floating(array.type) or kind.is_decimal(array.type)
-    cells = [_cell(name), *(_cell(value) for value in array.to_pylist())]
-    wide = max(map(_width, cells))
-    pads = [" " * (wide - _width(cell)) for cell in cells]
-    return [pad + cell if right else cell + pad for cell, pad in zip(cells, pads, strict=True)]
 
 
 def _cell(value: object) -> str:

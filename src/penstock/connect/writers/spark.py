@@ -12,7 +12,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,16 +21,11 @@ import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect.protocol import Delivery
-from penstock.connect.writers.folder import MAX_ROWS_PER_FILE, PARQUET, FolderWriter, remove_staged_files
-from penstock.connect.writers.staged_files import (
-    STAGED,
-    FolderStage,
-    StagedFile,
-    StagingOutput,
-    check_staged,
-    translate_os_errors,
-)
-from penstock.errors import ConnectorError, FunctionError, PenstockError, SchemaError
+from penstock.connect.writers import staged_files
+from penstock.connect.writers.folder import PARQUET, FolderWriter, remove_staged_files
+from penstock.connect.writers.program import call_function
+from penstock.connect.writers.staged_files import STAGED, StagedFile, translate_os_errors
+from penstock.errors import ConnectorError, SchemaError
 from penstock.frozen import dataclass
 
 _GLOB = re.compile(r"[\\{}\[\]*?]")
@@ -71,7 +65,7 @@ class SparkFunctionWriter:
             (Path(folder) / STAGED).mkdir(parents=True, exist_ok=True)
         return replace(self, folder=folder)
 
-    def stage(self, schema: pa.Schema, tag: str) -> FolderStage:
+    def stage(self, schema: pa.Schema, tag: str) -> staged_files.FolderStage:
         """Begin the files of one task."""
         return self._files().stage(schema, tag)
 
@@ -96,53 +90,36 @@ class SparkFunctionWriter:
                 hint='run the graph with engine="spark", or give a function of Arrow batches to '
                 "ps.write.callback",
             )
-        return FolderWriter(PARQUET, Path(self.folder), overwrite=True, max_rows_per_file=MAX_ROWS_PER_FILE)
+        return FolderWriter(PARQUET, Path(self.folder), overwrite=True)
 
 
-class SparkFunctionOutput(StagingOutput):
+class SparkFunctionOutput(staged_files.StagingOutput):
     """Calls the function with each batch of files, in rising order, once in a run."""
+
+    hint: ClassVar[str] = staged_files.REACH
 
     def __init__(
         self, function: Callable[[Any, int], object], files: FolderWriter, schema: pa.Schema
     ) -> None:
-        super().__init__(lambda tag: files.stage(schema, tag), f"{uuid4().hex}-")
-        self._function, self._folder, self._schema = function, files.folder, schema
-        self._last = -1
+        super().__init__(files, schema, tag=f"{uuid4().hex}-")
+        self._function = function
 
-    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
-        """Call the function with the rows of the files, unless there are none, and remove the files."""
-        paths = [self._folder / STAGED / file.path for file in files]
-        with translate_os_errors(self._folder):
-            if files and not self._is_committed(batch):
-                for path, file in zip(paths, files, strict=True):
-                    check_staged(path, file)
-                self._call(batch, paths, sum(file.n_rows for file in files))
-                self._last = batch
-            for path in paths:
-                path.unlink(missing_ok=True)
+    def _publish_files(self, batch: int, files: Sequence[StagedFile], paths: Sequence[Path]) -> None:
+        """Call the function with the rows of the files, and remove these."""
+        n_rows = sum(file.n_rows for file in files)
+        call_function(
+            self._function,
+            read_frame(paths, self._schema),
+            batch,
+            detail=f"it got micro-batch {batch}: {n_rows} rows of {', '.join(self._schema.names)}",
+            hint="mend the function; the micro-batch will come again after a restart, under this number",
+        )
+        self._last = batch
+        for path in paths:
+            path.unlink(missing_ok=True)
 
-    def close(self) -> None:
-        """Remove what was not committed."""
-        self._abort_stages()
-        with suppress(OSError):  # whatever is left here, the next run removes
-            remove_staged_files(self._folder)
-
-    def _is_committed(self, batch: int) -> bool:
-        return batch <= self._last
-
-    def _call(self, batch: int, paths: Sequence[Path], n_rows: int) -> None:
-        rows = read_frame(paths, self._schema)
-        try:
-            self._function(rows, batch)
-        except PenstockError:
-            raise
-        except Exception as problem:
-            raise FunctionError(
-                f"{name_of(self._function)} raised {type(problem).__name__}: {problem}",
-                where=find_definition(self._function),
-                detail=f"it got micro-batch {batch}: {n_rows} rows of {', '.join(self._schema.names)}",
-                hint="mend the function; the micro-batch will come again after a restart, under this number",
-            ) from problem
+    def _clean(self) -> None:
+        remove_staged_files(self._folder)
 
 
 def read_frame(paths: Sequence[Path], schema: pa.Schema) -> Any:

@@ -5,31 +5,34 @@ takes no lock and touches nothing else, so that many processes may have one each
 Whoever has the folder open then publishes the files of the stages that came to their end
 (`penstock.connect.writers.folder`); a file that nobody publishes is removed by the next run.
 
-The output that publishes has a stage for each batch whose rows come to itself.
+The output that publishes has a stage for each batch whose rows come to itself. What the writers of folders
+and of tables share is here too.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, ClassVar, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 
-from penstock.connect.writers.partition_folders import split_by_partition
+from penstock import crash_points
+from penstock.connect.protocol import Delivery
+from penstock.connect.writers.partition_folders import check_partition_columns, split_by_partition
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
-if TYPE_CHECKING:
-    from penstock.connect.protocol import OutputStage
-
 METADATA = "_penstock"
 STAGED = f"{METADATA}/staged"
+MAX_ROWS_PER_FILE = 10_000_000
 MAX_OPEN_FILES = 100
 """A stage with rows for more partition folders closes the file that had no rows for longest."""
 REACH = (
@@ -51,36 +54,100 @@ class FileEncoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """One kind of file.
+    """One kind of output.
 
-    name    such as `csv`: also the suffix of the files
+    name    such as `csv`
     create  creates a file for rows of a schema
     check   raises SchemaError for columns that the format cannot hold; None if it holds all
+    suffix  of the files; empty if it is the name
     """
 
     name: str
     create: Callable[[Path, pa.Schema], FileEncoder]
     check: Callable[[pa.Schema], None] | None = None
+    suffix: str = ""
 
 
-class FileLayout(Protocol):
-    """How the rows of a sink are divided into files; a writer has one, or is one."""
+@dataclass(frozen=True, slots=True)
+class FileWriter(ABC):
+    """A writer of files below a folder.
 
-    @property
-    def format(self) -> OutputFormat:
-        """Return the kind of the files."""
+    format             the kind of the files
+    partition_by       the columns whose values name folders
+    max_rows_per_file  the most rows of a file; None for any number
+    """
 
-    @property
-    def folder(self) -> Path:
-        """Return the folder that they are written below."""
+    format: OutputFormat
+    folder: Path
+    overwrite: bool
+    partition_by: tuple[str, ...] = ()
+    max_rows_per_file: int | None = MAX_ROWS_PER_FILE
 
-    @property
-    def partition_by(self) -> tuple[str, ...]:
-        """Return the columns whose values name folders."""
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    accepts_updates: ClassVar[bool] = False  # rows are appended, and a file that is visible does not change
+    target: ClassVar[tuple[str, str]] = ("output", "out")  # what the folder is for, and how its name may end
+    prepared: ClassVar[str] = STAGED  # what exists below the folder while a run writes
+    lock: ClassVar[str] = "lock"  # what is locked meanwhile; it may name the sink
 
-    @property
-    def max_rows_per_file(self) -> int | None:
-        """Return the most rows of a file; None for any number."""
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise SchemaError for columns that the files or the names of the folders cannot hold."""
+        check_partition_columns(schema, self.partition_by)
+        if self.format.check is not None:
+            self.format.check(schema)
+
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagingOutput:
+        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
+        self.check_schema(schema)
+        with self.translate_errors():
+            if self.folder.exists() and not self.folder.is_dir():
+                target, suffix = self.target
+                raise ConnectorError(
+                    f'"{self.folder}" is a file, and {target} needs a folder',
+                    hint=f'write to "{self.folder}.{suffix}/"',
+                )
+            (self.folder / METADATA).mkdir(parents=True, exist_ok=True)
+            lock = lock_file(self.folder / METADATA / self.lock.format(sink=quote(sink, safe="")))
+            if lock is None:
+                raise self.other_run(sink)
+            try:
+                return self._begin(schema, sink, resume, lock)
+            except BaseException:
+                lock.close()
+                raise
+
+    def describe(self) -> str:
+        """Return such as `jsonl late/`, or `parquet out/ by country`."""
+        partitions = f" by {', '.join(self.partition_by)}" if self.partition_by else ""
+        return f"{self.format.name} {self.folder}/{partitions}"
+
+    def stage(self, schema: pa.Schema, tag: str) -> FolderStage:
+        """Begin files in a folder that another process has open, which publishes them.
+
+        The tag names the files, so no two stages of any run may have the same. A relative path of the folder
+        counts from the working folder of this process.
+        """
+        check_reach(self.folder, self.prepared)
+        return FolderStage(self, schema, tag, hint=REACH)
+
+    def stored_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns as they are written."""
+        return schema
+
+    def place(self, folder: str) -> Path:
+        """Return the folder that files with the rows of a partition folder are written to."""
+        return self.folder / STAGED
+
+    def translate_errors(self) -> AbstractContextManager[None]:
+        """Turn errors of the operating system into ones that name the folder."""
+        return translate_os_errors(self.folder)
+
+    @abstractmethod
+    def other_run(self, sink: str) -> ConnectorError:
+        """Return the error for a folder that another run writes to."""
+
+    @abstractmethod
+    def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> StagingOutput:
+        """Prepare the folder, which is locked, and return its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +177,12 @@ class FolderStage:
     Rows are divided by partition folder. When a file has the most rows it may have, another is begun.
     """
 
-    def __init__(self, layout: FileLayout, schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
-        self._format, self._folder, self._tag = layout.format, layout.folder, tag
-        self._partition_by, self._max_rows = layout.partition_by, layout.max_rows_per_file
-        self._schema = pa.schema([field for field in schema if field.name not in layout.partition_by])
+    def __init__(self, writer: FileWriter, schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
+        self._format, self._folder, self._place, self._tag = writer.format, writer.folder, writer.place, tag
+        self._partition_by, self._max_rows = writer.partition_by, writer.max_rows_per_file
+        stored = writer.stored_schema(schema)
+        self._cast_to = None if stored == schema else stored
+        self._schema = pa.schema([field for field in stored if field.name not in writer.partition_by])
         self._hint = hint
         self._open_files: dict[str, _OpenFile] = {}  # by partition folder; the last one had rows last
         self._paths: list[Path] = []  # of all files, in the order of their creation
@@ -123,6 +192,8 @@ class FolderStage:
         """Append rows to the files of their partition folders."""
         if not rows.num_rows:
             return
+        if self._cast_to is not None:
+            rows = rows.cast(self._cast_to)
         with translate_os_errors(self._folder, self._hint):
             if not self._partition_by:
                 self._append("", rows)
@@ -162,13 +233,12 @@ class FolderStage:
                 self._complete(folder)
 
     def _create(self, folder: str) -> _OpenFile:
-        path = self._place(folder) / f"{self._tag}-{len(self._paths)}.{self._format.name}"
+        suffix = self._format.suffix or self._format.name
+        place = self._place(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        path = place / f"{self._tag}-{len(self._paths)}.{suffix}"
         self._paths.append(path)
         return _OpenFile(path, self._format.create(path, self._schema))
-
-    def _place(self, folder: str) -> Path:
-        """Return the folder that files with the rows of a partition folder are written to."""
-        return self._folder / STAGED
 
     def _complete(self, folder: str) -> None:
         file = self._open_files[folder]
@@ -180,20 +250,22 @@ class FolderStage:
 
 
 class StagingOutput(ABC):
-    """The part of an output that stages, in this process, the rows which come to itself.
+    """An output that publishes staged files, and stages in this process the rows which come to itself.
 
-    begin_stage  begins the files of a stage, by its tag
-    tag          begins the tags of its stages
+    schema  of the rows
+    tag     begins the tags of its stages
     """
 
-    def __init__(self, begin_stage: Callable[[str], OutputStage], tag: str = "") -> None:
-        self._begin_stage, self._tag = begin_stage, tag
-        self._stages: dict[int, OutputStage] = {}
-        self._n_stages = 0
+    hint: ClassVar[str] = _HINT  # where its folder cannot be written
 
-    @abstractmethod
-    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
-        """Make the files visible as those of a batch, all or none, unless it has been committed before."""
+    def __init__(
+        self, writer: FileWriter, schema: pa.Schema, *, tag: str = "", lock: IO[str] | None = None
+    ) -> None:
+        self._writer, self._folder, self._schema = writer, writer.folder, schema
+        self._tag, self._lock = tag, lock
+        self._stages: dict[int, FolderStage] = {}
+        self._n_stages = 0
+        self._last: int | None = None  # the last batch that is committed
 
     def write(self, batch: int, rows: pa.RecordBatch) -> None:
         """Append to the batch's staged files, unless the batch is committed."""
@@ -202,7 +274,8 @@ class StagingOutput(ABC):
         if batch not in self._stages:
             # Why a count: were a batch staged twice, a file that is being published would be overwritten.
             self._n_stages += 1
-            self._stages[batch] = self._begin_stage(f"{self._tag}{batch:08d}-{self._n_stages}")
+            tag = f"{self._tag}{batch:08d}-{self._n_stages}"
+            self._stages[batch] = FolderStage(self._writer, self._schema, tag, hint=self.hint)
         self._stages[batch].write(rows)
 
     def commit(self, batch: int) -> None:
@@ -211,15 +284,43 @@ class StagingOutput(ABC):
         self._stages.pop(batch, None)  # first, because what is still a stage is removed in the end
         self.publish(batch, files)
 
-    def _abort_stages(self) -> None:
-        """Remove the files of batches that were not committed."""
-        for stage in self._stages.values():
-            stage.abort()
-        self._stages.clear()
+    def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
+        """Commit a batch of files that stages have completed; remove them if it is committed already.
+
+        Without files nothing is recorded.
+        """
+        paths = [self._writer.place(file.folder) / file.path for file in files]
+        with self._writer.translate_errors():
+            if files and not self._is_committed(batch):
+                for path, file in zip(paths, files, strict=True):
+                    check_staged(path, file)
+                self._publish_files(batch, files, paths)
+                return
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove what was not committed, and release the lock."""
+        try:
+            for stage in self._stages.values():
+                stage.abort()
+            self._stages.clear()
+            with suppress(OSError):  # whatever is left here, the next run removes
+                self._clean()
+        finally:
+            if self._lock is not None:
+                self._lock.close()
+
+    def _is_committed(self, batch: int) -> bool:
+        return self._last is not None and batch <= self._last
 
     @abstractmethod
-    def _is_committed(self, batch: int) -> bool:
-        """Return whether the batch has been committed before."""
+    def _publish_files(self, batch: int, files: Sequence[StagedFile], paths: Sequence[Path]) -> None:
+        """Make whole files visible as those of a batch, all or none, and record that it is committed."""
+
+    def _clean(self) -> None:
+        """Remove what the run leaves in the folder beside its stages."""
+        return
 
 
 def check_staged(path: Path, file: StagedFile) -> None:
@@ -243,14 +344,38 @@ def check_reach(folder: Path, below: str = STAGED) -> None:
 
 
 def save_json(path: Path, fields: Mapping[str, object]) -> None:
-    """Replace a file as a whole, durably, so that it is either the old one or the new one."""
+    """Replace a file as a whole, durably."""
+    replace_file(path, json.dumps(fields, indent=1))
+
+
+def replace_file(path: Path, text: str, pass_point: Callable[[str], None] = lambda point: None) -> None:
+    """Replace a file as a whole, durably, so that it is either the old one or the new one.
+
+    pass_point  told when the new one is written, and when it has the name
+    """
     staged = path.with_name(f".{path.name}.tmp")
     with staged.open("w", encoding="utf-8") as file:
-        json.dump(fields, file, indent=1)
+        file.write(text)
         file.flush()
         os.fsync(file.fileno())
+    pass_point(crash_points.STAGED)
     staged.replace(path)
+    pass_point(crash_points.RENAMED)
     sync_path(path.parent)
+
+
+def lock_file(path: Path) -> IO[str] | None:
+    """Return the file, locked for as long as it is open; None if another process has locked it."""
+    # Why: the lock belongs to the open file, so it ends with the process, however that ends.
+    lock = path.open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as problem:
+        lock.close()
+        if isinstance(problem, BlockingIOError):
+            return None
+        raise
+    return lock
 
 
 def sync_path(path: Path) -> None:

@@ -55,9 +55,7 @@ class TcpOutput(StagedOutput):
     def __init__(
         self, address: Address, connection: socket.socket, encode: Callable[[pa.RecordBatch], bytes]
     ) -> None:
-        super().__init__(
-            lambda batch, rows: self._send(batch, encode(rows)), lambda: _close_connection(connection)
-        )
+        super().__init__(lambda batch, rows: self._send(batch, encode(rows)), self._disconnect)
         self.address, self._connection = address, connection
         self._shutdown_at: float | None = None
         connection.settimeout(_POLL_S)
@@ -74,7 +72,10 @@ class TcpOutput(StagedOutput):
                     left = left[self._connection.send(left) :]
                     progress_at = time.monotonic()  # slow is not stalled
                 except TimeoutError:
-                    if self._is_stalled(progress_at):
+                    now, shutdown_at = time.monotonic(), self._shutdown_at
+                    if now - progress_at >= STALL_S:
+                        raise
+                    if shutdown_at is not None and now - max(progress_at, shutdown_at) >= SHUTDOWN_S:
                         raise
         except OSError as problem:
             raise ConnectorError(
@@ -83,20 +84,13 @@ class TcpOutput(StagedOutput):
                 hint="see what became of the other side; the batch is not committed and will be sent again",
             ) from problem
 
-    def _is_stalled(self, progress_at: float) -> bool:
-        now, shutdown_at = time.monotonic(), self._shutdown_at
-        if shutdown_at is not None and now - max(progress_at, shutdown_at) >= SHUTDOWN_S:
-            return True
-        return now - progress_at >= STALL_S
+    def _disconnect(self) -> None:
+        with suppress(OSError):  # the other side may have gone already
+            self._connection.shutdown(socket.SHUT_WR)
+        self._connection.close()
 
 
 def tcp(host: str, port: int, *, format: str = "jsonl", token: str | None = None) -> TcpWriter:
     """Connect to `host` and `port` and send each batch of rows as lines; a `token` is sent first."""
     check_format(format, _ENCODERS)
     return TcpWriter(check_address(host, port, token), format)
-
-
-def _close_connection(connection: socket.socket) -> None:
-    with suppress(OSError):  # the other side may have gone already
-        connection.shutdown(socket.SHUT_WR)
-    connection.close()

@@ -16,6 +16,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice, repeat
 from os import PathLike
 from pathlib import Path
 
@@ -23,8 +24,8 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.connect.conversion import format_times
-from penstock.connect.writers.folder import MAX_ROWS_PER_FILE, FolderWriter, build_folder_writer
-from penstock.connect.writers.staged_files import OutputFormat
+from penstock.connect.writers.folder import FolderWriter, build_folder_writer
+from penstock.connect.writers.staged_files import MAX_ROWS_PER_FILE, OutputFormat
 from penstock.errors import SchemaError
 from penstock.expr import compute as pc
 
@@ -43,7 +44,7 @@ def csv(
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over. The other
     options are those of `parquet`.
     """
-    csv_format = OutputFormat("csv", partial(TextEncoder, encode_csv, _encode_header), check_csv_columns)
+    csv_format = OutputFormat("csv", partial(TextEncoder, encode_csv, has_header=True), check_csv_columns)
     return build_folder_writer(csv_format, path, overwrite, partition_by, max_rows_per_file)
 
 
@@ -59,7 +60,7 @@ def jsonl(
     A folder with an earlier run's output is refused, unless `overwrite=True` starts it over. The other
     options are those of `parquet`.
     """
-    json_format = OutputFormat("jsonl", partial(TextEncoder, encode_jsonl, None))
+    json_format = OutputFormat("jsonl", partial(TextEncoder, encode_jsonl))
     return build_folder_writer(json_format, path, overwrite, partition_by, max_rows_per_file)
 
 
@@ -74,18 +75,19 @@ def check_csv_columns(schema: pa.Schema) -> None:
 
 
 class TextEncoder:
-    """Writes a text file; `encode` turns rows into whole lines."""
+    """Writes a text file; `encode` turns rows into whole lines. A header has the names, as csv."""
 
     def __init__(
         self,
         encode: Callable[[pa.RecordBatch], bytes],
-        encode_header: Callable[[pa.Schema], bytes] | None,
         file: Path,
         schema: pa.Schema,
+        *,
+        has_header: bool = False,
     ) -> None:
         self._stream, self._encode = file.open("wb"), encode
-        if encode_header is not None:
-            self._stream.write(encode_header(schema))
+        if has_header:
+            self._stream.write((",".join(_quote(pa.array(schema.names)).to_pylist()) + "\n").encode())
 
     def write_batch(self, rows: pa.RecordBatch) -> None:
         """Append rows."""
@@ -101,10 +103,6 @@ def encode_csv(rows: pa.RecordBatch) -> bytes:
     columns = [_csv_text(array, name) for array, name in zip(rows.columns, rows.schema.names, strict=True)]
     lines = pc.binary_join_element_wise(*columns, pa.scalar(",", pa.large_string()))
     return ("\n".join(lines.to_pylist()) + "\n").encode()
-
-
-def _encode_header(schema: pa.Schema) -> bytes:
-    return (",".join(_quote(pa.array(schema.names)).to_pylist()) + "\n").encode()
 
 
 def _csv_text(array: pa.Array, name: str) -> pa.Array:
@@ -141,37 +139,24 @@ def encode_jsonl(rows: pa.RecordBatch) -> bytes:
 def _json_values(array: pa.Array, name: str) -> list[object]:
     """Return a column as values that JSON has."""
     if kind.is_list(array.type):
-        return _json_lists(array, name)
+        items = iter(_json_values(array.flatten(), name))
+        lengths = array.value_lengths().to_pylist()
+        return [None if length is None else list(islice(items, length)) for length in lengths]
     if kind.is_struct(array.type):
-        return _json_structs(array, name)
+        names = [field.name for field in array.type]
+        parts = zip(array.flatten(), names, strict=True)
+        columns = [_json_values(inner, f"{name}.{field}") for inner, field in parts]
+        rows = zip(*columns, strict=True) if columns else repeat((), len(array))
+        return [
+            dict(zip(names, row, strict=True)) if present else None
+            for row, present in zip(rows, array.is_valid().to_pylist(), strict=True)
+        ]
     if kind.is_timestamp(array.type) or kind.is_date32(array.type):
         suffix = "Z" if kind.is_timestamp(array.type) else ""
         return [None if text is None else text + suffix for text in format_times(array, name).to_pylist()]
     convert = next((convert for test, convert in _CONVERSIONS if test(array.type)), None)
     values: list[object] = array.to_pylist()
     return values if convert is None else [None if value is None else convert(value) for value in values]
-
-
-def _json_lists(array: pa.Array, name: str) -> list[object]:
-    items = _json_values(array.flatten(), name)
-    lists: list[object] = []
-    start = 0
-    for length in array.value_lengths().to_pylist():
-        lists.append(None if length is None else items[start : start + length])
-        start += length or 0
-    return lists
-
-
-def _json_structs(array: pa.Array, name: str) -> list[object]:
-    names = [field.name for field in array.type]
-    columns = [
-        _json_values(inner, f"{name}.{field}") for inner, field in zip(array.flatten(), names, strict=True)
-    ]
-    valid = array.is_valid().to_pylist()
-    return [
-        dict(zip(names, (column[i] for column in columns), strict=True)) if present else None
-        for i, present in enumerate(valid)
-    ]
 
 
 def _json_float(value: float) -> object:

@@ -14,7 +14,6 @@ repeated after a crash; sinks recognise their numbers and do not publish them tw
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -31,8 +30,8 @@ import xxhash
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.connect.readers.files import JournalEntry
-from penstock.connect.writers.staged_files import sync_path
-from penstock.crash_points import CLEANED, JOURNALED, RENAMED, STAGED, pass_crash_point
+from penstock.connect.writers.staged_files import lock_file, replace_file
+from penstock.crash_points import CLEANED, JOURNALED, pass_crash_point
 from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
 from penstock.errors import CheckpointError, describe_cause
@@ -87,21 +86,26 @@ class Checkpoint:
         try:
             for name in ("commits", "state"):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
-            self._lock_file = self._lock()
+            self._lock_file = lock_file(self.folder / "lock")
+            if self._lock_file is None:
+                raise CheckpointError(
+                    "another run is using this checkpoint",
+                    detail=str(self.folder),
+                    hint="wait for it to end, or give this run a folder of its own",
+                )
             path = self.folder / "penstock.json"
             self.saved_graph = self._read(path) if path.exists() else None
             if self.saved_graph is not None:
                 refuse_incompatible(self.saved_graph, graph)
-        except OSError as cause:
+        except BaseException as cause:
             self.close()
+            if not isinstance(cause, OSError):
+                raise
             raise CheckpointError(
                 f"the checkpoint folder cannot be used: {describe_cause(cause)}",
                 detail=str(self.folder),
                 hint="give a folder that can be written",
             ) from cause
-        except BaseException:
-            self.close()
-            raise
 
     def adopt(self) -> None:
         """Record that the folder belongs to this graph; call it once all sinks are open.
@@ -172,32 +176,11 @@ class Checkpoint:
         if not self.durable:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _lock(self) -> IO[str]:
-        lock = (self.folder / "lock").open("w")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.close()
-            raise CheckpointError(
-                "another run is using this checkpoint",
-                detail=str(self.folder),
-                hint="wait for it to end, or give this run a folder of its own",
-            ) from None
-        return lock
-
     def _write(self, name: str, contents: Mapping[str, Any]) -> None:
         """Write a file completely or not at all."""
         path = self.folder / name
-        staged = path.with_suffix(".tmp")
         try:
-            with staged.open("w") as file:
-                file.write(_seal(json.dumps(contents, sort_keys=True)))
-                file.flush()
-                os.fsync(file.fileno())
-            pass_crash_point(STAGED)
-            staged.replace(path)
-            pass_crash_point(RENAMED)
-            sync_path(path.parent)
+            replace_file(path, _seal(json.dumps(contents, sort_keys=True)), pass_crash_point)
         except OSError as cause:
             raise _cannot_write(path, cause) from cause
 
@@ -205,11 +188,7 @@ class Checkpoint:
         try:
             contents: dict[str, Any] = _unseal(path.read_text())
         except (OSError, ValueError, KeyError, TypeError) as cause:
-            raise CheckpointError(
-                f"the checkpoint is damaged: {path.name} cannot be read",
-                detail=f"{path}: {describe_cause(cause)}",
-                hint="bring the file back, or start with an empty checkpoint folder",
-            ) from cause
+            raise _damage_error(path, "cannot be read", f"{path}: {describe_cause(cause)}") from cause
         return contents
 
     def _remove_unused(self, manifest: Manifest, pending: Collection[str]) -> int:
@@ -249,19 +228,18 @@ class Journal:
     def __init__(self, path: Path, done: int) -> None:
         self._path = path
         if done and not path.exists():
-            raise CheckpointError(
-                f"the checkpoint is damaged: {path.name} is gone",
-                detail=f"{done:,} batches are done, and only that said which files they were of: {path}",
-                hint="bring the file back, or start with an empty checkpoint folder",
-            )
+            detail = f"{done:,} batches are done, and only that said which files they were of: {path}"
+            raise _damage_error(path, "is gone", detail)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            needed = (_without_finished(entry, done) for entry in self._read())
-            self._entries = [entry for entry in needed if entry is not None]
-            staged = path.with_suffix(".tmp")
-            self._append_lines(staged, "w", self._entries)
-            staged.replace(path)
-            sync_path(path.parent)
+            self._entries = []
+            for entry in self._read():
+                if entry.until > done:
+                    self._entries.append(entry)
+                # Of a batch that is done, only files that could still be taken for new ones.
+                elif files := tuple(status for status in entry.files if Path(status.path).exists()):
+                    self._entries.append(JournalEntry(entry.until, files))
+            replace_file(path, "".join(map(_format_entry, self._entries)))
         except OSError as cause:
             raise _cannot_write(path, cause) from cause
 
@@ -272,19 +250,13 @@ class Journal:
     def append(self, *entries: JournalEntry) -> None:
         """Write entries; once this returns, they survive a crash."""
         try:
-            self._append_lines(self._path, "a", entries)
+            with self._path.open("a") as file:
+                file.writelines(map(_format_entry, entries))
+                file.flush()
+                os.fsync(file.fileno())
         except OSError as cause:
             raise _cannot_write(self._path, cause) from cause
         pass_crash_point(JOURNALED)
-
-    def _append_lines(self, path: Path, mode: str, entries: Iterable[JournalEntry]) -> None:
-        with path.open(mode) as file:
-            file.writelines(
-                _seal(json.dumps([entry.until, [list(status) for status in entry.files]])) + "\n"
-                for entry in entries
-            )
-            file.flush()
-            os.fsync(file.fileno())
 
     def _read(self) -> list[JournalEntry]:
         if not self._path.exists():
@@ -297,20 +269,13 @@ class Journal:
             except (ValueError, KeyError, TypeError) as cause:
                 if number == len(lines) - 1 and not line.endswith("\n"):
                     break
-                raise CheckpointError(
-                    f"the checkpoint is damaged: {self._path.name} cannot be read",
-                    detail=f"{self._path}, line {number + 1}: {describe_cause(cause)}",
-                    hint="bring the file back, or start with an empty checkpoint folder",
-                ) from cause
+                detail = f"{self._path}, line {number + 1}: {describe_cause(cause)}"
+                raise _damage_error(self._path, "cannot be read", detail) from cause
         return entries
 
 
-def _without_finished(entry: JournalEntry, done: int) -> JournalEntry | None:
-    """Return the entry; of a batch that is done only the files that could still be taken for new ones."""
-    if entry.until > done:
-        return entry
-    files = tuple(status for status in entry.files if Path(status.path).exists())
-    return JournalEntry(entry.until, files) if files else None
+def _format_entry(entry: JournalEntry) -> str:
+    return _seal(json.dumps([entry.until, [list(status) for status in entry.files]])) + "\n"
 
 
 def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) -> Mapping[int, StateHandle]:
@@ -345,6 +310,14 @@ def _unseal(text: str) -> Any:
     if xxhash.xxh3_64_hexdigest(envelope["body"].encode()) != envelope["check"]:
         raise ValueError("its checksum does not fit")
     return json.loads(envelope["body"])
+
+
+def _damage_error(path: Path, why: str, detail: str) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint is damaged: {path.name} {why}",
+        detail=detail,
+        hint="bring the file back, or start with an empty checkpoint folder",
+    )
 
 
 def _cannot_write(path: Path, cause: OSError) -> CheckpointError:

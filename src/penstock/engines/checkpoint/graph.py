@@ -24,13 +24,22 @@ _RESTORE = "bring it back as it was, or start with an empty checkpoint folder"
 
 def describe_graph(plan: Plan) -> dict[str, Any]:
     """Return the graph by step name, as plain data for the checkpoint folder."""
-    steps = {step.name: _describe_step(step) for step in plan if _is_recorded(step)}
-    return {"graph": plan.graph, "steps": steps}
+    recorded = [step for step in plan if isinstance(step.op, Source | Sink | Windows) or step.op.stateful]
+    return {"graph": plan.graph, "steps": {step.name: _describe_step(step) for step in recorded}}
 
 
 def refuse_incompatible(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
     """Raise CheckpointError unless the current graph may resume from the saved one."""
-    _refuse_other_format(saved.get("format", 0))
+    saved_format = saved.get("format", 0)
+    if saved_format != FORMAT:
+        is_newer = saved_format > FORMAT
+        raise CheckpointError(
+            f"the checkpoint has format {saved_format}, and this Penstock reads format {FORMAT}",
+            detail=None if is_newer else "names in saved state have changed since, so it cannot be resumed",
+            hint="run it with the Penstock that wrote it, or a newer one"
+            if is_newer
+            else "finish the run with the Penstock that wrote it, or start with an empty checkpoint folder",
+        )
     if saved.get("graph") != current["graph"]:
         raise CheckpointError(
             f'the checkpoint is of graph "{saved.get("graph")}", not of "{current["graph"]}"', hint=_RESTORE
@@ -54,24 +63,6 @@ def refuse_incompatible(saved: Mapping[str, Any], current: Mapping[str, Any]) ->
                 step=name,
                 hint=_RESTORE,
             )
-
-
-def _refuse_other_format(saved: int) -> None:
-    if saved > FORMAT:
-        raise CheckpointError(
-            f"the checkpoint has format {saved}, and this Penstock reads format {FORMAT}",
-            hint="run it with the Penstock that wrote it, or a newer one",
-        )
-    if saved < FORMAT:
-        raise CheckpointError(
-            f"the checkpoint has format {saved}, and this Penstock reads format {FORMAT}",
-            detail="names in saved state have changed since, so it cannot be resumed",
-            hint="finish the run with the Penstock that wrote it, or start with an empty checkpoint folder",
-        )
-
-
-def _is_recorded(step: Step) -> bool:
-    return isinstance(step.op, Source | Sink | Windows) or step.op.stateful
 
 
 def _describe_step(step: Step) -> dict[str, str]:

@@ -74,7 +74,19 @@ class StateFiles:
                 bodies.append(body)
                 offset += len(body)
         if bodies:
-            self._write_file(name, _compress(b"".join(bodies)))
+            whole = b"".join(bodies)
+            packed: bytes = pa.compress(whole, codec="zstd", asbytes=True)
+            path = Path(self.folder) / name
+            try:
+                with path.open("xb") as file:
+                    file.write(len(whole).to_bytes(_LENGTH_NBYTES, "little") + packed)
+                    if self.durable:
+                        file.flush()
+                        os.fsync(file.fileno())
+                if self.durable:
+                    sync_path(path.parent)
+            except OSError as cause:
+                raise _cannot_write(name, cause) from cause
         return state
 
     def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
@@ -85,8 +97,11 @@ class StateFiles:
             try:
                 if name not in files:
                     files[name] = _decompress((Path(self.folder) / name).read_bytes())
-                pieces[bucket] = files[name][offset : offset + nbytes]
-                _verify(pieces[bucket], nbytes)
+                piece = pieces[bucket] = files[name][offset : offset + nbytes]
+                if len(piece) != nbytes:
+                    raise ValueError(f"it ends after {len(piece)} of {nbytes} bytes")
+                if xxhash.xxh3_64_digest(piece[:-_CHECKSUM_NBYTES]) != piece[-_CHECKSUM_NBYTES:]:
+                    raise ValueError("its checksum does not fit")
             except (OSError, ValueError) as cause:
                 raise CheckpointError(
                     f'saved state of step "{step}" cannot be read',
@@ -120,19 +135,6 @@ class StateFiles:
         """Remove a file of rows."""
         (Path(self.folder) / name).unlink(missing_ok=True)
 
-    def _write_file(self, name: str, data: bytes) -> None:
-        path = Path(self.folder) / name
-        try:
-            with path.open("xb") as file:
-                file.write(data)
-                if self.durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            if self.durable:
-                sync_path(path.parent)
-        except OSError as cause:
-            raise _cannot_write(name, cause) from cause
-
 
 def _cannot_write(name: str, cause: OSError) -> CheckpointError:
     return CheckpointError(
@@ -140,11 +142,6 @@ def _cannot_write(name: str, cause: OSError) -> CheckpointError:
         detail=name,
         hint="give a checkpoint folder with room that every worker can write to",
     )
-
-
-def _compress(data: bytes) -> bytes:
-    packed: bytes = pa.compress(data, codec="zstd", asbytes=True)
-    return len(data).to_bytes(_LENGTH_NBYTES, "little") + packed
 
 
 def _decompress(data: bytes) -> bytes:
@@ -155,11 +152,3 @@ def _decompress(data: bytes) -> bytes:
         raise ValueError(f"it says that it has {length} bytes, from {len(data)}")
     contents: bytes = pa.decompress(data[_LENGTH_NBYTES:], length, codec="zstd", asbytes=True)
     return contents
-
-
-def _verify(piece: bytes, length: int) -> None:
-    """Raise ValueError unless the piece is whole and ends with the checksum of what is before."""
-    if len(piece) != length:
-        raise ValueError(f"it ends after {len(piece)} of {length} bytes")
-    if xxhash.xxh3_64_digest(piece[:-_CHECKSUM_NBYTES]) != piece[-_CHECKSUM_NBYTES:]:
-        raise ValueError("its checksum does not fit")

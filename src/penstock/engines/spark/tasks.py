@@ -19,7 +19,7 @@ from functools import lru_cache
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.connect.protocol import OutputStage
+from penstock.connect.writers.staged_files import FolderStage
 from penstock.engines.spark.file_splits import FileSplit
 from penstock.engines.spark.fragment_task import FragmentInput, FragmentTask
 from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan
@@ -56,7 +56,7 @@ class SinkFiles:
         self._sinks, self._task, self._partition = plan.sinks, task, partition
         # Why: attempts at one task, and tasks of one job, must never write the same file.
         self._tag = f"{task.job[:12]}-{plan.fragment.number}-{partition}-{uuid.uuid4().hex}"
-        self._stages: dict[str, OutputStage] = {}
+        self._stages: dict[str, FolderStage] = {}
         self._counts: dict[str, dict[int, int]] = {}
 
     def write(self, sink: str, batch: Batch, round_: int) -> None:
