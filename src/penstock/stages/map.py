@@ -348,7 +348,7 @@ class RowFlatMap(RowFunctionStage):
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
-        call, new_row = own_copy(op.how.call), row_type(up.schema).row
+        call, new_row = own_copy(op.how.call), row_type(up.schema).constructor()
         self._validator = validator = RowValidator(op.outputs({IN: up})[OUT].schema)
         self._process_row = lambda values: check_rows(call(new_row(values)), validator)
 

@@ -76,7 +76,7 @@ class RowSplit(RowFunctionStage):
         assert isinstance(op.how, RowFunction), "expressions have stages of their own"
         super().__init__(op, up, site, op.how)
         self._names = names = op.names
-        call, new_row = own_copy(op.how.call), row_type(up.schema).row
+        call, new_row = own_copy(op.how.call), row_type(up.schema).constructor()
         self._process_row = lambda values: parse_branches(call(new_row(values)), len(names))
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:

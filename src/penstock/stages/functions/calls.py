@@ -62,11 +62,16 @@ class RowType(NamedTuple):
     type: type[Row]
     fill: Callable[[Row, PlainRow], None]
 
-    def row(self, values: PlainRow) -> Row:
-        """Return a row of these values, which must be in a dict."""
-        row: Row = new_object(self.type)
-        self.fill(row, values)
-        return row
+    def constructor(self) -> Callable[[PlainRow], Row]:
+        """Return a function that returns a row of values, which must be in a dict."""
+        row_class, fill = self
+
+        def new_row(values: PlainRow) -> Row:
+            row: Row = new_object(row_class)
+            fill(row, values)
+            return row
+
+        return new_row
 
 
 def row_type(schema: pa.Schema) -> RowType:
