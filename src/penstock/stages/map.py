@@ -25,18 +25,7 @@ from penstock.operators.function import BatchFunction, Expressions, RowFunction,
 from penstock.operators.op import ERRORS, IN, OUT, Stream
 from penstock.operators.rows import Filter, FlatMap, Map, WithColumns
 from penstock.stages.expressions import ExpressionStage, true_mask
-from penstock.stages.functions.calls import (
-    RowFunctionStage,
-    RowValidator,
-    check_rows,
-    check_truth,
-    compile_map_step,
-    function_error,
-    function_step,
-    keeps_plain_rows,
-    new_object,
-    row_type,
-)
+from penstock.stages.functions import calls
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
 from penstock.stages.rows.batch import Batch, Ints, Mask, rows_to_columns
@@ -160,7 +149,7 @@ class BatchFunctionStage(StatelessStage):
                 returned = self._call(row.rows)
             except Exception as cause:
                 failed[index] = True
-                contexts.append(function_error(self._function, cause))
+                contexts.append(calls.function_error(self._function, cause))
                 continue
             yield OUT, self.collect(row, returned)
         dead_letters = self._errors.handle(batch, failed, contexts) if contexts else None
@@ -261,7 +250,7 @@ class BatchFlatMap(BatchFunctionStage):
         return place_children(batch, np.full(children.num_rows, last, np.int64), children)
 
 
-class CompiledStage(RowFunctionStage, RowStage):
+class CompiledStage(calls.RowFunctionStage, RowStage):
     """A function of rows with at most one row out, compiled where that changes no answer.
 
     down  the columns it returns; None for a predicate
@@ -274,7 +263,7 @@ class CompiledStage(RowFunctionStage, RowStage):
 
     def process(self, batch: Batch) -> Outputs:
         """Call the function; what the compiled one leaves out is called in Python."""
-        computed = None if keeps_plain_rows(batch) else self._compiled.results(batch.rows)
+        computed = None if calls.keeps_plain_rows(batch) else self._compiled.results(batch.rows)
         if computed is not None:
             whole = not len(computed.rest)
             yield OUT, self.collect_computed(batch if whole else batch.take(computed.indices), computed)
@@ -289,7 +278,7 @@ class CompiledStage(RowFunctionStage, RowStage):
 
     def row_step(self) -> RowStep:
         """Call the function."""
-        return function_step(self._process_row, self._function, self._errors)
+        return calls.function_step(self._process_row, self._function, self._errors)
 
     def explain(self) -> list[str]:
         """Implement `StatelessStage.explain`."""
@@ -303,7 +292,9 @@ class RowMap(CompiledStage):
         self._down = op.outputs({IN: up})[OUT].schema
         super().__init__(op, up, site, self._down)
         call = own_copy(self._function.call)
-        self._process_row = compile_map_step(call, row_type(up.schema), RowValidator(self._down))
+        self._process_row = calls.compile_map_step(
+            call, calls.row_type(up.schema), calls.RowValidator(self._down)
+        )
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
         """Implement `CompiledStage.collect_computed`."""
@@ -322,13 +313,14 @@ class RowFilter(CompiledStage):
 
     def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
         super().__init__(op, up, site, None)
-        call, (row_class, fill) = own_copy(self._function.call), row_type(up.schema)
+        call, (row_class, fill) = own_copy(self._function.call), calls.row_type(up.schema)
+        new_object = calls.new_object
 
         def row_if_true(values: PlainRow) -> PlainRow | None:
             row = new_object(row_class)
             fill(row, values)
             holds = call(row)
-            return values if holds is True or (holds is not False and check_truth(holds)) else None
+            return values if holds is True or (holds is not False and calls.check_truth(holds)) else None
 
         self._process_row = row_if_true
 
@@ -342,15 +334,15 @@ class RowFilter(CompiledStage):
         yield OUT, filter_rows(batch, holds, self.site.accounts)
 
 
-class RowFlatMap(RowFunctionStage):
+class RowFlatMap(calls.RowFunctionStage):
     """A function from a row to an iterable of rows; if it fails midway, none leave."""
 
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
-        call, new_row = own_copy(op.how.call), row_type(up.schema).constructor()
-        self._validator = validator = RowValidator(op.outputs({IN: up})[OUT].schema)
-        self._process_row = lambda values: check_rows(call(new_row(values)), validator)
+        call, new_row = own_copy(op.how.call), calls.row_type(up.schema).constructor()
+        self._validator = validator = calls.RowValidator(op.outputs({IN: up})[OUT].schema)
+        self._process_row = lambda values: calls.check_rows(call(new_row(values)), validator)
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
@@ -366,7 +358,7 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
     return rows
 
 
-def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: RowValidator) -> Batch:
+def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: calls.RowValidator) -> Batch:
     """Return the rows that were returned for each row of a batch."""
     parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
     rows = [row for rows in children for row in rows]

@@ -26,16 +26,7 @@ from penstock.expr.values import from_checked, from_python
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
-from penstock.stages.functions.calls import (
-    RowResults,
-    RowValidator,
-    call_rows,
-    check_rows,
-    check_truth,
-    function_step,
-    keeps_plain_rows,
-    row_type,
-)
+from penstock.stages.functions import calls
 from penstock.stages.keys.index import build_keys
 from penstock.stages.map import expand_rows, filter_rows
 from penstock.stages.rows.batch import Batch, Ints
@@ -58,7 +49,7 @@ class KeyedStage(BucketedStage, RowStage):
     ) -> None:
         self.up, self.site, self._function = up, site, function
         self.down = op.outputs({IN: up})[OUT].schema
-        self.new_row, self.validator = row_type(up.schema).constructor(), RowValidator(self.down)
+        self.new_row, self.validator = calls.row_type(up.schema).constructor(), calls.RowValidator(self.down)
         self._new_state, self._key, self._key_of = new_state, up.key, itemgetter(*up.key)
         types = [up.schema.field(name).type for name in up.key]
         # Why: equal zeros, NaN and decimals may look different.
@@ -79,7 +70,7 @@ class KeyedStage(BucketedStage, RowStage):
     def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
         """Return what leaves for a row, None for nothing, and the state after it; may raise anything."""
 
-    def collect(self, results: RowResults[Any]) -> Batch:
+    def collect(self, results: calls.RowResults[Any]) -> Batch:
         """Return the rows that leave, from what leaves for each of a batch; counts them."""
         self.site.accounts.passed += len(results.values)
         return results.rows.with_rows(results.values, self.down)
@@ -141,12 +132,12 @@ class KeyedStage(BucketedStage, RowStage):
         if batch.num_rows > 1 and not (batch.order and is_sorted(keys)):
             order = sort_indices(keys, batch.rows)
             batch, slots = batch.take(order), None if slots is None else slots[order]
-        if slots is None and keeps_plain_rows(batch):
+        if slots is None and calls.keeps_plain_rows(batch):
             # Why: columns of 1,000 rows take a third of the time to build (`python -m bench runtime`, rows).
-            results = call_rows(batch, self._process_row, self._function, self._errors)
+            results = calls.call_rows(batch, self._process_row, self._function, self._errors)
         else:
             next_slot = iter((self._assign_slots(batch) if slots is None else slots).tolist())
-            results = call_rows(
+            results = calls.call_rows(
                 batch,
                 lambda values: self._process_row(values, next(next_slot)),
                 self._function,
@@ -163,7 +154,7 @@ class KeyedStage(BucketedStage, RowStage):
         """Return the work on one row, on a stream without time where at most one row leaves for a row."""
         if self.up.time is not None:
             return None
-        return function_step(self._process_row, self._function, self._errors)
+        return calls.function_step(self._process_row, self._function, self._errors)
 
     def _process_row(self, values: PlainRow, slot: int | None = None) -> Any:
         """Return what leaves for one row, whose slot is found here if it is not known.
@@ -251,9 +242,9 @@ class StateFilter(UserStateStage):
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow | None, Any]:
         """Return the row if it stays."""
-        return values if check_truth(self._call(self.new_row(values), state)) else None, state
+        return values if calls.check_truth(self._call(self.new_row(values), state)) else None, state
 
-    def collect(self, results: RowResults[PlainRow | None]) -> Batch:
+    def collect(self, results: calls.RowResults[PlainRow | None]) -> Batch:
         """Return the rows that stay."""
         holds = np.array([row is not None for row in results.values], np.bool_)
         return filter_rows(results.rows, holds, self.site.accounts)
@@ -264,13 +255,13 @@ class StateFlatMap(UserStateStage):
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
         """Return the new rows."""
-        return check_rows(self._call(self.new_row(values), state), self.validator), state
+        return calls.check_rows(self._call(self.new_row(values), state), self.validator), state
 
     def row_step(self) -> None:
         """Return None: several rows may leave for one."""
         return
 
-    def collect(self, results: RowResults[list[PlainRow]]) -> Batch:
+    def collect(self, results: calls.RowResults[list[PlainRow]]) -> Batch:
         """Return the new rows, each with its index among its siblings."""
         self.site.accounts.passed += len(results.values)
         return expand_rows(results.rows, results.values, self.validator)
@@ -280,7 +271,7 @@ class AccumulateStage(KeyedStage):
     """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
 
     def __init__(self, op: Accumulate, up: Stream, site: StageContext) -> None:
-        self._call, self._state = own_copy(op.how.call), RowValidator(op.state_schema)
+        self._call, self._state = own_copy(op.how.call), calls.RowValidator(op.state_schema)
         self._only_field = op.state_schema.field(0) if len(op.state_schema) == 1 else None
         self._only_name, only_type = op.state_schema.names[0], op.state_schema.types[0]
         self._is_plain = exact_type_check(only_type) if self._only_field is not None else lambda state: False
