@@ -311,14 +311,11 @@ class ApplyCaller:
         rows = [Row(values, self._up) for values in members]
         try:
             returned = self._call(rows, this_window) if self._takes_window else self._call(rows)
-            return self._check(returned)
+            if returned is None:
+                return []
+            return check_rows([returned] if is_one_row(returned) else returned, self._validator)
         except Exception as cause:
             raise window_function_error(self._function.name, self._function.where, cause, window()) from cause
-
-    def _check(self, returned: Any) -> list[PlainRow]:
-        if returned is None:
-            return []
-        return check_rows([returned] if is_one_row(returned) else returned, self._validator)
 
 
 def window_function_error(name: str, where: Any, cause: Exception, window: str) -> FunctionError:
