@@ -24,25 +24,17 @@ from penstock.expr import compute as pc
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Stream
 from penstock.operators.rows import Filter, FlatMap, Map, WithColumns
+from penstock.stages import stage
 from penstock.stages.expressions import ExpressionStage, true_mask
 from penstock.stages.functions import calls
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
 from penstock.stages.rows.batch import Batch, Ints, Mask, rows_to_columns
 from penstock.stages.rows.order import append_order, sort_indices
-from penstock.stages.stage import (
-    HINT,
-    Outputs,
-    PlainRow,
-    RowErrors,
-    RowStage,
-    RowStep,
-    StageContext,
-    StatelessStage,
-)
+from penstock.stages.stage import Outputs, PlainRow, StageContext
 
 
-class ExpressionMap(ExpressionStage, RowStage):
+class ExpressionMap(ExpressionStage, stage.RowStage):
     """Columns added, replaced or selected by expressions."""
 
     def __init__(self, op: WithColumns, up: Stream, site: StageContext) -> None:
@@ -58,7 +50,7 @@ class ExpressionMap(ExpressionStage, RowStage):
         self.site.accounts.passed += result.num_rows
         yield OUT, Batch(result, batch.times, batch.order)
 
-    def row_step(self) -> RowStep:
+    def row_step(self) -> stage.RowStep:
         """Put the new values beside those that stay, by plain Python."""
         plain, down, names = self._evaluator.plain, self._down.names, self._names
 
@@ -69,7 +61,7 @@ class ExpressionMap(ExpressionStage, RowStage):
         return self.row_step_of(process)
 
 
-class ExpressionFilter(ExpressionStage, RowStage):
+class ExpressionFilter(ExpressionStage, stage.RowStage):
     """A predicate that is an expression."""
 
     as_masks = True
@@ -83,7 +75,7 @@ class ExpressionFilter(ExpressionStage, RowStage):
         """Emit the rows for which the expression is true."""
         yield OUT, filter_rows(batch, values[0], self.site.accounts)
 
-    def row_step(self) -> RowStep:
+    def row_step(self) -> stage.RowStep:
         """Pass the row if it is true, by plain Python: for a single row Arrow takes many times as long."""
         plain = self._evaluator.plain
         return self.row_step_of(lambda row: row if plain(row)[0] is True else None)
@@ -112,7 +104,7 @@ class ExpressionFlatMap(ExpressionStage):
         yield OUT, place_children(batch, parents.to_numpy().astype(np.int64), children)
 
 
-class BatchFunctionStage(StatelessStage):
+class BatchFunctionStage(stage.StatelessStage):
     """A function of whole batches.
 
     It is called once, or again row by row if that fails and errors may pass.
@@ -124,7 +116,7 @@ class BatchFunctionStage(StatelessStage):
         self._function, self._call = op.how, own_copy(op.how.call)
         self._down = op.outputs({IN: up})[OUT].schema
         self._keeps_schema = up.schema.equals(self._down)
-        self._errors = RowErrors(site, op.on_error, up.schema)
+        self._errors = stage.RowErrors(site, op.on_error, up.schema)
 
     @abstractmethod
     def collect(self, batch: Batch, returned: object) -> Batch:
@@ -173,18 +165,6 @@ class BatchFunctionStage(StatelessStage):
             )
         return pa.RecordBatch.from_arrays(returned.columns, schema=self._down)
 
-    def check_truths(self, returned: Any) -> pa.BooleanArray:
-        """Return what the function returned, if it is an array of true, false and null."""
-        if isinstance(returned, pa.ChunkedArray):
-            returned = returned.combine_chunks()
-        if not isinstance(returned, pa.Array) or not pa.types.is_boolean(returned.type):
-            kind = returned.type if isinstance(returned, pa.Array) else type(returned).__name__
-            raise self._error(
-                f"{self._function} gave {kind}, not a boolean array",
-                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
-            )
-        return returned
-
     def check_length(self, n_returned: int, batch: Batch) -> None:
         """Raise unless there is one answer per row."""
         if n_returned != batch.num_rows:
@@ -195,7 +175,7 @@ class BatchFunctionStage(StatelessStage):
 
     def _error(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
         """Return the error of the function, for which no single row is at fault."""
-        hint = hint or (HINT if detail else None)
+        hint = hint or (stage.HINT if detail else None)
         where = self._function.where or self.site.where
         return FunctionError(fact, step=self.site.step, where=where, detail=detail, hint=hint)
 
@@ -228,7 +208,13 @@ class BatchFilter(BatchFunctionStage):
 
     def collect(self, batch: Batch, returned: object) -> Batch:
         """Implement `BatchFunctionStage.collect`."""
-        truths = self.check_truths(returned)
+        truths = returned.combine_chunks() if isinstance(returned, pa.ChunkedArray) else returned
+        if not isinstance(truths, pa.Array) or not pa.types.is_boolean(truths.type):
+            kind = truths.type if isinstance(truths, pa.Array) else type(truths).__name__
+            raise self._error(
+                f"{self._function} gave {kind}, not a boolean array",
+                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
+            )
         self.check_length(len(truths), batch)
         return filter_rows(batch, true_mask(truths), self.site.accounts)
 
@@ -250,7 +236,7 @@ class BatchFlatMap(BatchFunctionStage):
         return place_children(batch, np.full(children.num_rows, last, np.int64), children)
 
 
-class CompiledStage(calls.RowFunctionStage, RowStage):
+class CompiledStage(calls.RowFunctionStage, stage.RowStage):
     """A function of rows with at most one row out, compiled where that changes no answer.
 
     down  the columns it returns; None for a predicate
@@ -276,7 +262,7 @@ class CompiledStage(calls.RowFunctionStage, RowStage):
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
         """Return the rows that leave, from what the compiled function computed; counts them."""
 
-    def row_step(self) -> RowStep:
+    def row_step(self) -> stage.RowStep:
         """Call the function."""
         return calls.function_step(self._process_row, self._function, self._errors)
 

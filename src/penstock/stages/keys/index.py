@@ -51,14 +51,14 @@ class WordKeys(KeySlots):
             self._words = np.zeros(self.capacity, np.int64)
             self._words[slots_of_keys] = [self._keys[slot] for slot in slots_of_keys.tolist()]
             self._keys = {}
-            self._choose_table(words)
+            self._build_table(words)
         row = self._assign_from(0, words, slots)
         while row < len(words):
             # No slot is free, or a word lies outside the dense table.
             if self._n_free == 0:
                 self._double()
                 self._words = resize(self._words, self.capacity)
-            self._choose_table(words[row:])
+            self._build_table(words[row:])
             row = self._assign_from(row, words, slots)
         return slots
 
@@ -90,10 +90,7 @@ class WordKeys(KeySlots):
         self._set_free_count(n_free)
         return int(row)
 
-    def _build_table(self) -> None:
-        self._choose_table(NO_INTS)
-
-    def _choose_table(self, words: Ints) -> None:
+    def _build_table(self, words: Ints = NO_INTS) -> None:
         """Make the table anew, for the words it has and for `words`: dense if their range allows it."""
         slots = self._key_slots()
         held = self._words[slots]

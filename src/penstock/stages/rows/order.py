@@ -154,9 +154,13 @@ def merge_batches(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
     table = pa.Table.from_batches([batch.rows for batch in batches], schema=schema).combine_chunks()
     rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=schema)
     times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in batches)])
-    width = max((len(batch.order) for batch in batches), default=0)
+    return Batch(rows, times, concat_orders([(batch.order, batch.num_rows) for batch in batches]))
+
+
+def concat_orders(parts: Sequence[tuple[Order, int]]) -> Order:
+    """Return the places of several lots of rows, each given with their number, as one."""
+    width = max((len(order) for order, _ in parts), default=0)
     orders = [
-        batch.order + (np.full(batch.num_rows, NO_ORDER, np.int64),) * (width - len(batch.order))
-        for batch in batches
+        order + (np.full(n_rows, NO_ORDER, np.int64),) * (width - len(order)) for order, n_rows in parts
     ]
-    return Batch(rows, times, tuple(np.concatenate(columns) for columns in zip(*orders, strict=True)))
+    return tuple(np.concatenate(columns) for columns in zip(*orders, strict=True))

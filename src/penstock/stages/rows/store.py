@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.frozen import dataclass
-from penstock.kernels.windows.accumulate import INT64_MIN
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import (
@@ -31,7 +30,7 @@ from penstock.stages.rows.input import (
     WindowRows,
     no_ints,
 )
-from penstock.stages.rows.order import sort_indices
+from penstock.stages.rows.order import concat_orders, sort_indices
 
 MAX_MERGED_ROWS = 1 << 16
 """Blocks of so many rows are not put together with others."""
@@ -156,17 +155,12 @@ def concat_rows(parts: list[InputRows]) -> InputRows:
     """Return several lots of rows as one; a missing part of the order comes before any there is."""
     if len(parts) == 1:
         return parts[0]
-    depth = max(len(part.order) for part in parts)
     batches = [part.rows for part in parts]
     tags = [part.tags for part in parts if part.tags is not None]
-    orders = [
-        part.order + (np.full(len(part.slots), INT64_MIN, np.int64),) * (depth - len(part.order))
-        for part in parts
-    ]
     return InputRows(
         np.concatenate([part.slots for part in parts]),
         np.concatenate([part.times for part in parts]),
-        tuple(np.concatenate(columns) for columns in zip(*orders, strict=True)),
+        concat_orders([(part.order, len(part.slots)) for part in parts]),
         tuple(_concat_values(list(column)) for column in zip(*(part.values for part in parts), strict=True)),
         None if batches[0] is None else pa.concat_batches(batches),
         np.concatenate(tags) if tags else None,
