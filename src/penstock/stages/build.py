@@ -7,6 +7,8 @@ few of the stages, so each is imported where it is built: that keeps the start o
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.errors import NotSupported
 from penstock.expr import Expr
 from penstock.operators.function import BatchFunction, Expressions
@@ -37,12 +39,6 @@ def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool
             from penstock.stages.state.keyed import AccumulateStage
 
             return AccumulateStage(op, up, site)
-        case Map() | Filter() | FlatMap() if op.state is not None:
-            from penstock.stages.state.keyed import StateFilter, StateFlatMap, StateMap
-
-            if isinstance(op, Map):
-                return StateMap(op, up, site)
-            return StateFilter(op, up, site) if isinstance(op, Filter) else StateFlatMap(op, up, site)
         case WithColumns() | Map() | Filter() | FlatMap():
             return _build_map(op, up, site)
     raise NotSupported(
@@ -56,25 +52,20 @@ def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool
 def _build_map(op: WithColumns | Map | Filter | FlatMap, up: Stream, site: StageContext) -> Stage:
     from penstock.stages import map as stages
 
-    match op, op.how:
-        case WithColumns(), _:
-            return stages.ExpressionMap(op, up, site)
-        case Map(), BatchFunction():
-            return stages.BatchMap(op, up, site)
-        case Map(), _:
-            return stages.RowMap(op, up, site)
-        case Filter(), Expr():
-            return stages.ExpressionFilter(op, up, site)
-        case Filter(), BatchFunction():
-            return stages.BatchFilter(op, up, site)
-        case Filter(), _:
-            return stages.RowFilter(op, up, site)
-        case FlatMap(), Expressions():
-            return stages.ExpressionFlatMap(op, up, site)
-        case FlatMap(), BatchFunction():
-            return stages.BatchFlatMap(op, up, site)
-        case FlatMap(), _:
-            return stages.RowFlatMap(op, up, site)
+    if isinstance(op, WithColumns):
+        return stages.ExpressionMap(op, up, site)
+    classes: dict[type[Op], Callable[..., Stage]]
+    if op.state is not None:
+        from penstock.stages.state import keyed
+
+        classes = {Map: keyed.StateMap, Filter: keyed.StateFilter, FlatMap: keyed.StateFlatMap}
+    elif isinstance(op.how, BatchFunction):
+        classes = {Map: stages.BatchMap, Filter: stages.BatchFilter, FlatMap: stages.BatchFlatMap}
+    elif isinstance(op.how, Expr | Expressions):
+        classes = {Filter: stages.ExpressionFilter, FlatMap: stages.ExpressionFlatMap}
+    else:
+        classes = {Map: stages.RowMap, Filter: stages.RowFilter, FlatMap: stages.RowFlatMap}
+    return classes[type(op)](op, up, site)
 
 
 def _build_split(op: Split | Relay, up: Stream, site: StageContext) -> Stage:

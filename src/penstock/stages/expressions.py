@@ -23,17 +23,9 @@ from penstock.expr.arrow.lower import Columns, lower_arrow
 from penstock.expr.node import post_order
 from penstock.expr.values import from_checked, to_numpy
 from penstock.operators.op import ERRORS, Op, Stream
-from penstock.stages import policy
+from penstock.stages import policy, stage
 from penstock.stages.rows.batch import Batch, Mask
-from penstock.stages.stage import (
-    ErrorContext,
-    Outputs,
-    PlainRow,
-    RowErrors,
-    RowStep,
-    StageContext,
-    StatelessStage,
-)
+from penstock.stages.stage import Outputs, PlainRow, StageContext
 
 _FAILED = object()
 
@@ -118,7 +110,7 @@ def true_mask(truths: pa.BooleanArray) -> Mask:
     return np.unpackbits(bits, count=end, bitorder="little")[first:].view(np.bool_)
 
 
-class ExpressionStage(StatelessStage):
+class ExpressionStage(stage.StatelessStage):
     """A step that evaluates expressions; `on_error` decides about the rows on which one of them fails.
 
     who       names the expressions in errors
@@ -133,7 +125,7 @@ class ExpressionStage(StatelessStage):
         super().__init__(up, site)
         self._who = who
         self._evaluator = ExpressionEvaluator(expressions, up.schema, as_masks=self.as_masks)
-        self._errors = RowErrors(site, op.on_error, up.schema, self._error_context)
+        self._errors = stage.RowErrors(site, op.on_error, up.schema, self._error_context)
 
     def process(self, batch: Batch) -> Outputs:
         """Emit what the values of the rows that did not fail make of them, and the failed rows."""
@@ -155,9 +147,9 @@ class ExpressionStage(StatelessStage):
     def emit(self, batch: Batch, values: list[Any]) -> Outputs:
         """Emit what rows become, from the values of the expressions; counts them."""
 
-    def row_step_of(self, process: Callable[[PlainRow], PlainRow | None]) -> RowStep:
+    def row_step_of(self, process: Callable[[PlainRow], PlainRow | None]) -> stage.RowStep:
         """Return the row step that processes a row like this: a second look tells what failed."""
-        return RowStep(process, lambda row, cause: self._errors.handle(row, np.ones(1, np.bool_)))
+        return stage.RowStep(process, lambda row, cause: self._errors.handle(row, np.ones(1, np.bool_)))
 
     def find_failure(self, row: PlainRow) -> RowFailure:
         """Return why a row failed that did."""
@@ -165,9 +157,9 @@ class ExpressionStage(StatelessStage):
         assert failure is not None, f"{self._who} fails on columns and not in plain Python"
         return failure
 
-    def _error_context(self, row: PlainRow) -> ErrorContext:
+    def _error_context(self, row: PlainRow) -> stage.ErrorContext:
         failure = self.find_failure(row)
-        return ErrorContext(self._who, None, failure, failure.reason)
+        return stage.ErrorContext(self._who, None, failure, failure.reason)
 
     def explain(self) -> list[str]:
         """Implement `StatelessStage.explain`."""

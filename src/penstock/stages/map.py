@@ -24,36 +24,17 @@ from penstock.expr import compute as pc
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Stream
 from penstock.operators.rows import Filter, FlatMap, Map, WithColumns
+from penstock.stages import stage
 from penstock.stages.expressions import ExpressionStage, true_mask
-from penstock.stages.functions.calls import (
-    RowFunctionStage,
-    RowValidator,
-    check_rows,
-    check_truth,
-    compile_map_step,
-    function_error,
-    function_step,
-    keeps_plain_rows,
-    new_object,
-    row_type,
-)
+from penstock.stages.functions import calls
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
 from penstock.stages.rows.batch import Batch, Ints, Mask, rows_to_columns
 from penstock.stages.rows.order import append_order, sort_indices
-from penstock.stages.stage import (
-    HINT,
-    Outputs,
-    PlainRow,
-    RowErrors,
-    RowStage,
-    RowStep,
-    StageContext,
-    StatelessStage,
-)
+from penstock.stages.stage import Outputs, PlainRow, StageContext
 
 
-class ExpressionMap(ExpressionStage, RowStage):
+class ExpressionMap(ExpressionStage, stage.RowStage):
     """Columns added, replaced or selected by expressions."""
 
     def __init__(self, op: WithColumns, up: Stream, site: StageContext) -> None:
@@ -69,7 +50,7 @@ class ExpressionMap(ExpressionStage, RowStage):
         self.site.accounts.passed += result.num_rows
         yield OUT, Batch(result, batch.times, batch.order)
 
-    def row_step(self) -> RowStep:
+    def row_step(self) -> stage.RowStep:
         """Put the new values beside those that stay, by plain Python."""
         plain, down, names = self._evaluator.plain, self._down.names, self._names
 
@@ -80,7 +61,7 @@ class ExpressionMap(ExpressionStage, RowStage):
         return self.row_step_of(process)
 
 
-class ExpressionFilter(ExpressionStage, RowStage):
+class ExpressionFilter(ExpressionStage, stage.RowStage):
     """A predicate that is an expression."""
 
     as_masks = True
@@ -94,7 +75,7 @@ class ExpressionFilter(ExpressionStage, RowStage):
         """Emit the rows for which the expression is true."""
         yield OUT, filter_rows(batch, values[0], self.site.accounts)
 
-    def row_step(self) -> RowStep:
+    def row_step(self) -> stage.RowStep:
         """Pass the row if it is true, by plain Python: for a single row Arrow takes many times as long."""
         plain = self._evaluator.plain
         return self.row_step_of(lambda row: row if plain(row)[0] is True else None)
@@ -123,7 +104,7 @@ class ExpressionFlatMap(ExpressionStage):
         yield OUT, place_children(batch, parents.to_numpy().astype(np.int64), children)
 
 
-class BatchFunctionStage(StatelessStage):
+class BatchFunctionStage(stage.StatelessStage):
     """A function of whole batches.
 
     It is called once, or again row by row if that fails and errors may pass.
@@ -135,7 +116,7 @@ class BatchFunctionStage(StatelessStage):
         self._function, self._call = op.how, own_copy(op.how.call)
         self._down = op.outputs({IN: up})[OUT].schema
         self._keeps_schema = up.schema.equals(self._down)
-        self._errors = RowErrors(site, op.on_error, up.schema)
+        self._errors = stage.RowErrors(site, op.on_error, up.schema)
 
     @abstractmethod
     def collect(self, batch: Batch, returned: object) -> Batch:
@@ -160,7 +141,7 @@ class BatchFunctionStage(StatelessStage):
                 returned = self._call(row.rows)
             except Exception as cause:
                 failed[index] = True
-                contexts.append(function_error(self._function, cause))
+                contexts.append(calls.function_error(self._function, cause))
                 continue
             yield OUT, self.collect(row, returned)
         dead_letters = self._errors.handle(batch, failed, contexts) if contexts else None
@@ -184,18 +165,6 @@ class BatchFunctionStage(StatelessStage):
             )
         return pa.RecordBatch.from_arrays(returned.columns, schema=self._down)
 
-    def check_truths(self, returned: Any) -> pa.BooleanArray:
-        """Return what the function returned, if it is an array of true, false and null."""
-        if isinstance(returned, pa.ChunkedArray):
-            returned = returned.combine_chunks()
-        if not isinstance(returned, pa.Array) or not pa.types.is_boolean(returned.type):
-            kind = returned.type if isinstance(returned, pa.Array) else type(returned).__name__
-            raise self._error(
-                f"{self._function} gave {kind}, not a boolean array",
-                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
-            )
-        return returned
-
     def check_length(self, n_returned: int, batch: Batch) -> None:
         """Raise unless there is one answer per row."""
         if n_returned != batch.num_rows:
@@ -206,7 +175,7 @@ class BatchFunctionStage(StatelessStage):
 
     def _error(self, fact: str, detail: str | None = None, hint: str | None = None) -> FunctionError:
         """Return the error of the function, for which no single row is at fault."""
-        hint = hint or (HINT if detail else None)
+        hint = hint or (stage.HINT if detail else None)
         where = self._function.where or self.site.where
         return FunctionError(fact, step=self.site.step, where=where, detail=detail, hint=hint)
 
@@ -239,7 +208,13 @@ class BatchFilter(BatchFunctionStage):
 
     def collect(self, batch: Batch, returned: object) -> Batch:
         """Implement `BatchFunctionStage.collect`."""
-        truths = self.check_truths(returned)
+        truths = returned.combine_chunks() if isinstance(returned, pa.ChunkedArray) else returned
+        if not isinstance(truths, pa.Array) or not pa.types.is_boolean(truths.type):
+            kind = truths.type if isinstance(truths, pa.Array) else type(truths).__name__
+            raise self._error(
+                f"{self._function} gave {kind}, not a boolean array",
+                hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
+            )
         self.check_length(len(truths), batch)
         return filter_rows(batch, true_mask(truths), self.site.accounts)
 
@@ -261,7 +236,7 @@ class BatchFlatMap(BatchFunctionStage):
         return place_children(batch, np.full(children.num_rows, last, np.int64), children)
 
 
-class CompiledStage(RowFunctionStage, RowStage):
+class CompiledStage(calls.RowFunctionStage, stage.RowStage):
     """A function of rows with at most one row out, compiled where that changes no answer.
 
     down  the columns it returns; None for a predicate
@@ -274,7 +249,7 @@ class CompiledStage(RowFunctionStage, RowStage):
 
     def process(self, batch: Batch) -> Outputs:
         """Call the function; what the compiled one leaves out is called in Python."""
-        computed = None if keeps_plain_rows(batch) else self._compiled.results(batch.rows)
+        computed = None if calls.keeps_plain_rows(batch) else self._compiled.results(batch.rows)
         if computed is not None:
             whole = not len(computed.rest)
             yield OUT, self.collect_computed(batch if whole else batch.take(computed.indices), computed)
@@ -287,9 +262,9 @@ class CompiledStage(RowFunctionStage, RowStage):
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
         """Return the rows that leave, from what the compiled function computed; counts them."""
 
-    def row_step(self) -> RowStep:
+    def row_step(self) -> stage.RowStep:
         """Call the function."""
-        return function_step(self._process_row, self._function, self._errors)
+        return calls.function_step(self._process_row, self._function, self._errors)
 
     def explain(self) -> list[str]:
         """Implement `StatelessStage.explain`."""
@@ -303,7 +278,9 @@ class RowMap(CompiledStage):
         self._down = op.outputs({IN: up})[OUT].schema
         super().__init__(op, up, site, self._down)
         call = own_copy(self._function.call)
-        self._process_row = compile_map_step(call, row_type(up.schema), RowValidator(self._down))
+        self._process_row = calls.compile_map_step(
+            call, calls.row_type(up.schema), calls.RowValidator(self._down)
+        )
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
         """Implement `CompiledStage.collect_computed`."""
@@ -322,13 +299,14 @@ class RowFilter(CompiledStage):
 
     def __init__(self, op: Filter, up: Stream, site: StageContext) -> None:
         super().__init__(op, up, site, None)
-        call, (row_class, fill) = own_copy(self._function.call), row_type(up.schema)
+        call, (row_class, fill) = own_copy(self._function.call), calls.row_type(up.schema)
+        new_object = calls.new_object
 
         def row_if_true(values: PlainRow) -> PlainRow | None:
             row = new_object(row_class)
             fill(row, values)
             holds = call(row)
-            return values if holds is True or (holds is not False and check_truth(holds)) else None
+            return values if holds is True or (holds is not False and calls.check_truth(holds)) else None
 
         self._process_row = row_if_true
 
@@ -342,15 +320,15 @@ class RowFilter(CompiledStage):
         yield OUT, filter_rows(batch, holds, self.site.accounts)
 
 
-class RowFlatMap(RowFunctionStage):
+class RowFlatMap(calls.RowFunctionStage):
     """A function from a row to an iterable of rows; if it fails midway, none leave."""
 
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
-        call, new_row = own_copy(op.how.call), row_type(up.schema).row
-        self._validator = validator = RowValidator(op.outputs({IN: up})[OUT].schema)
-        self._process_row = lambda values: check_rows(call(new_row(values)), validator)
+        call, new_row = own_copy(op.how.call), calls.row_type(up.schema).constructor()
+        self._validator = validator = calls.RowValidator(op.outputs({IN: up})[OUT].schema)
+        self._process_row = lambda values: calls.check_rows(call(new_row(values)), validator)
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
@@ -366,7 +344,7 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
     return rows
 
 
-def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: RowValidator) -> Batch:
+def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: calls.RowValidator) -> Batch:
     """Return the rows that were returned for each row of a batch."""
     parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
     rows = [row for rows in children for row in rows]

@@ -61,7 +61,12 @@ def encode_bucket(state: BucketState, step: str, fingerprint: Mapping[str, str])
 
     import xxhash
 
-    parts = {name: _to_ipc(batch) for name, batch in state.batches.items()}
+    parts = {}
+    for name, batch in state.batches.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        parts[name] = sink.getvalue().to_pybytes()
     fields_by_name = {
         "step": step,
         "fingerprint": dict(fingerprint),
@@ -81,10 +86,18 @@ def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> Buc
     header, body = _read_header(data, step)
     if header["step"] != step:
         raise _refusal(f'saved state of step "{header["step"]}" was given to step "{step}"', step)
-    _check_fingerprint(header["fingerprint"], fingerprint, step)
+    saved = header["fingerprint"]
+    for topic in dict.fromkeys([*fingerprint, *saved]):
+        if saved.get(topic) != fingerprint.get(topic):
+            raise _refusal(
+                f'step "{step}" is not the step that the state was saved for: its {topic} differs',
+                step,
+                f"saved: {saved.get(topic)}; now: {fingerprint.get(topic)}",
+            )
     batches, start = {}, 0
     for name, length in header["parts"]:
-        batches[name] = _from_ipc(body[start : start + length])
+        with pa.ipc.open_stream(body[start : start + length]) as reader:
+            batches[name] = reader.read_next_batch()
         start += length
     return BucketState(header["bucket"], header["n_keys"], header["watermark"], batches)
 
@@ -134,33 +147,8 @@ def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
     return json.loads(whole[_FRONT.size : end]), whole[end:]
 
 
-def _check_fingerprint(saved: Mapping[str, str], now: Mapping[str, str], step: str) -> None:
-    """Raise unless the step is what it was when the state was saved."""
-    for topic in dict.fromkeys([*now, *saved]):
-        if saved.get(topic) != now.get(topic):
-            raise CheckpointError(
-                f'step "{step}" is not the step that the state was saved for: its {topic} differs',
-                step=step,
-                detail=f"saved: {saved.get(topic)}; now: {now.get(topic)}",
-                hint=HINT,
-            )
-
-
-def _refusal(fact: str, step: str) -> CheckpointError:
-    return CheckpointError(fact, step=step, hint=HINT)
-
-
-def _to_ipc(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def _from_ipc(data: bytes) -> pa.RecordBatch:
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
+def _refusal(fact: str, step: str, detail: str | None = None) -> CheckpointError:
+    return CheckpointError(fact, step=step, detail=detail, hint=HINT)
 
 
 Fingerprint = Mapping[str, str]
@@ -223,11 +211,9 @@ class ChangedBuckets:
             self._slots[slots] = True
 
     def note_slot(self, slot: int) -> None:
-        """Note one slot."""
-        if self.tracks:
-            if slot >= len(self._slots):
-                self._grow(slot)
-            self._slots[slot] = True
+        """Note one slot, where changes are tracked."""
+        self._grow(slot)
+        self._slots[slot] = True
 
     def _grow(self, slot: int) -> None:
         more = slot + 1 - len(self._slots)

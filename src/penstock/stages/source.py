@@ -52,7 +52,7 @@ class SourceStage:
         self._expression, self._function = None, None
         if isinstance(rule, Expr):
             self._expression = ExpressionEvaluator([rule], self._schema)
-        elif self._time is not None and rule is not None and not isinstance(rule, WatermarkFromSource):
+        elif not isinstance(rule, WatermarkFromSource | None):
             self._function, self._call = rule, own_copy(rule)
         self._error_stream = op.outputs({}).get(ERRORS)
         self._errors = RowErrors(site, op.on_error, self._schema, self._error_context)
@@ -108,9 +108,7 @@ class SourceStage:
         failed = times.failed if wrong is None else wrong if times.failed is None else times.failed | wrong
         greatest = times.greatest
         if failed is not None:
-            dead_letters = self._errors.handle(batch, failed) if failed.any() else None
-            if dead_letters is not None:
-                yield ERRORS, self._fit_errors(dead_letters)
+            yield from self._emit_errors(self._errors.handle(batch, failed) if failed.any() else None)
             promised = None if promised is None else promised.take(pa.array(np.flatnonzero(~failed)))
             batch, greatest = batch.where(~failed), None
         n_rows = batch.num_rows
@@ -202,12 +200,12 @@ class SourceStage:
             ErrorContext("the reader", None, cause, cause.reason, ConnectorError) for cause in failures
         ]
         batch, failed = Batch(rows, np.zeros(len(bad), np.int64)), np.ones(len(bad), np.bool_)
-        dead_letters = self._read_errors.handle(batch, failed, contexts)
-        if dead_letters is not None:
-            yield ERRORS, self._fit_errors(dead_letters)
+        yield from self._emit_errors(self._read_errors.handle(batch, failed, contexts))
 
-    def _fit_errors(self, dead_letters: Batch) -> Batch:
-        """Return failed rows in the columns of `.errors`, nulls where they have none."""
+    def _emit_errors(self, dead_letters: Batch | None) -> Outputs:
+        """Emit failed rows in the columns of `.errors`, nulls where they have none."""
+        if dead_letters is None:
+            return
         assert self._error_stream is not None, "dead letters are written only where somebody may read them"
         schema, n_rows = self._error_stream.schema, dead_letters.num_rows
         names = dead_letters.rows.schema.names
@@ -216,7 +214,7 @@ class SourceStage:
             for field in schema
         ]
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return Batch(rows, dead_letters.times, dead_letters.order)
+        yield ERRORS, Batch(rows, dead_letters.times, dead_letters.order)
 
 
 @dataclass(frozen=True, slots=True)

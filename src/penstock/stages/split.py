@@ -76,7 +76,7 @@ class RowSplit(RowFunctionStage):
         assert isinstance(op.how, RowFunction), "expressions have stages of their own"
         super().__init__(op, up, site, op.how)
         self._names = names = op.names
-        call, new_row = own_copy(op.how.call), row_type(up.schema).row
+        call, new_row = own_copy(op.how.call), row_type(up.schema).constructor()
         self._process_row = lambda values: parse_branches(call(new_row(values)), len(names))
 
     def emit(self, batch: Batch, results: list[Any]) -> Outputs:
@@ -114,17 +114,15 @@ def parse_branches(returned: object, n_branches: int) -> list[int]:
     """Return the branches that a function named: one, several, or none."""
     if returned is None:
         return []
-    if isinstance(returned, Iterable) and not isinstance(returned, str | bytes):
-        return [_parse_branch(branch, n_branches) for branch in returned]
-    return [_parse_branch(returned, n_branches)]
-
-
-def _parse_branch(branch: object, n_branches: int) -> int:
-    if isinstance(branch, bool) or not isinstance(branch, int | np.integer):
-        raise RowFailure(f"gave {branch!r:.80}, not the number of a branch")
-    if not 0 <= branch < n_branches:
-        raise _branch_failure(branch, n_branches)
-    return int(branch)
+    several = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
+    branches = []
+    for branch in returned if several else [returned]:  # type: ignore[attr-defined]  # several are iterable
+        if isinstance(branch, bool) or not isinstance(branch, int | np.integer):
+            raise RowFailure(f"gave {branch!r:.80}, not the number of a branch")
+        if not 0 <= branch < n_branches:
+            raise _branch_failure(branch, n_branches)
+        branches.append(int(branch))
+    return branches
 
 
 def _branch_failure(branch: object, n_branches: int) -> RowFailure:

@@ -185,56 +185,43 @@ class RowErrors:
         contexts  one for each failed row, in order
         """
         failed_rows = batch.where(failed)
+
+        def context_of(index: int) -> ErrorContext:
+            if contexts is not None:
+                return contexts[index]
+            assert self._find_context is not None, "contexts are passed in, or there is a way to find them"
+            return self._find_context(self._row(failed_rows, index))
+
         if self.stops:
-            raise self._stop(failed_rows, contexts)
+            raise self._error(context_of(0), self._row(failed_rows, 0))
         self._site.accounts.errors += failed_rows.num_rows
         if self._site.reasons == [] and failed_rows.num_rows:
-            self._site.reasons.append(self._context(failed_rows, 0, contexts).reason)
+            self._site.reasons.append(context_of(0).reason)
         if self._dead_letter_schema is None:
             return None
-        return self._dead_letters(failed_rows, self._dead_letter_schema, contexts)
+        # The rows as they came, with the reason and the step: row by row, as failures are few.
+        reasons = [context_of(index).reason for index in range(failed_rows.num_rows)]
+        added = [pa.array(texts, pa.string()) for texts in (reasons, [self._site.step] * len(reasons))]
+        columns = [*failed_rows.rows.columns, *added]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self._dead_letter_schema)
+        return Batch(rows, failed_rows.times, failed_rows.order)
 
-    def _stop(self, failed_rows: Batch, contexts: Sequence[ErrorContext] | None) -> PenstockError:
-        values = self._row(failed_rows, 0)
-        context = self._context(failed_rows, 0, contexts)
+    def _error(self, context: ErrorContext, values: dict[str, object]) -> PenstockError:
+        """Return the error of a row that stops the run."""
+        try:
+            row = f"{Row(values, self._schema)!r:.400}"
+        except Exception:  # a row that cannot be shown must not hide why it failed
+            row = f"{values!r:.400}"
         error = context.error(
             f"{context.who} failed on a row",
             step=self._site.step,
             where=context.where or self._site.where,
-            detail=f"{context.reason}; the row is {_show_row(values, self._schema)}",
+            detail=f"{context.reason}; the row is {row}",
             hint=HINT,
         )
         error.__cause__ = context.cause
         return error
 
-    def _dead_letters(
-        self, failed_rows: Batch, schema: pa.Schema, contexts: Sequence[ErrorContext] | None
-    ) -> Batch:
-        """Return the rows as they came, with the reason and the step: row by row, as failures are few."""
-        reasons = [self._context(failed_rows, at, contexts).reason for at in range(failed_rows.num_rows)]
-        columns = [
-            *failed_rows.rows.columns,
-            pa.array(reasons, pa.string()),
-            pa.array([self._site.step] * len(reasons), pa.string()),
-        ]
-        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
-        return Batch(rows, failed_rows.times, failed_rows.order)
-
-    def _context(
-        self, failed_rows: Batch, index: int, contexts: Sequence[ErrorContext] | None
-    ) -> ErrorContext:
-        if contexts is not None:
-            return contexts[index]
-        assert self._find_context is not None, "contexts are passed in, or there is a way to find them"
-        return self._find_context(self._row(failed_rows, index))
-
     def _row(self, batch: Batch, index: int) -> dict[str, object]:
         one = batch.rows.slice(index, 1)
         return {name: to_plain(one.column(name))[0] for name in self._schema.names}
-
-
-def _show_row(values: dict[str, object], schema: pa.Schema) -> str:
-    try:
-        return f"{Row(values, schema)!r:.400}"
-    except Exception:  # a row that cannot be shown must not hide why it failed
-        return f"{values!r:.400}"

@@ -23,7 +23,7 @@ from penstock.kernels.windows.folds import build_fold_rule
 
 CAPABILITY = (8, 0)
 INT, INTS = types.int64, types.Array(types.int64, 1, "C")
-MASKS, BYTES = types.Array(types.boolean, 2, "C"), types.Array(types.int8, 1, "C")
+MASKS, BYTES = types.Array(types.boolean, 2, "C"), types.Array(types.int8, 2, "C")
 FLOAT_LIFTS = ("float", "moments", "part")
 
 
@@ -56,8 +56,7 @@ def plain() -> Iterator[tuple[Any, tuple[Any, ...]]]:
     yield cuda_kernels.exchange, (INTS, INT, INT, INT)
     yield cuda_kernels.place_rows, (INTS, INTS, INT, INT, INT, INTS, INTS, INTS)
     yield cuda_kernels.touch, (INTS, INT, INTS, BYTES)
-    yield cuda_kernels.touch_slices, (INTS, BYTES)
-    yield cuda_kernels.untouch, (BYTES, INT, INT)
+    yield cuda_kernels.clear_slices, (BYTES, INT, types.Array(types.int8, 1, "C"), INT, INT)
     for floats in (False, True):
         one, two = arrays(floats=floats)
         yield cuda_kernels.clear_slices, (two, INT, one, INT, INT)

@@ -13,8 +13,8 @@ from penstock.kernels.cuda.device import choose_device
 
 ASK = """
 from penstock.errors import EngineError
-from penstock.kernels.cuda.device import choose_device, is_available
-assert not is_available()
+from penstock.kernels.cuda.device import choose_device, explain_missing
+assert explain_missing() is not None
 assert choose_device("auto") == "cpu"
 try:
     choose_device("cuda")

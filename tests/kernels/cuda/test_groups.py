@@ -35,7 +35,7 @@ def test_every_row_is_in_one_batch_in_order_and_no_batch_has_too_many_keys(
     for slot in range(10):
         times = [time for batch in batches for time in batch.times[batch.slots == slot].tolist()]
         assert times == [time for time, its in enumerate(sent) if its == slot]
-    assert all((batch.values[0] == batch.times / 2).all() for batch in batches)
+    assert all((np.asarray(batch.values[0]) == batch.times / 2).all() for batch in batches)
 
 
 def test_rows_wait_until_their_group_fills_a_batch() -> None:

@@ -83,7 +83,7 @@ def test_what_is_not_a_row_of_the_schema_is_told_as_before(given_back: object) -
 def test_a_row_of_a_schema_reads_like_any_row() -> None:
     values = {"a": 1, "x": None, "z": 0.5, "word": "é", "raw": b"", "yes": True, "at": 5}
     values |= {"keys": 7, "_own": 8, "two words": "w"}
-    quick, plain = row_type(SCHEMA).row(values), Row(values, SCHEMA)
+    quick, plain = row_type(SCHEMA).constructor()(values), Row(values, SCHEMA)
     assert repr(quick) == repr(plain)
     assert dict(quick) == dict(plain)
     assert quick.at == plain.at

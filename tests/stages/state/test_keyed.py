@@ -7,13 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.accounts import Accounts
+from penstock.clock import ManualClock
 from penstock.errors import CheckpointError
-from penstock.operators.op import Op
+from penstock.operators.op import Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
+from penstock.stages.build import build_stage
+from penstock.stages.rows.batch import RowBatch
+from penstock.stages.stage import Stage, StageContext
 from tests.support.stage_steps import Case, Driven, StageResult, agree, by_reference, by_stage, case, cases
 
 LAW = settings(deadline=None, max_examples=30)
@@ -221,3 +227,28 @@ def test_rows_wait_for_the_watermark_beside_their_keys() -> None:
     assert stage.keys.n_live == 2
     assert sum(batch.num_rows for batch, _ in stage._waiting) == 2
     assert "once the watermark has passed them" in stage.explain()[0]
+
+
+def test_plain_rows_go_on_from_a_state_that_was_restored() -> None:
+    up = Stream(pa.schema([("k", pa.int64()), ("v", pa.int64())]), None, ("k",))
+
+    def feed(stage: Stage) -> list[Any]:
+        rows = RowBatch([{"k": 1, "v": 2}, {"k": 1, "v": 3}], up.schema, (0, 0), ((0, 1),))
+        return [row for _, batch in stage.on_batch(rows, 0) for row in batch.rows.to_pylist()]
+
+    first, again = (
+        build_stage(TOTALS, up, StageContext("totals", None, Accounts(), ManualClock())) for _ in range(2)
+    )
+    assert feed(first) == [{"k": 1, "total": 2}, {"k": 1, "total": 5}]
+    again.restore(first.snapshot())
+    assert feed(again) == [{"k": 1, "total": 7}, {"k": 1, "total": 10}]
+
+
+def test_a_float_key_leaves_as_the_key_that_it_equals() -> None:
+    up = Stream(pa.schema([("k", pa.float64()), ("v", pa.int64())]), None, ("k",))
+    rows = [{"k": -0.0, "v": 2}, {"k": 0.0, "v": 3}, {"k": None, "v": 4}]
+    stage = build_stage(TOTALS, up, StageContext("totals", None, Accounts(), ManualClock()))
+    ((_, out),) = stage.on_batch(RowBatch(rows, up.schema, (0, 0, 0), ((0, 1, 2),)), 0)
+    assert str(out.rows.to_pylist()) == str(
+        [{"k": k, "total": t} for k, t in ((0.0, 2), (0.0, 5), (None, 4))]
+    )

@@ -21,11 +21,6 @@ CHOICES = ("auto", "cpu", "cuda")
 INSTALL = 'pip install "penstock[gpu]"'
 
 
-def is_available() -> bool:
-    """Return whether kernels can be launched in this process, on a device or in the simulator."""
-    return explain_missing() is None
-
-
 def explain_missing() -> str | None:
     """Return what was looked for and not found, in one sentence; None when nothing is missing."""
     if importlib.util.find_spec("numba_cuda") is None:
@@ -40,7 +35,7 @@ def explain_missing() -> str | None:
 
 
 def is_simulated() -> bool:
-    """Return whether kernels run in numba's CUDA simulator. Only to be asked when `available()`."""
+    """Return whether kernels run in numba's CUDA simulator. Only to be asked when nothing is missing."""
     from numba import cuda
 
     return bool(cuda.config.ENABLE_CUDASIM)

@@ -5,6 +5,7 @@
     lift_sorted   the cell of each row, in sorted order
     reduce_step   log2(n) times: then the last row of each (slot, slice) holds the cell of them all
     add_to_ring   those last rows into the ring of pending slices
+    touch         those slices have rows
     clear_slices  slices that no open window needs, back to neutral
     load_leaves   slices of the ring into the leaves of trees
     update_level  the nodes of one level from the level below
@@ -17,7 +18,8 @@ its time does not depend on how rows spread over keys and slices: one key with a
 any other batch.
 
     ring     number[slots * size, width]  slice i of a slot is at slot * size + i mod size; others are neutral
-    touched  int8[size]                   1 where the ring holds a slice with rows, of any slot
+    touched  int8[size, 1]                1 where the ring holds a slice with rows, of any slot; it is cleared
+                                          as a ring of one slot is
     trees    number[slots * nodes, width] the tree of a slot from row slot * nodes on: first the leaves, a
                                           power of two of them, then level 1, level 2 and so on; the parent of
                                           node i is (i >> 1) | leaves. Leaf i mod m holds slice i, m <= leaves
@@ -55,7 +57,8 @@ class CudaAccumulator:
 
     rule     the cells' type, width and neutral, and how two become one
     lift     a name in LIFTS
-    column   which of the rows' columns it reads; the first of several for "part"; None where it is of rows
+    column   which of the rows' columns it reads, of several the first for "part", or the nulls of which it
+             counts for "null"; None where it is of rows
     flip     -1 where values, or times and order, are kept as complements; else 0
     """
 
@@ -63,13 +66,6 @@ class CudaAccumulator:
     lift: str
     column: int | None = None
     flip: int = 0
-
-    @property
-    def reads(self) -> range:
-        """Return the columns whose values are read, rather than only which of them are null."""
-        if self.column is None or self.lift == "null":
-            return range(0)
-        return range(self.column, self.column + (self.rule.width if self.lift == "part" else 1))
 
 
 LIFTS: dict[str, Fn] = {
@@ -157,21 +153,7 @@ def touch(packed: Any, n_padded: Any, place: Any, touched: Any) -> None:
     """Note which slices get rows; threads that meet write the same."""
     for i in range(cuda.grid(1), n_padded, cuda.gridsize(1)):
         if packed[i] != NOWHERE:
-            touched[(place[1] + (packed[i] >> place[3]) % place[2]) % touched.shape[0]] = 1
-
-
-@as_kernel
-def touch_slices(slices: Any, touched: Any) -> None:
-    """Note slices that are known by number, as `touch` does."""
-    for i in range(cuda.grid(1), slices.shape[0], cuda.gridsize(1)):
-        touched[slices[i] % touched.shape[0]] = 1
-
-
-@as_kernel
-def untouch(touched: Any, start: Any, n_slices: Any) -> None:
-    """Slices start .. start + n_slices have no rows any more."""
-    for i in range(cuda.grid(1), n_slices, cuda.gridsize(1)):
-        touched[(start + i) % touched.shape[0]] = 0
+            touched[(place[1] + (packed[i] >> place[3]) % place[2]) % touched.shape[0], 0] = 1
 
 
 @as_kernel

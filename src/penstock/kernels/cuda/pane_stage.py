@@ -4,36 +4,30 @@ A batch with few keys has short sort codes and touches little of the ring. Rows 
 slot until the group fills a batch; `take_all` empties the groups early, because a watermark waits for no one.
 
 Everything a batch needs is queued on its copy slot; nothing here waits for the device, except for room in the
-ring and for rows further ahead than the ring reaches: these are reduced on the device too, and read back.
+ring. Rows further ahead than the ring reaches become cells on the host, and wait there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
 from penstock.frozen import dataclass
+from penstock.kernels.cuda import kernels
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.kernels import (
-    NOWHERE,
-    CudaAccumulator,
-    lift_kernel,
-    place_rows,
-    power_of_two,
-    rule_kernels,
-    sort_packed,
-    touch,
-)
+from penstock.kernels.cuda.kernels import LIFTS, CudaAccumulator, power_of_two
 from penstock.kernels.cuda.slices import Ring, SliceStates
 from penstock.kernels.windows.accumulate import Rule
 from penstock.timing.slices import Slicing
 
 Array = npt.NDArray[Any]
 CODE_BITS = 62
+FIRST_VALUE = 3
+"""The place of the first value among the columns of a copy slot."""
 UNCHANGED = 2**62
 MAX_WAITING_BATCHES = 4
 """Rows of at most this many batches wait in all; then none waits any longer, however few its group has."""
@@ -45,14 +39,14 @@ class Rows:
 
     slots   int64[n]  not negative
     times   int64[n]  within 2^61 of 0
-    values  int64[n] or float64[n] each
+    values  int64[n] or float64[n] each; None where only the nulls among them are read
     valid   per column of values: bool[n], False marks a null; None where there are no nulls
     order   int64[n]  the place among rows of equal time; None where no accumulator asks for it
     """
 
     slots: Array
     times: Array
-    values: tuple[Array, ...] = ()
+    values: tuple[Array | None, ...] = ()
     valid: tuple[Array | None, ...] = ()
     order: Array | None = None
 
@@ -64,7 +58,7 @@ class Rows:
         return Rows(
             self.slots[chosen],
             self.times[chosen],
-            tuple(column[chosen] for column in self.values),
+            tuple(None if column is None else column[chosen] for column in self.values),
             tuple(None if mask is None else mask[chosen] for mask in self.valid),
             None if self.order is None else self.order[chosen],
         )
@@ -72,29 +66,34 @@ class Rows:
     @property
     def nbytes(self) -> int:
         """Return the memory that the columns take."""
-        masks = [array for array in (*self.valid, self.order) if array is not None]
-        return sum(array.nbytes for array in (self.slots, self.times, *self.values, *masks))
+        arrays = (self.slots, self.times, *self.values, *self.valid, self.order)
+        return sum(array.nbytes for array in arrays if array is not None)
 
 
 def concat_rows(parts: Sequence[Rows]) -> Rows:
     """Return several runs of rows as one."""
     if len(parts) == 1:
         return parts[0]
-    orders = [part.order for part in parts if part.order is not None]
     return Rows(
         np.concatenate([part.slots for part in parts]),
         np.concatenate([part.times for part in parts]),
-        tuple(np.concatenate(columns) for columns in zip(*(part.values for part in parts), strict=True)),
-        tuple(_masks(parts, column) for column in range(len(parts[0].valid))),
-        np.concatenate(orders) if orders else None,
+        tuple(map(_concat, zip(*(part.values for part in parts), strict=True))),
+        tuple(_concat_masks(parts, column) for column in range(len(parts[0].valid))),
+        _concat([part.order for part in parts]),
     )
 
 
-def _masks(parts: Sequence[Rows], column: int) -> Array | None:
-    if all(part.valid[column] is None for part in parts):
+def _concat(columns: Sequence[Array | None]) -> Array | None:
+    present = [column for column in columns if column is not None]
+    return np.concatenate(present) if present else None
+
+
+def _concat_masks(parts: Sequence[Rows], column: int) -> Array | None:
+    masks = [part.valid[column] for part in parts]
+    if all(mask is None for mask in masks):
         return None
-    masks = [(part.valid[column], len(part)) for part in parts]
-    return np.concatenate([np.ones(n, np.bool_) if mask is None else mask for mask, n in masks])
+    pairs = zip(masks, parts, strict=True)
+    return np.concatenate([np.ones(len(part), np.bool_) if mask is None else mask for mask, part in pairs])
 
 
 class KeyGroups:
@@ -103,7 +102,6 @@ class KeyGroups:
     def __init__(self, batch_rows: int, max_keys: int | None) -> None:
         self._batch_rows, self._max_keys = batch_rows, max_keys
         self._waiting: dict[int, list[Rows]] = {}
-        self._n_rows: dict[int, int] = {}
 
     @property
     def nbytes(self) -> int:
@@ -113,31 +111,27 @@ class KeyGroups:
     def add(self, rows: Rows) -> Iterator[Rows]:
         """Take rows in; give the batches that are full now."""
         for group, members in self._split(rows):
-            self._wait(group, members)
-            if self._n_rows[group] >= self._batch_rows:
-                yield from self._full(group)
-        if sum(self._n_rows.values()) >= MAX_WAITING_BATCHES * self._batch_rows:
+            self._waiting.setdefault(group, []).append(members)
+            yield from self._take(group, self._batch_rows)
+        n_rows = sum(len(part) for waiting in self._waiting.values() for part in waiting)
+        if n_rows >= MAX_WAITING_BATCHES * self._batch_rows:
             yield from self.take_all()
 
     def take_all(self) -> Iterator[Rows]:
         """Give everything that waits, in batches that may not be full."""
-        waiting, self._waiting, self._n_rows = self._waiting, {}, {}
-        for group in sorted(waiting):
-            rows = concat_rows(waiting[group])
-            for start in range(0, len(rows), self._batch_rows):
-                yield rows.where(slice(start, start + self._batch_rows))
+        for group in sorted(self._waiting):
+            yield from self._take(group, 1)
 
-    def _wait(self, group: int, rows: Rows) -> None:
-        self._waiting.setdefault(group, []).append(rows)
-        self._n_rows[group] = self._n_rows.get(group, 0) + len(rows)
-
-    def _full(self, group: int) -> Iterator[Rows]:
-        rows, n = concat_rows(self._waiting.pop(group)), self._n_rows.pop(group)
-        n_full = n // self._batch_rows * self._batch_rows
-        if n_full < n:
-            self._wait(group, rows.where(slice(n_full, None)))
-        for start in range(0, n_full, self._batch_rows):
-            yield rows.where(slice(start, start + self._batch_rows))
+    def _take(self, group: int, fewest: int) -> Iterator[Rows]:
+        """Give batches of a group while it has `fewest` rows; the others wait on."""
+        if sum(map(len, self._waiting[group])) < fewest:
+            return
+        rows = concat_rows(self._waiting.pop(group))
+        while len(rows) >= fewest:
+            yield rows.where(slice(0, self._batch_rows))
+            rows = rows.where(slice(self._batch_rows, None))
+        if len(rows):
+            self._waiting[group] = [rows]
 
     def _split(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
         if len(rows) == 0:
@@ -152,49 +146,27 @@ class KeyGroups:
             yield group, rows.where(members)
 
 
-class Layout:
-    """Which columns of rows go to the device, and where they lie there: integers and floats apart."""
-
-    def __init__(self, accumulators: Sequence[CudaAccumulator]) -> None:
-        read = {column: acc.rule.floats for acc in accumulators for column in acc.reads}
-        self.columns = [sorted(c for c, floats in read.items() if floats is kind) for kind in (False, True)]
-        self.masks = sorted({acc.column for acc in accumulators if acc.column is not None})
-        self.is_ordered = any(acc.lift == "placed" for acc in accumulators)
-
-    def place(self, accumulator: CudaAccumulator) -> int:
-        """Return the place of a accumulator's first column among those of its type; of no column 0."""
-        read = accumulator.reads
-        return self.columns[accumulator.rule.floats].index(read[0]) if read else 0
-
-
 class CopySlot:
     """Pinned and device buffers for one batch, and the stream that fills and reads them (III-B).
 
     Copies and kernels of a batch are queued on its stream, and `load` returns at once. There are two, so
     that one batch is copied while the next is prepared; a slot is waited for only when it is needed again.
+
+    columns  int64[3 + values, capacity]  slots, times, order, and the values; floats as their bits
+    valid    bool[values, capacity]       set where `has_nulls` says so
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
+    def __init__(self) -> None:
         self.stream = cuda.stream()
         self._pinned_place = cuda.pinned_array(4, dtype=np.int64)
         self.place = cuda.device_array(4, dtype=np.int64)
-        self._allocate(1)
+        self._allocate(1, 1)
 
-    def _allocate(self, capacity: int) -> None:
-        layout = self._layout
-        integers, floats = (max(1, len(columns)) for columns in layout.columns)
-        shapes: dict[str, tuple[int, Any]] = {
-            "slots": (1, np.int64),
-            "times": (1, np.int64),
-            "order": (1, np.int64),
-            "integers": (integers, np.int64),
-            "floats": (floats, np.float64),
-            "valid": (max(1, len(layout.masks)), np.bool_),
-        }
-        self._capacity = capacity
-        self._pinned = {name: cuda.pinned_array((n, capacity), dtype=t) for name, (n, t) in shapes.items()}
-        self.device = {name: cuda.device_array((n, capacity), dtype=t) for name, (n, t) in shapes.items()}
+    def _allocate(self, capacity: int, n_values: int) -> None:
+        self._capacity, self._n_values = capacity, n_values
+        shapes: list[tuple[int, Any]] = [(FIRST_VALUE + n_values, np.int64), (n_values, np.bool_)]
+        self._pinned = [cuda.pinned_array((n, capacity), dtype=dtype) for n, dtype in shapes]
+        self.columns, self.valid = (cuda.device_array((n, capacity), dtype=dtype) for n, dtype in shapes)
         self.packed = cuda.device_array(capacity, dtype=np.int64)
         self._cells: dict[tuple[bool, int], list[Any]] = {}
 
@@ -202,36 +174,25 @@ class CopySlot:
     def nbytes(self) -> int:
         """Return the device memory in use."""
         cells = [array for pair in self._cells.values() for array in pair]
-        return sum(int(array.nbytes) for array in (*self.device.values(), self.packed, *cells))
+        return sum(int(array.nbytes) for array in (self.columns, self.valid, self.packed, *cells))
 
     def load(self, rows: Rows, place: tuple[int, int, int, int]) -> None:
         """Wait for the last batch of this slot, then queue the copies of this one."""
         self.stream.synchronize()
-        if power_of_two(len(rows)) > self._capacity:
-            self._allocate(power_of_two(len(rows)))
-        self._copy("slots", 0, rows.slots)
-        self._copy("times", 0, rows.times)
-        if self._layout.is_ordered and rows.order is not None:
-            self._copy("order", 0, rows.order)
-        for name, columns in zip(("integers", "floats"), self._layout.columns, strict=True):
-            for at, column in enumerate(columns):
-                self._copy(name, at, rows.values[column])
-        self._has_nulls = {column: rows.valid[column] is not None for column in self._layout.masks}
-        for at, column in enumerate(self._layout.masks):
-            mask = rows.valid[column]
-            if mask is not None:
-                self._copy("valid", at, mask)
+        if power_of_two(len(rows)) > self._capacity or len(rows.values) > self._n_values:
+            self._allocate(power_of_two(len(rows)), max(1, len(rows.values)))
+        self._copy(0, self.columns, (rows.slots, rows.times, rows.order, *rows.values))
+        self._copy(1, self.valid, rows.valid)
+        self.has_nulls = [mask is not None for mask in rows.valid]
         self._pinned_place[:] = place
         self.place.copy_to_device(self._pinned_place, stream=self.stream)
 
-    def _copy(self, name: str, at: int, values: Array) -> None:
-        n = len(values)
-        self._pinned[name][at, :n] = values
-        self.device[name][at, :n].copy_to_device(self._pinned[name][at, :n], stream=self.stream)
-
-    def mask(self, column: int | None) -> int:
-        """Return the place of a column's mask; -1 where none of this batch's rows is null."""
-        return self._layout.masks.index(column) if column is not None and self._has_nulls[column] else -1
+    def _copy(self, pinned: int, device: Any, columns: Sequence[Array | None]) -> None:
+        for at, column in enumerate(columns):
+            if column is not None:
+                host = self._pinned[pinned][at, : len(column)]
+                host[:] = column.view(host.dtype)
+                device[at, : len(column)].copy_to_device(host, stream=self.stream)
 
     def cells(self, rule: Rule) -> list[Any]:
         """Return two device arrays for the cells of rows; rules of one shape share them in sequence."""
@@ -240,14 +201,6 @@ class CopySlot:
             size = (self._capacity, rule.width)
             self._cells[shape] = [cuda.device_array(size, dtype=rule.dtype) for _ in range(2)]
         return self._cells[shape]
-
-
-class SortedRows(NamedTuple):
-    """A batch whose rows are sorted by (slot, slice) on its copy slot; `place` as in `place_rows`."""
-
-    copy_slot: CopySlot
-    n_padded: int
-    place: tuple[int, int, int, int]
 
 
 class CudaPaneStage:
@@ -263,8 +216,7 @@ class CudaPaneStage:
     ) -> None:
         assert ring.limit.bit_length() + batch_rows.bit_length() < CODE_BITS, "a slot's codes fit in int64"
         self._accumulators, self._launch, self._slicing, self._ring = accumulators, launch, slicing, ring
-        self._layout = Layout(accumulators)
-        self._copy_slots = [CopySlot(self._layout), CopySlot(self._layout)]
+        self._copy_slots = [CopySlot(), CopySlot()]
         self._offsets = cuda.to_device(np.array(slicing.offsets, dtype=np.int64))
         self.changed = UNCHANGED
 
@@ -276,90 +228,79 @@ class CudaPaneStage:
     def send(self, rows: Rows) -> None:
         """Add a batch. Invariant: every row lies in a slice that an open window needs."""
         slicing, ring = self._slicing, self._ring
-        low, high = slicing.id_of(int(rows.times.min())), slicing.id_of(int(rows.times.max()))
-        end = ring.reach(low)
-        if high >= end:
-            far = rows.times >= slicing.start_of(end)
-            self._park(rows.where(far))
-            rows = rows.where(~far)
-            if len(rows) == 0:
-                return
+        low = slicing.id_of(int(rows.times.min()))
+        far = rows.times >= slicing.start_of(ring.reach(low))
+        if far.any():
+            parked, rows = rows.where(far), rows.where(~far)
+            cells = tuple(lift_on_host(accumulator, parked) for accumulator in self._accumulators)
+            ring.park(SliceStates(parked.slots, slicing.ids(parked.times), cells))
+        if len(rows):
             high = slicing.id_of(int(rows.times.max()))
-        ring.admit(low, high, int(rows.slots.max()) + 1)
-        self.changed = min(self.changed, low)
-        for batch in self._sort(rows, low, high):
-            self._add(batch)
+            ring.admit(low, high, int(rows.slots.max()) + 1)
+            self.changed = min(self.changed, low)
+            self._add(rows, low, high)
 
-    def _park(self, rows: Rows) -> None:
-        """Reduce rows that are too far ahead to cells on the host, a ring's length at a time."""
-        slicing, ring = self._slicing, self._ring
-        while len(rows):
-            low = slicing.id_of(int(rows.times.min()))
-            far = rows.times >= slicing.start_of(low + ring.limit)
-            near, rows = rows.where(~far), rows.where(far)
-            for batch in self._sort(near, low, slicing.id_of(int(near.times.max()))):
-                ring.park(self._read_back(batch))
+    def _add(self, rows: Rows, low: int, high: int) -> None:
+        """Queue rows of slices low .. high on a copy slot: to be sorted, reduced by key, put into the ring.
 
-    def _sort(self, rows: Rows, low: int, high: int) -> Iterator[SortedRows]:
-        """Queue rows of slices low .. high on a copy slot and sort them; halve them if codes are too long."""
+        Rows whose codes would be too long are halved.
+        """
         first_slot, last_slot = int(rows.slots.min()), int(rows.slots.max())
-        n_padded, n_slices = power_of_two(len(rows)), high - low + 1
+        n_padded, n_slices, ring = power_of_two(len(rows)), high - low + 1, self._ring
         bits = n_padded.bit_length()
         if ((last_slot - first_slot + 1) * n_slices).bit_length() + bits > CODE_BITS:
             lower = rows.slots < (first_slot + last_slot + 1) // 2
-            yield from self._sort(rows.where(lower), low, high)
-            yield from self._sort(rows.where(~lower), low, high)
+            self._add(rows.where(lower), low, high)
+            self._add(rows.where(~lower), low, high)
             return
         copy_slot = self._copy_slots[0]
         self._copy_slots.reverse()
-        place = (first_slot, low, n_slices, bits)
-        copy_slot.load(rows, place)
-        columns = (copy_slot.device["slots"][0], copy_slot.device["times"][0], len(rows), n_padded)
-        place_rows[(*self._launch.over(n_padded), copy_slot.stream)](
-            *columns, self._slicing.period, self._offsets, copy_slot.place, copy_slot.packed
-        )
-        sort_packed(copy_slot.packed, n_padded, self._launch, copy_slot.stream)
-        yield SortedRows(copy_slot, n_padded, place)
+        copy_slot.load(rows, (first_slot, low, n_slices, bits))
+        stream, packed, place = copy_slot.stream, copy_slot.packed, copy_slot.place
+        grid = (*self._launch.over(n_padded), stream)
+        slots, times = copy_slot.columns[0], copy_slot.columns[1]
+        cuts = (self._slicing.period, self._offsets)
+        kernels.place_rows[grid](slots, times, len(rows), n_padded, *cuts, place, packed)
+        kernels.sort_packed(packed, n_padded, self._launch, stream)
+        for accumulator, neutral, held in zip(self._accumulators, ring.neutral, ring.cells, strict=True):
+            cells = self._reduce(copy_slot, n_padded, bits, accumulator, neutral)
+            with ring.use(stream):
+                add_to_ring = kernels.rule_kernels(accumulator.rule).add_to_ring
+                add_to_ring[grid](packed, n_padded, place, cells, held, ring.size)
+        with ring.use(stream):
+            kernels.touch[grid](packed, n_padded, place, ring.touched)
 
-    def _reduce(self, batch: SortedRows, accumulator: CudaAccumulator) -> Any:
+    def _reduce(
+        self, copy_slot: CopySlot, n_padded: int, bits: int, accumulator: CudaAccumulator, neutral: Any
+    ) -> Any:
         """Lift the sorted rows, and reduce them by key with a reach that doubles."""
-        copy_slot, n_padded, bits, rule = batch.copy_slot, batch.n_padded, batch.place[3], accumulator.rule
+        rule, column, packed = accumulator.rule, accumulator.column or 0, copy_slot.packed
         grid = (*self._launch.over(n_padded), copy_slot.stream)
-        device, (cells, spare) = copy_slot.device, copy_slot.cells(rule)
-        values = device["floats" if rule.floats else "integers"]
-        lift_kernel(accumulator.lift)[grid](
-            copy_slot.packed, n_padded, bits, device["times"][0], device["order"][0], values,
-            self._layout.place(accumulator), device["valid"], copy_slot.mask(accumulator.column),
-            accumulator.flip, self._ring.neutral[self._accumulators.index(accumulator)], cells,
+        cells, spare = copy_slot.cells(rule)
+        is_masked = accumulator.column is not None and copy_slot.has_nulls[column]
+        lift = kernels.lift_kernel(accumulator.lift)[grid]
+        lift(
+            packed, n_padded, bits, copy_slot.columns[1], copy_slot.columns[2],
+            copy_slot.columns[FIRST_VALUE:].view(rule.dtype), column,
+            copy_slot.valid, column if is_masked else -1, accumulator.flip, neutral, cells,
         )  # fmt: skip
-        reach, step = 1, rule_kernels(rule).reduce_step[grid]
+        reach, step = 1, kernels.rule_kernels(rule).reduce_step[grid]
         while reach < n_padded:
-            step(copy_slot.packed, n_padded, bits, reach, cells, spare)
+            step(packed, n_padded, bits, reach, cells, spare)
             cells, spare, reach = spare, cells, 2 * reach
         return cells
 
-    def _add(self, batch: SortedRows) -> None:
-        """Add the reduced cells to the ring, when the streams before it are done."""
-        ring, copy_slot, n_padded = self._ring, batch.copy_slot, batch.n_padded
-        grid = (*self._launch.over(n_padded), copy_slot.stream)
-        for accumulator, held in zip(self._accumulators, ring.cells, strict=True):
-            cells = self._reduce(batch, accumulator)
-            ring.access.acquire(copy_slot.stream)
-            kernels = rule_kernels(accumulator.rule)
-            kernels.add_to_ring[grid](copy_slot.packed, n_padded, copy_slot.place, cells, held, ring.size)
-            ring.access.release(copy_slot.stream)
-        touch[grid](copy_slot.packed, n_padded, copy_slot.place, ring.touched)
-        ring.access.release(copy_slot.stream)
 
-    def _read_back(self, batch: SortedRows) -> SliceStates:
-        """Return the reduced cells on the host: a key's last row has that of all. Waits for the device."""
-        first_slot, low, n_slices, bits = batch.place
-        stream = batch.copy_slot.stream
-        cells = [self._reduce(batch, acc).copy_to_host(stream=stream) for acc in self._accumulators]
-        packed: Array = batch.copy_slot.packed.copy_to_host(stream=stream)
-        stream.synchronize()
-        sorted_rows = packed[: batch.n_padded]
-        codes = sorted_rows[sorted_rows != NOWHERE] >> bits
-        last = np.flatnonzero(np.append(codes[1:] != codes[:-1], True))
-        slots, slices = np.divmod(codes[last], n_slices)
-        return SliceStates(first_slot + slots, low + slices, tuple(array[last] for array in cells))
+def lift_on_host(accumulator: CudaAccumulator, rows: Rows) -> Array:
+    """Return the cell of each row: what a lift kernel computes, for rows that the ring does not reach."""
+    cells, column = accumulator.rule.neutral_cells(len(rows)), accumulator.column
+    mask = None if column is None else rows.valid[column]
+    valid = np.ones(len(rows), np.bool_) if mask is None else mask
+    chosen = ~valid if accumulator.lift == "null" else valid
+    for part in range(accumulator.rule.width):
+        at = None if column is None else column + (part if accumulator.lift == "part" else 0)
+        values = None if at is None else rows.values[at]
+        with np.errstate(invalid="ignore"):  # value - value of what is not finite
+            lifted = LIFTS[accumulator.lift](part, rows.times, rows.order, values, accumulator.flip)
+        cells[:, part] = np.where(chosen, lifted, cells[:, part])
+    return cells

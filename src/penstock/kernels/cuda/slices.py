@@ -14,7 +14,8 @@ per window) are never read, so they are not kept.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,16 +23,8 @@ import numpy.typing as npt
 from numba import cuda
 
 from penstock.frozen import dataclass
+from penstock.kernels.cuda import kernels
 from penstock.kernels.cuda.device import Launch
-from penstock.kernels.cuda.kernels import (
-    clear_slices,
-    fill,
-    load_leaves,
-    power_of_two,
-    rule_kernels,
-    touch_slices,
-    untouch,
-)
 from penstock.kernels.windows.accumulate import Rule, add_parts, build_rule_loop
 
 Array = npt.NDArray[Any]
@@ -93,33 +86,14 @@ def merge_states(a: SliceStates, b: SliceStates, rules: Sequence[Rule]) -> Slice
 LEAST_SIZE = 8
 
 
-class StreamOrder:
-    """Orders streams that use shared device state, on the device: no two at once, and the host never waits.
-
-    It is a chain of events: each user waits for the event that the last one recorded.
-    """
-
-    def __init__(self) -> None:
-        self._last: Any = None
-
-    def acquire(self, stream: Any) -> None:
-        """Make a stream wait until the last one is done."""
-        if self._last is not None:
-            self._last.wait(stream)
-
-    def release(self, stream: Any) -> None:
-        """Let the next stream wait for what is queued on this one so far."""
-        self._last = cuda.event()
-        self._last.record(stream)
-
-
 class Ring:
     """Slices low .. high of `n_slots` slots. Empty when high < low. The first rule counts rows."""
 
     def __init__(self, rules: Sequence[Rule], launch: Launch, limit: int) -> None:
         self.rules, self._launch, self.limit = tuple(rules), launch, limit
         self.neutral = [cuda.to_device(rule.neutral_cells(1)[0]) for rule in rules]
-        self.access = StreamOrder()
+        self._last_use: Any = None
+        self._untouched = cuda.to_device(np.zeros(1, np.int8))
         self.low, self.high = 0, -1
         self.parked = SliceStates.none(rules)
         self._allocate(n_slots=1, size=LEAST_SIZE)
@@ -128,6 +102,18 @@ class Ring:
     def nbytes(self) -> int:
         """Return the memory in use, on the device and for what is parked."""
         return sum(int(cells.nbytes) for cells in self.cells) + self.parked.nbytes
+
+    @contextmanager
+    def use(self, stream: Any) -> Iterator[None]:
+        """Let a stream use the ring, on the device: no two at once, and the host never waits.
+
+        It is a chain of events: each user waits for the event that the last one recorded.
+        """
+        if self._last_use is not None:
+            self._last_use.wait(stream)
+        yield
+        self._last_use = cuda.event()
+        self._last_use.record(stream)
 
     def reach(self, low: int) -> int:
         """Return the slice before which all must lie that are admitted together with slice `low`."""
@@ -166,13 +152,14 @@ class Ring:
         return first
 
     def clear_below(self, slice_id: int, stream: Any) -> None:
-        """Forget the slices before `slice_id`, also parked ones; the stream must have acquired the ring."""
+        """Forget the slices before `slice_id`, also parked ones."""
         n = min(slice_id, self.high + 1) - self.low
         if n > 0:
             grid = (*self._launch.over(n * self.n_slots), stream)
-            for cells, neutral in zip(self.cells, self.neutral, strict=True):
-                clear_slices[grid](cells, self.size, neutral, self.low, n)
-            untouch[(*self._launch.over(n), stream)](self.touched, self.low, n)
+            with self.use(stream):
+                for cells, neutral in zip(self.cells, self.neutral, strict=True):
+                    kernels.clear_slices[grid](cells, self.size, neutral, self.low, n)
+                kernels.clear_slices[grid](self.touched, self.size, self._untouched, self.low, n)
         self.low = max(self.low, slice_id)
         _, self.parked = self.parked.split(slice_id)
 
@@ -187,8 +174,8 @@ class Ring:
 
     def touched_slices(self, stream: Any) -> Array:
         """Return the slices with rows of any slot, least first. Waits for the device."""
-        self.access.acquire(stream)
-        flags = self.touched.copy_to_host(stream=stream)
+        with self.use(stream):
+            flags = self.touched.copy_to_host(stream=stream)
         stream.synchronize()
         return np.sort(self._slices_at(np.flatnonzero(flags)))
 
@@ -209,8 +196,8 @@ class Ring:
             cuda.device_array((n_slots * size, rule.width), dtype=rule.dtype) for rule in self.rules
         ]
         for cells, neutral in zip(self.cells, self.neutral, strict=True):
-            fill[self._launch.over(n_slots * size)](cells, neutral)
-        self.touched = cuda.to_device(np.zeros(size, dtype=np.int8))
+            kernels.fill[self._launch.over(n_slots * size)](cells, neutral)
+        self.touched = cuda.to_device(np.zeros((size, 1), np.int8))
         cuda.synchronize()
 
     def _rebuild(self, low: int, high: int, n_slots: int, size: int) -> None:
@@ -230,8 +217,10 @@ class Ring:
         slots, slices = cuda.to_device(states.slots), cuda.to_device(states.slices)
         for rule, cells, more in zip(self.rules, self.cells, states.cells, strict=True):
             added = cuda.to_device(np.ascontiguousarray(more))
-            rule_kernels(rule).merge_states[grid](slots, slices, added, cells, self.size)
-        touch_slices[grid](slices, self.touched)
+            kernels.rule_kernels(rule).merge_states[grid](slots, slices, added, cells, self.size)
+        flags: Array = self.touched.copy_to_host()
+        flags[states.slices % self.size] = 1
+        self.touched.copy_to_device(flags)
         cuda.synchronize()
 
 
@@ -247,8 +236,8 @@ class Forest:
 
     def __init__(self, ring: Ring, launch: Launch, n_leaves: int, longest: int) -> None:
         self._ring, self._launch, self._m = ring, launch, n_leaves
-        self._kernels = [rule_kernels(rule) for rule in ring.rules]
-        self._leaves = power_of_two(n_leaves)
+        self._kernels = [kernels.rule_kernels(rule) for rule in ring.rules]
+        self._leaves = kernels.power_of_two(n_leaves)
         self._top = longest.bit_length() - 1  # nodes of more slices than a window are not kept
         self._n_nodes = sum(self._leaves >> level for level in range(self._top + 1))
         self._loaded_to = 0
@@ -265,69 +254,63 @@ class Forest:
         Only this part reads the ring, so whoever holds the ring's turn may give it back after it. Invariant:
         `start` never goes back.
         """
-        end = start + self._m
+        self._end = start + self._m
         if self._ring.n_slots > len(self._built):
             self._grow(self._ring.n_slots)
         if self._loaded_to <= start:
             self._built[:] = False
-        self._standing = cuda.to_device(which[self._built[which]], stream=stream)
-        self._fresh = cuda.to_device(which[~self._built[which]], stream=stream)
-        self._from, self._to = max(start, min(changed, self._loaded_to)), end
-        self._load(self._standing, self._from, end, stream)
-        self._load(self._fresh, start, end, stream)
+        is_built = self._built[which]
+        parts = [(which[is_built], max(start, min(changed, self._loaded_to))), (which[~is_built], start)]
+        self._parts = [
+            (cuda.to_device(slots, stream=stream), first)
+            for slots, first in parts
+            if len(slots) and first < self._end
+        ]
+        ring = self._ring
+        for slots, first in self._parts:
+            n = self._end - first
+            grid = (*self._launch.over(len(slots) * n), stream)
+            for cells, neutral, trees in zip(ring.cells, ring.neutral, self._trees, strict=True):
+                held = (cells, ring.size, ring.low, ring.high, neutral)
+                kernels.load_leaves[grid](*held, trees, self._n_nodes, slots, self._m, first, n)
         self._built[:] = False
         self._built[which] = True
-        self._loaded_to = end
+        self._loaded_to = self._end
 
     def update(self, stream: Any) -> None:
         """Compute again the nodes above what `load` has put into the leaves, level by level."""
-        at = self._from % self._m
-        n = self._to - self._from
-        if at + n > self._m:
-            n += self._leaves - self._m  # round the end: the neutral leaves lie on the way
-        below, above = 0, self._leaves
-        for level in range(1, self._top + 1):
-            n_above = self._leaves >> level
-            n_update = min(n_above, ((at + n - 1) >> level) - (at >> level) + 1)
-            if len(self._standing) and n > 0:
-                grid = (*self._launch.over(len(self._standing) * n_update), stream)
+        for slots, first in self._parts:
+            at, n = first % self._m, self._end - first
+            if at + n > self._m:
+                n += self._leaves - self._m  # round the end: the neutral leaves lie on the way
+            below, above = 0, self._leaves
+            for level in range(1, self._top + 1):
+                n_above = self._leaves >> level
+                n_update = min(n_above, ((at + n - 1) >> level) - (at >> level) + 1)
+                grid = (*self._launch.over(len(slots) * n_update), stream)
                 span = (below, above, n_above, at >> level, n_update)
-                for kernels, trees in zip(self._kernels, self._trees, strict=True):
-                    kernels.update_level[grid](trees, self._n_nodes, self._standing, *span)
-            if len(self._fresh):
-                grid = (*self._launch.over(len(self._fresh) * n_above), stream)
-                for kernels, trees in zip(self._kernels, self._trees, strict=True):
-                    kernels.update_level[grid](
-                        trees, self._n_nodes, self._fresh, below, above, n_above, 0, n_above
-                    )
-            below, above = above, above + n_above
+                for own, trees in zip(self._kernels, self._trees, strict=True):
+                    own.update_level[grid](trees, self._n_nodes, slots, *span)
+                below, above = above, above + n_above
 
     def compute(self, which: Array, lo: Array, hi: Array, stream: Any) -> list[Any]:
         """Return the cells of windows lo .. hi: a device array [slots * windows, width] per accumulator."""
         n = len(which) * len(lo)
         slots, first, last = (cuda.to_device(array, stream=stream) for array in (which, lo, hi))
         grid, windows = (*self._launch.over(n), stream), []
-        for kernels, trees, neutral in zip(self._kernels, self._trees, self._ring.neutral, strict=True):
+        for own, trees, neutral in zip(self._kernels, self._trees, self._ring.neutral, strict=True):
             results = cuda.device_array((n, trees.shape[1]), dtype=trees.dtype, stream=stream)
-            fill[grid](results, neutral)
+            kernels.fill[grid](results, neutral)
             shape = (self._n_nodes, slots, self._leaves, self._m)
-            kernels.compute[grid](trees, *shape, first, last, results)
+            own.compute[grid](trees, *shape, first, last, results)
             windows.append(results)
         return windows
-
-    def _load(self, which: Any, start: int, end: int, stream: Any) -> None:
-        n, ring = end - start, self._ring
-        if len(which) and n > 0:
-            grid = (*self._launch.over(len(which) * n), stream)
-            for cells, neutral, trees in zip(ring.cells, ring.neutral, self._trees, strict=True):
-                held = (cells, ring.size, ring.low, ring.high, neutral)
-                load_leaves[grid](*held, trees, self._n_nodes, which, self._m, start, n)
 
     def _grow(self, n_slots: int) -> None:
         """Make trees for more slots, all to be built anew, every leaf neutral."""
         n = max(1, n_slots) * self._n_nodes
         self._trees = [cuda.device_array((n, rule.width), dtype=rule.dtype) for rule in self._ring.rules]
         for trees, neutral in zip(self._trees, self._ring.neutral, strict=True):
-            fill[self._launch.over(n)](trees, neutral)
+            kernels.fill[self._launch.over(n)](trees, neutral)
         self._built = np.zeros(n_slots, dtype=np.bool_)
         cuda.synchronize()

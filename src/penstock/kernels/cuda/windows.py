@@ -1,6 +1,6 @@
 """Time windows on a CUDA device: rows and watermarks in, windows out.
 
-The pane stage (`add`) and the window stage (`queue_windows`) are queued on streams of their own, and
+The pane stage (`add`) and the window stage (`close_windows`) are queued on streams of their own, and
 results are copied back on a third. The first two use the ring, one after the other; apart from that the
 pane stage of the next batch runs while the window stage still works on its trees. The host waits in two
 places: when a copy slot is needed again, and when a watermark asks which slices have rows.
@@ -22,14 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Launch, choose_device, default_launch
 from penstock.kernels.cuda.kernels import CudaAccumulator
 from penstock.kernels.cuda.pane_stage import UNCHANGED, CudaPaneStage, KeyGroups, Rows
 from penstock.kernels.cuda.slices import Forest, Ring, SliceStates
-from penstock.kernels.windows.accumulate import Rule
 from penstock.timing.slices import Slicing, first_open
-from penstock.timing.windows import TimeWindow
 
 Array = npt.NDArray[Any]
 BEFORE_TIME = -(2**62)
@@ -65,32 +62,27 @@ class ReadyWindows:
         for kind, window in enumerate(self._slicing.windows):
             first = self._slicing.id_of(self._next[kind])
             bound = first_open(window, upto, 0)
-            slice_id = _at_or_after(touched, first)
-            slice_id = _at_or_after(parked, first) if slice_id is None else slice_id
-            if slice_id is not None:
-                begins = self._slicing.start_of(slice_id)
+            ahead = [*touched[np.searchsorted(touched, first) :][:1]]
+            ahead += [*parked[np.searchsorted(parked, first) :][:1]]
+            if ahead:
+                begins = self._slicing.start_of(int(ahead[0]))
                 bound = min(bound, first_open(window, begins, 0))
             self._next[kind] = max(self._next[kind], bound)
-        return any(self._has_more(kind, upto) for kind in range(len(self._next)))
+        bounds = [first_open(window, upto, 0) for window in self._slicing.windows]
+        return any(start < bound for start, bound in zip(self._next, bounds, strict=True))
 
     def take(self, end: int, most: int, upto: int) -> tuple[Array, Array, Array, Array]:
         """Return (kinds, starts, lo, hi) of the next windows before slice `end`, at most `most` a kind."""
-        windows = [self._take(kind, end, most, upto) for kind in range(len(self._next))]
-        kinds = np.repeat(np.arange(len(windows)), [len(starts) for starts, _, _ in windows])
-        starts, lo, hi = (np.concatenate(columns) for columns in zip(*windows, strict=True))
+        slicing, windows = self._slicing, []
+        for kind, window in enumerate(slicing.windows):
+            n = min(most, (first_open(window, upto, 0) - self._next[kind]) // window.every)
+            starts = self._next[kind] + np.arange(max(0, n), dtype=np.int64) * window.every
+            lo, hi = slicing.ids(starts), slicing.ids(starts + window.size)
+            inside = int(np.searchsorted(hi, end, side="right"))
+            self._next[kind] += inside * window.every
+            windows.append((np.full(inside, kind), starts[:inside], lo[:inside], hi[:inside]))
+        kinds, starts, lo, hi = (np.concatenate(columns) for columns in zip(*windows, strict=True))
         return kinds, starts, lo, hi
-
-    def _take(self, kind: int, end: int, most: int, upto: int) -> tuple[Array, Array, Array]:
-        window, slicing = self._slicing.windows[kind], self._slicing
-        n = min(most, (first_open(window, upto, 0) - self._next[kind]) // window.every)
-        starts = self._next[kind] + np.arange(max(0, n), dtype=np.int64) * window.every
-        lo, hi = slicing.ids(starts), slicing.ids(starts + window.size)
-        inside = int(np.searchsorted(hi, end, side="right"))
-        self._next[kind] += inside * window.every
-        return starts[:inside], lo[:inside], hi[:inside]
-
-    def _has_more(self, kind: int, upto: int) -> bool:
-        return self._next[kind] < first_open(self._slicing.windows[kind], upto, 0)
 
 
 def count_leaves(slicing: Slicing, n_windows: int) -> int:
@@ -98,20 +90,12 @@ def count_leaves(slicing: Slicing, n_windows: int) -> int:
 
     Of several kinds, one may wait for the watermark while another goes on, a window's length ahead of it.
     """
-    spans = [_span(slicing, window, n_windows) for window in slicing.windows]
-    return max(spans) + (slicing.longest + 2 if len(spans) > 1 else 0)
-
-
-def _span(slicing: Slicing, window: TimeWindow, n_windows: int) -> int:
-    """Return the most slices under `n_windows` consecutive windows, wherever they begin."""
-    length = (n_windows - 1) * window.every + window.size
-    starts = range(0, max(slicing.period, window.every), window.every)
-    return max(slicing.id_of(start + length) - slicing.id_of(start) for start in starts)
-
-
-def _at_or_after(slices: Array, first: int) -> int | None:
-    at = int(np.searchsorted(slices, first))
-    return int(slices[at]) if at < len(slices) else None
+    spans = [
+        slicing.id_of(start + (n_windows - 1) * window.every + window.size) - slicing.id_of(start)
+        for window in slicing.windows
+        for start in range(0, max(slicing.period, window.every), window.every)
+    ]
+    return max(spans) + (slicing.longest + 2 if len(slicing.windows) > 1 else 0)
 
 
 class WindowCells(NamedTuple):
@@ -129,61 +113,30 @@ class WindowCells(NamedTuple):
     cells: tuple[Array, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class ResultCopy:
-    """Some windows of some slots; their cells arrive in pinned memory once `done` has happened."""
+    """Some windows of some slots, on their way from the device into pinned memory."""
 
-    which: Array
-    kinds: Array
-    starts: Array
-    cells: list[Array]
-    done: Any
-    on_device: list[Any]
-    """Held until the copies are done."""
-
-    @staticmethod
-    def queue(
-        which: Array, kinds: Array, starts: Array, on_device: list[Any], stream: Any, back: Any
-    ) -> ResultCopy:
+    def __init__(
+        self, which: Array, kinds: Array, starts: Array, on_device: list[Any], stream: Any, back: Any
+    ) -> None:
         """Queue the copies on the stream `back`, after what `stream` has to do: so that it may go on."""
-        computed, done = cuda.event(), cuda.event()
+        self._which, self._kinds, self._starts = which, kinds, starts
+        self._on_device = on_device  # held until the copies are done
+        computed, self._done = cuda.event(), cuda.event()
         computed.record(stream)
         computed.wait(back)
-        cells = [cuda.pinned_array(array.shape, dtype=array.dtype) for array in on_device]
-        for host, array in zip(cells, on_device, strict=True):
+        self._cells = [cuda.pinned_array(array.shape, dtype=array.dtype) for array in on_device]
+        for host, array in zip(self._cells, on_device, strict=True):
             array.copy_to_host(host, stream=back)
-        done.record(back)
-        return ResultCopy(which, kinds, starts, cells, done, on_device)
+        self._done.record(back)
 
     def read(self) -> WindowCells:
         """Return the windows that have rows. Waits for the copies."""
-        self.done.synchronize()
-        n_windows = len(self.starts)
-        filled = np.flatnonzero(self.cells[0][:, 0] > 0)
-        slots, windows = np.divmod(filled, n_windows)
-        cells = tuple(array[filled] for array in self.cells)
-        return WindowCells(self.kinds[windows], self.which[slots], self.starts[windows], cells)
-
-
-class PendingResults(NamedTuple):
-    """Results on their way back from the device."""
-
-    rules: Sequence[Rule]
-    copies: list[ResultCopy]
-
-    def results(self) -> WindowCells:
-        """Return all the windows; while the first are read, the device may still be at the last."""
-        empty = np.empty(0, np.int64)
-        parts = [copy.read() for copy in self.copies]
-        kinds, slots, starts = (
-            np.concatenate([empty, *(getattr(part, name) for part in parts)])
-            for name in ("kinds", "slots", "starts")
-        )
-        cells = tuple(
-            np.concatenate([rule.neutral_cells(0), *(part.cells[i] for part in parts)])
-            for i, rule in enumerate(self.rules)
-        )
-        return WindowCells(kinds, slots, starts, cells)
+        self._done.synchronize()
+        filled = np.flatnonzero(self._cells[0][:, 0] > 0)
+        slots, windows = np.divmod(filled, len(self._starts))
+        cells = tuple(array[filled] for array in self._cells)
+        return WindowCells(self._kinds[windows], self._which[slots], self._starts[windows], cells)
 
 
 class CudaWindows:
@@ -231,22 +184,23 @@ class CudaWindows:
             self._panes.send(batch)
 
     def close_windows(self, upto: int) -> WindowCells:
-        """Return the windows that end at or before `upto` and have not left yet."""
-        return self.queue_windows(upto).results()
+        """Return the windows that end at or before `upto` and have not left yet.
 
-    def queue_windows(self, upto: int) -> PendingResults:
-        """Queue the windows that end by `upto`; their results are waited for when they are asked for."""
+        All are queued before the first is read: meanwhile the device may still be at the last.
+        """
         self._flush()
         self._touched = self._ring.touched_slices(self._stream)
-        runs: list[ResultCopy] = []
+        copies: list[ResultCopy] = []
         while self._go_on(upto):
-            run = self._run(upto)
-            if run is not None:
-                runs.append(run)
+            copies += self._queue_windows(upto)
         self._ready.leave_until(upto)
         self._forget()
         self._ring.shrink()
-        return PendingResults(self._rules, runs)
+        empty = np.empty(0, np.int64)
+        none = WindowCells(empty, empty, empty, tuple(rule.neutral_cells(0) for rule in self._rules))
+        *columns, cells = zip(none, *(copy.read() for copy in copies), strict=True)
+        kinds, slots, starts = map(np.concatenate, columns)
+        return WindowCells(kinds, slots, starts, tuple(map(np.concatenate, zip(*cells, strict=True))))
 
     def holds(self, slots: Array) -> Array:
         """Return which of these slots have rows in a window that has not left."""
@@ -323,14 +277,12 @@ class CudaWindows:
 
     def _forget(self) -> None:
         """Clear the slices that no window needs any more."""
-        ring, keep_from = self._ring, self._ready.needed_from
-        ring.access.acquire(self._stream)
-        ring.clear_below(keep_from, self._stream)
-        ring.access.release(self._stream)
+        keep_from = self._ready.needed_from
+        self._ring.clear_below(keep_from, self._stream)
         self._touched = self._touched[np.searchsorted(self._touched, keep_from) :]
-        ring.start_at(self._touched)
+        self._ring.start_at(self._touched)
 
-    def _run(self, upto: int) -> ResultCopy | None:
+    def _queue_windows(self, upto: int) -> list[ResultCopy]:
         """Queue the next windows of all kinds, of the slots that may have rows in them."""
         ring, stream, start = self._ring, self._stream, self._ready.needed_from
         # Slots that the ring has no room for have parked rows only, which these windows do not need.
@@ -339,11 +291,10 @@ class CudaWindows:
         kinds, starts, lo, hi = self._ready.take(start + self._leaves, most, upto)
         assert len(kinds), "the earliest window fits into a tree"
         if len(which) == 0:
-            return None
-        ring.access.acquire(stream)
-        self._forest.load(which, start, self._panes.changed, stream)
-        ring.access.release(stream)
+            return []
+        with ring.use(stream):
+            self._forest.load(which, start, self._panes.changed, stream)
         self._panes.changed = UNCHANGED
         self._forest.update(stream)
         on_device = self._forest.compute(which, lo, hi, stream)
-        return ResultCopy.queue(which, kinds, starts, on_device, stream, self._back)
+        return [ResultCopy(which, kinds, starts, on_device, stream, self._back)]

@@ -34,17 +34,9 @@ from penstock.operators.aggregates import Fold
 from penstock.operators.function import BatchFunction, Row, RowFunction, own_copy, plain_row
 from penstock.operators.op import ERRORS, Op, Stream
 from penstock.operators.windows import WindowContext, takes_window
-from penstock.stages import policy
+from penstock.stages import policy, stage
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.stage import (
-    ErrorContext,
-    Outputs,
-    PlainRow,
-    RowErrors,
-    RowStep,
-    StageContext,
-    StatelessStage,
-)
+from penstock.stages.stage import Outputs, PlainRow, StageContext
 
 new_object = object.__new__
 
@@ -62,11 +54,16 @@ class RowType(NamedTuple):
     type: type[Row]
     fill: Callable[[Row, PlainRow], None]
 
-    def row(self, values: PlainRow) -> Row:
-        """Return a row of these values, which must be in a dict."""
-        row: Row = new_object(self.type)
-        self.fill(row, values)
-        return row
+    def constructor(self) -> Callable[[PlainRow], Row]:
+        """Return a function that returns a row of values, which must be in a dict."""
+        row_class, fill = self
+
+        def new_row(values: PlainRow) -> Row:
+            row: Row = new_object(row_class)
+            fill(row, values)
+            return row
+
+        return new_row
 
 
 def row_type(schema: pa.Schema) -> RowType:
@@ -145,7 +142,7 @@ class RowResults(Generic[Result]):
 
 
 def call_rows(
-    batch: Batch, call: Callable[[PlainRow], Result], function: RowFunction, errors: RowErrors
+    batch: Batch, call: Callable[[PlainRow], Result], function: RowFunction, errors: stage.RowErrors
 ) -> RowResults[Result]:
     """Call `call` with every row in order; with on_error="fail" the first failure ends it."""
     values, contexts, failed_at = [], [], []
@@ -172,24 +169,26 @@ def keeps_plain_rows(batch: Batch) -> bool:
     return batch.plain is not None and batch.num_rows <= policy.SIZES.compiled_calls
 
 
-def function_error(function: RowFunction | BatchFunction, cause: Exception) -> ErrorContext:
+def function_error(function: RowFunction | BatchFunction, cause: Exception) -> stage.ErrorContext:
     """Return the context of a user's function that raised."""
-    return ErrorContext(f"function {function.name}", function.where, cause, describe_cause(cause))
+    return stage.ErrorContext(f"function {function.name}", function.where, cause, describe_cause(cause))
 
 
 def function_step(
-    process: Callable[[PlainRow], PlainRow | None], function: RowFunction, errors: RowErrors
-) -> RowStep:
+    process: Callable[[PlainRow], PlainRow | None], function: RowFunction, errors: stage.RowErrors
+) -> stage.RowStep:
     """Return the row step of a stage that calls a user's function."""
-    return RowStep(process, lambda row, cause: errors.handle(row, ONE, [function_error(function, cause)]))
+    return stage.RowStep(
+        process, lambda row, cause: errors.handle(row, ONE, [function_error(function, cause)])
+    )
 
 
-class RowFunctionStage(StatelessStage):
+class RowFunctionStage(stage.StatelessStage):
     """A step that calls a function with every row; `on_error` decides about the rows on which it fails."""
 
     def __init__(self, op: Op, up: Stream, site: StageContext, function: RowFunction) -> None:
         super().__init__(up, site)
-        self._function, self._errors = function, RowErrors(site, op.on_error, up.schema)
+        self._function, self._errors = function, stage.RowErrors(site, op.on_error, up.schema)
         self._process_row: Callable[[PlainRow], Any]
 
     def process(self, batch: Batch) -> Outputs:
@@ -306,14 +305,11 @@ class ApplyCaller:
         rows = [Row(values, self._up) for values in members]
         try:
             returned = self._call(rows, this_window) if self._takes_window else self._call(rows)
-            return self._check(returned)
+            if returned is None:
+                return []
+            return check_rows([returned] if is_one_row(returned) else returned, self._validator)
         except Exception as cause:
             raise window_function_error(self._function.name, self._function.where, cause, window()) from cause
-
-    def _check(self, returned: Any) -> list[PlainRow]:
-        if returned is None:
-            return []
-        return check_rows([returned] if is_one_row(returned) else returned, self._validator)
 
 
 def window_function_error(name: str, where: Any, cause: Exception, window: str) -> FunctionError:

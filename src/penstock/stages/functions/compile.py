@@ -31,13 +31,7 @@ from penstock.frozen import dataclass
 from penstock.kernels.user_functions import CheckedFunction, build_row_loop
 from penstock.operators.function import RowFunction
 from penstock.stages import policy
-from penstock.stages.functions.rewrite import (
-    PREDICATE,
-    NotCompilable,
-    RowProgram,
-    kernel_type_code,
-    rewrite_function,
-)
+from penstock.stages.functions.rewrite import NotCompilable, RowProgram, kernel_type_code, rewrite_function
 from penstock.stages.rows.batch import Ints
 
 FunctionNode = ast.FunctionDef | ast.Lambda
@@ -223,15 +217,10 @@ class CompiledFunction:
         inputs = "".join(kernel_type_code(self._up.field(name).type) or "" for name in program.inputs)
         if not inputs:
             raise NotCompilable("it does not look at the row")
-        types = [
-            pa.bool_() if name == PREDICATE or down is None else down.field(name).type
-            for name in program.outputs
-        ]
-        self._input_types, self._output_types = (
-            inputs,
-            "".join(kernel_type_code(type_) or "" for type_ in types),
-        )
-        return build_row_loop(program.text, inputs, self._output_types)
+        types = [pa.bool_() if down is None else down.field(name).type for name in program.outputs]
+        outputs = "".join(kernel_type_code(type_) or "" for type_ in types)
+        self._input_types, self._output_types = inputs, outputs
+        return build_row_loop(program.text, inputs, outputs)
 
 
 def _is_within_python_years(column: pa.Array) -> bool:

@@ -20,7 +20,7 @@ import math
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -70,10 +70,9 @@ def type_of_branches(left: ValueType, right: ValueType) -> ValueType:
     """Return the type of a value that comes from one of two branches."""
     if left == right:
         return left
-    pair = {left, right}
-    if pair <= {ValueType.FLOAT, ValueType.SMALL, ValueType.EITHER}:
+    if {left, right} <= {*FLOATING, ValueType.SMALL}:
         return ValueType.EITHER
-    if pair == {ValueType.WHOLE, ValueType.SMALL}:
+    if {left, right} == set(INTEGRAL):
         return ValueType.WHOLE
     raise NotCompilable(f"one value is {left} on one way and {right} on another")
 
@@ -107,16 +106,11 @@ def _type_of_integers(pair: set[ValueType]) -> ValueType:
     return ValueType.WHOLE
 
 
-def type_of_comparison(left: ValueType, right: ValueType) -> ValueType:
-    """Return the type of a comparison."""
-    pair = {left, right}
-    if (
-        pair == {ValueType.BOOL}
-        or pair <= {ValueType.FLOAT, ValueType.SMALL, ValueType.EITHER}
-        or pair <= set(INTEGRAL)
-    ):
-        return ValueType.BOOL
-    raise NotCompilable(f"it compares {left} with {right}")
+def check_comparison(left: ValueType, right: ValueType) -> None:
+    """Raise NotCompilable unless both can be compared."""
+    kinds = ({ValueType.BOOL}, {*FLOATING, ValueType.SMALL}, set(INTEGRAL))
+    if not any({left, right} <= kind for kind in kinds):
+        raise NotCompilable(f"it compares {left} with {right}")
 
 
 def type_of_unary(operator: ast.unaryop, operand: ValueType) -> ValueType:
@@ -168,6 +162,7 @@ _VALUE_TYPES = {"F": ValueType.FLOAT, "I": ValueType.WHOLE, "B": ValueType.BOOL}
 _EXACT_CODES = {pa.float64(): "F", pa.int64(): "I", pa.bool_(): "B"}
 """The columns that a program may compute."""
 
+_COMPARISONS = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _MATH = {
     "isnan": ("{0} != {0}", ValueType.BOOL),
     "isinf": ("abs(float({0})) == 1e999", ValueType.BOOL),
@@ -242,10 +237,18 @@ class _Rewriter:
                     whole = ast.BinOp(ast.Name(name, ast.Load()), operator, value)
                     types = self._assign(statements, name, *self.expression(whole, types), types)
                 case ast.If():
-                    branch, types, ends = self._if(statement, types)
-                    statements.append(branch)
-                    if ends:
-                        return statements, types, True
+                    test = self._bool(statement.test, types)
+                    then, after, ends = self.block(statement.body, types)
+                    other, behind, closes = self.block(statement.orelse, types)
+                    statements.append(ast.If(test, then or [ast.Pass()], other))
+                    if ends and closes:
+                        return statements, behind, True
+                    if ends or closes:
+                        types = behind if ends else after
+                    else:
+                        # A name that only one way sets is not known behind both: using it stays in Python.
+                        both = [name for name in after if name in behind]
+                        types = {name: type_of_branches(after[name], behind[name]) for name in both}
                 case _:
                     raise NotCompilable(f"line {statement.lineno} of it is more than numbers and choices")
         return statements, types, False
@@ -257,17 +260,6 @@ class _Rewriter:
             raise NotCompilable(f"it has a value of its own called {name}")
         statements.append(ast.Assign([ast.Name(name, ast.Store())], value))
         return {**types, name: value_type}
-
-    def _if(self, statement: ast.If, types: Types) -> tuple[ast.stmt, Types, bool]:
-        test = self._bool(statement.test, types)
-        then, after, ends = self.block(statement.body, types)
-        other, behind, closes = self.block(statement.orelse, types)
-        rewritten = ast.If(test, then or [ast.Pass()], other)
-        if ends or closes:
-            return rewritten, behind if ends else after, ends and closes
-        # A name that only one way sets is not known behind both: using it stays in Python.
-        both = {name: type_of_branches(after[name], behind[name]) for name in after if name in behind}
-        return rewritten, both, False
 
     def _return(self, value: ast.expr, types: Types) -> ast.stmt:
         columns = {PREDICATE: value} if self._down is None else self._returned_columns(value, self._down)
@@ -307,8 +299,14 @@ class _Rewriter:
                 return ast.BinOp(a, operator, b), type_of_operation(operator, one, two)
             case ast.BoolOp(operator, values):
                 return ast.BoolOp(operator, [self._bool(value, types) for value in values]), ValueType.BOOL
-            case ast.Compare():
-                return self._comparison(expr, types), ValueType.BOOL
+            case ast.Compare(left, operators, others):
+                if not all(isinstance(operator, _COMPARISONS) for operator in operators):
+                    raise NotCompilable(f"`{ast.unparse(expr):.60}` is not a comparison of numbers")
+                parts = [self.expression(operand, types) for operand in (left, *others)]
+                for (_, one), (_, two) in pairwise(parts):
+                    check_comparison(one, two)
+                rewritten, *more = (part for part, _ in parts)
+                return ast.Compare(rewritten, operators, more), ValueType.BOOL
             case ast.IfExp(test, body, orelse):
                 (a, one), (b, two) = self.expression(body, types), self.expression(orelse, types)
                 return ast.IfExp(self._bool(test, types), a, b), type_of_branches(one, two)
@@ -328,21 +326,10 @@ class _Rewriter:
             self.inputs.append(name)
         return ast.Name(f"_{self.inputs.index(name)}", ast.Load()), _VALUE_TYPES[letter]
 
-    def _literal(self, value: object, name: str) -> tuple[ast.expr, ValueType]:
+    def _literal(self, value: Any, name: str) -> tuple[ast.expr, ValueType]:
         if isinstance(value, float) and math.isnan(value):
             raise NotCompilable(f"{name} is NaN, which has no spelling")
-        value_type = type_of_constant(value)
-        assert isinstance(value, bool | int | float), "no other value has a type here"
-        return ast.Constant(value), value_type
-
-    def _comparison(self, expr: ast.Compare, types: Types) -> ast.expr:
-        wanted = (ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-        if not all(isinstance(operator, wanted) for operator in expr.ops):
-            raise NotCompilable(f"`{ast.unparse(expr):.60}` is not a comparison of numbers")
-        parts = [self.expression(operand, types) for operand in (expr.left, *expr.comparators)]
-        for (_, one), (_, two) in pairwise(parts):
-            type_of_comparison(one, two)
-        return ast.Compare(parts[0][0], expr.ops, [rewritten for rewritten, _ in parts[1:]])
+        return ast.Constant(value), type_of_constant(value)
 
     def _bool(self, expr: ast.expr, types: Types) -> ast.expr:
         rewritten, value_type = self.expression(expr, types)
@@ -361,16 +348,12 @@ class _Rewriter:
         match called:
             case ast.Name(name) if self._is_local(name):
                 raise NotCompilable(f"it calls {name}, a value of its own")
-            case ast.Name("abs") if (
-                self._source.value("abs") is builtins.abs and value_type != ValueType.BOOL
+            case ast.Name("abs" | "float" as name) if (
+                self._source.value(name) is getattr(builtins, name) and value_type != ValueType.BOOL
             ):
-                if value_type == ValueType.EITHER:
+                if name == "abs" and value_type == ValueType.EITHER:
                     raise NotCompilable("it takes abs of what may be a whole number; write 0.0 for 0")
-                return ast.Call(called, [rewritten], []), value_type
-            case ast.Name("float") if (
-                self._source.value("float") is builtins.float and value_type != ValueType.BOOL
-            ):
-                return ast.Call(called, [rewritten], []), ValueType.FLOAT
+                return ast.Call(called, [rewritten], []), value_type if name == "abs" else ValueType.FLOAT
             case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
                 if attribute in _MATH and value_type in FLOATING:
                     template, result_type = _MATH[attribute]
@@ -396,43 +379,40 @@ class _Rewriter:
 
     def _returned_columns(self, value: ast.expr, down: pa.Schema) -> dict[str, ast.expr]:
         """Return the expression of every column; raise NotCompilable unless they are the declared ones."""
+        columns: dict[str, ast.expr] = {}
         match value:
             case ast.Dict(keys, values):
-                columns = self._of_dict(keys, values)
+                for key, part in zip(keys, values, strict=True):
+                    match key, part:
+                        case None, ast.Name(argument) if argument == self._source.argument:
+                            whole = {name: ast.Constant(name) for name in self._up.names}
+                            columns |= {name: ast.Subscript(part, whole[name], ast.Load()) for name in whole}
+                        case ast.Constant(str(name)), _:
+                            columns[name] = part
+                        case _:
+                            raise NotCompilable("the names of its columns are not written out")
             case ast.Call(ast.Name(name), values, words):
-                columns = self._of_class(name, values, words)
+                names = self._fields(name)
+                columns = dict(zip(names, values, strict=False))
+                columns |= {word.arg: word.value for word in words if word.arg is not None}
+                if len(columns) != len(names) or len(values) + len(words) != len(names):
+                    raise NotCompilable(f"it does not name all fields of {name}")
             case _:
                 raise NotCompilable(f"`{ast.unparse(value):.60}` is not a row with its columns written out")
         if set(columns) != set(down.names):
             raise NotCompilable("it gives other columns than it declares")
         return columns
 
-    def _of_dict(self, keys: list[ast.expr | None], values: list[ast.expr]) -> dict[str, ast.expr]:
-        columns: dict[str, ast.expr] = {}
-        for key, value in zip(keys, values, strict=True):
-            match key, value:
-                case None, ast.Name(argument) if argument == self._source.argument:
-                    columns |= {name: self._whole_column(name) for name in self._up.names}
-                case ast.Constant(str(name)), _:
-                    columns[name] = value
-                case _:
-                    raise NotCompilable("the names of its columns are not written out")
-        return columns
-
-    def _of_class(self, name: str, values: list[ast.expr], words: list[ast.keyword]) -> dict[str, ast.expr]:
+    def _fields(self, name: str) -> list[str]:
+        """Return the fields of a class, if creating one only stores them."""
         cls = self._source.value(name)
-        if not isinstance(cls, type) or not (_is_bare_dataclass(cls) or _is_bare_tuple(cls)):
-            raise NotCompilable(f"{name} is more than its fields")
-        names = [field.name for field in fields(cls)] if is_dataclass(cls) else list(vars(cls)["_fields"])
-        columns = dict(zip(names, values, strict=False))
-        columns |= {word.arg: word.value for word in words if word.arg is not None}
-        if len(columns) != len(names) or len(values) + len(words) != len(names):
-            raise NotCompilable(f"it does not name all fields of {name}")
-        return columns
-
-    def _whole_column(self, name: str) -> ast.expr:
-        argument = ast.Name(self._source.argument, ast.Load())
-        return ast.Subscript(argument, ast.Constant(name), ast.Load())
+        if isinstance(cls, type) and _is_bare_dataclass(cls):
+            return [field.name for field in fields(cls)]
+        if isinstance(cls, type) and issubclass(cls, tuple) and cls.__bases__ == (tuple,):
+            names: list[str] = list(getattr(cls, "_fields", ()))
+            if names:
+                return names
+        raise NotCompilable(f"{name} is more than its fields")
 
 
 def _is_bare_dataclass(cls: type) -> bool:
@@ -443,7 +423,3 @@ def _is_bare_dataclass(cls: type) -> bool:
     all_positional = all(field.init and not field.kw_only for field in fields(cls))
     plain = cls.__new__ is object.__new__ and cls.__getattribute__ is object.__getattribute__
     return all_positional and plain and code is not None and code.co_filename == "<string>"
-
-
-def _is_bare_tuple(cls: type) -> bool:
-    return issubclass(cls, tuple) and hasattr(cls, "_fields") and cls.__bases__ == (tuple,)

@@ -17,12 +17,7 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.values import from_list, from_numpy, numbers_of, to_numpy
-from penstock.kernels.hash_table import (
-    assign_dense,
-    assign_strings,
-    assign_words,
-    write_strings,
-)
+from penstock.kernels.hash_table import assign_dense, assign_strings, assign_words, write_strings
 from penstock.stages.keys.slots import MIN_SLOTS, NO_INTS, KeySlots, resize
 from penstock.stages.rows.batch import ColumnView, Ints
 
@@ -56,14 +51,14 @@ class WordKeys(KeySlots):
             self._words = np.zeros(self.capacity, np.int64)
             self._words[slots_of_keys] = [self._keys[slot] for slot in slots_of_keys.tolist()]
             self._keys = {}
-            self._choose_table(words)
+            self._build_table(words)
         row = self._assign_from(0, words, slots)
         while row < len(words):
             # No slot is free, or a word lies outside the dense table.
             if self._n_free == 0:
                 self._double()
                 self._words = resize(self._words, self.capacity)
-            self._choose_table(words[row:])
+            self._build_table(words[row:])
             row = self._assign_from(row, words, slots)
         return slots
 
@@ -95,10 +90,7 @@ class WordKeys(KeySlots):
         self._set_free_count(n_free)
         return int(row)
 
-    def _build_table(self) -> None:
-        self._choose_table(NO_INTS)
-
-    def _choose_table(self, words: Ints) -> None:
+    def _build_table(self, words: Ints = NO_INTS) -> None:
         """Make the table anew, for the words it has and for `words`: dense if their range allows it."""
         slots = self._key_slots()
         held = self._words[slots]
@@ -200,19 +192,15 @@ class StringColumn(NamedTuple):
     limit: int
 
     @classmethod
-    def of(cls, strings: pa.Array) -> StringColumn:
-        """Read the buffers where they are; those of fewer than eight bytes are copied."""
-        _, offsets, data = strings.buffers()
-        if data is None or data.size < 8:
-            return cls.copy(strings)
-        ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
-        return cls(ends, np.frombuffer(data, np.uint8), data.size - 8)
+    def of(cls, strings: pa.Array, *, copied: bool = False) -> StringColumn:
+        """Read the buffers where they are; those of fewer than eight bytes are always copied.
 
-    @classmethod
-    def copy(cls, strings: pa.Array) -> StringColumn:
-        """Copy the strings, with room at their end so that all can be read."""
+        A copy has room at its end, so that all of its strings can be read.
+        """
         _, offsets, data = strings.buffers()
         ends = np.frombuffer(offsets, np.int32)[strings.offset : strings.offset + len(strings) + 1]
+        if data is not None and data.size >= 8 and not copied:
+            return cls(ends, np.frombuffer(data, np.uint8), data.size - 8)
         first, last = int(ends[0]), int(ends[-1])
         octets = np.zeros(last - first + 8, np.uint8)
         if data is not None:
@@ -278,9 +266,11 @@ class StringKeys(KeySlots):
     def _assign_selected(self, strings: pa.Array, selected: Ints, slots: Ints) -> None:
         column, row = StringColumn.of(strings), 0
         while True:
-            row, n_free = self._assign_from(row, column, selected, slots)
+            table = (self._pairs, self._shift, self._words, self._starts, self._arena, self._n_arena)
+            free = (self._stack, self._n_free)
+            row, n_free, self._n_arena = assign_strings.compiled(*column, selected, row, *table, *free, slots)
             self._set_free_count(n_free)
-            if row == len(slots):
+            if row == len(slots):  # else it had to stop at this row
                 return
             string = int(selected[row]) if len(selected) else row
             begin, end = column.offsets[string : string + 2].tolist()
@@ -288,23 +278,16 @@ class StringKeys(KeySlots):
                 # Only a string at the very end of its buffer: the others are in place.
                 rest = from_numpy(selected[row:]) if len(selected) else None
                 strings = strings.slice(row) if rest is None else strings.take(rest)
-                column, selected, slots, row = StringColumn.copy(strings), NO_INTS, slots[row:], 0
+                column, selected, slots, row = StringColumn.of(strings, copied=True), NO_INTS, slots[row:], 0
             elif n_free == 0:
                 self._grow()
             else:
                 self._extend_arena(_n_words(np.array([end - begin]))[0])
 
-    def _assign_from(self, row: int, column: StringColumn, selected: Ints, slots: Ints) -> tuple[int, int]:
-        """Fill in slots from `row` on; return the row it had to stop at, and the number of free slots."""
-        table = (self._pairs, self._shift, self._words, self._starts, self._arena, self._n_arena)
-        free = (self._stack, self._n_free)
-        row, n_free, self._n_arena = assign_strings.compiled(*column, selected, row, *table, *free, slots)
-        return row, n_free
-
     def _move_to_arena(self, type_: pa.DataType) -> None:
         """Put the strings of the dict into an arena, with the slots they have."""
         slots = self._key_slots()
-        column = StringColumn.copy(self._strings_of(slots, type_))
+        column = StringColumn.of(self._strings_of(slots, type_), copied=True)
         self._dict, self._keys = None, {}
         self._words, self._starts = np.zeros((2, self.capacity), np.int64)
         self._arena = np.zeros(2 * int(_n_words(np.diff(column.offsets)).sum()) + 1024, np.int64)

@@ -327,18 +327,13 @@ def _hash_type(type: pa.DataType) -> pa.DataType:
 def _hash_form(array: pa.Array) -> pa.Array:
     if not kind.is_decimal128(array.type):
         return array
-    parts = [
-        None if text is None else _decode_decimal(text) for text in array.view(pa.binary(16)).to_pylist()
-    ]
-    if array.type.precision <= LONG_DIGITS:
-        return pa.array(parts, pa.int64())
-    return pa.array([None if value is None else _fewest_bytes(value) for value in parts], pa.binary())
-
-
-def _decode_decimal(stored: bytes) -> int:
-    return int.from_bytes(stored, "little", signed=True)
-
-
-def _fewest_bytes(value: int) -> bytes:
-    n_bits = (value if value >= 0 else ~value).bit_length() + 1  # and one for the sign
-    return value.to_bytes((n_bits + 7) // 8, "big", signed=True)
+    forms: list[int | bytes | None] = []
+    for stored in array.view(pa.binary(16)).to_pylist():
+        if stored is None:
+            forms.append(None)
+            continue
+        value = int.from_bytes(stored, "little", signed=True)
+        n_bits = (value if value >= 0 else ~value).bit_length() + 1  # and one for the sign
+        is_long = array.type.precision <= LONG_DIGITS
+        forms.append(value if is_long else value.to_bytes((n_bits + 7) // 8, "big", signed=True))
+    return pa.array(forms, _hash_type(array.type))

@@ -251,7 +251,7 @@ class ResultOrderStage:
         waiting = merge_batches(self._waiting, self._schema)
         ready = waiting.times + 1 + self._resolved.lateness <= watermark
         if self._resolved.early is not None:
-            ready |= ~self._is_final(waiting)
+            ready |= ~np.asarray(waiting.rows.column(FINAL).to_numpy(zero_copy_only=False), np.bool_)
         self._waiting = [] if ready.all() else [waiting.where(~ready)]
         if ready.any():
             results = waiting.where(ready)
@@ -270,9 +270,6 @@ class ResultOrderStage:
         """Begin without results."""
         assert not saved, "results that wait are not saved"
         self._waiting = []
-
-    def _is_final(self, batch: Batch) -> Mask:
-        return np.asarray(batch.rows.column(FINAL).to_numpy(zero_copy_only=False), np.bool_)
 
     def _order(self, batch: Batch) -> Ints:
         """Return the order by end, start and window; rows of one window stay as they were."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,7 @@ from penstock.timing.windows import TimeWindow
 
 PARTIALS = "partials"
 """The port on which partials leave a stage."""
+AnyStage = TypeVar("AnyStage", bound=Stage)
 Partitions = list[tuple[int, Batch]]
 """(replica, its rows), by replica; replicas that get none are not named."""
 
@@ -262,28 +263,21 @@ def decompose(
     from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
     from penstock.stages.window.stage import WindowStage
 
+    def build(stage: Callable[..., AnyStage], *more: object) -> AnyStage:
+        return stage(op, up, new_site(), *more, totally_ordered=totally_ordered)
+
     if name == KEYED:
         keyed = KeyPartitioner(up.schema, up.key, degree)
-        stages = (WindowStage(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(degree))
-        return Pattern(name, keyed, tuple(stages))
+        return Pattern(name, keyed, tuple(build(WindowStage) for _ in range(degree)))
     if name == PARALLEL:
         by_window = WindowPartitioner(windows, up.schema, up.key, degree)
-        replicas = tuple(
-            ParallelStage(op, up, new_site(), by_window, number, totally_ordered=totally_ordered)
-            for number in range(degree)
-        )
+        replicas = tuple(build(ParallelStage, by_window, number) for number in range(degree))
         by_key = KeyPartitioner(op.outputs({IN: up})[OUT].schema, up.key, n_final)
         ordering = tuple(ResultOrderStage(op, up) for _ in range(n_final))
         return Pattern(name, by_window, replicas, OUT, by_key, ordering)
     # Rows of a slice, or any rows, go to replicas in round-robin; partials of slices are merged by key.
-    by_slice: Partitioner = RoundRobinPartitioner(degree)
-    if name == PANED:
-        by_slice = PanePartitioner(windows, degree)
-    partials = [
-        PartialAggregateStage(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(degree)
-    ]
-    finals = [
-        FinalAggregateStage(op, up, new_site(), totally_ordered=totally_ordered) for _ in range(n_final)
-    ]
+    by_slice = PanePartitioner(windows, degree) if name == PANED else RoundRobinPartitioner(degree)
+    partials = tuple(build(PartialAggregateStage) for _ in range(degree))
+    finals = tuple(build(FinalAggregateStage) for _ in range(n_final))
     by_key = KeyPartitioner(partials[0].format.schema, partials[0].format.key, n_final)
-    return Pattern(name, by_slice, tuple(partials), PARTIALS, by_key, tuple(finals))
+    return Pattern(name, by_slice, partials, PARTIALS, by_key, finals)

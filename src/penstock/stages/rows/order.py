@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr import compute as pc
-from penstock.expr.values import to_plain
+from penstock.expr.values import from_numpy, numbers_of, to_plain, valid_in
 from penstock.stages.rows.batch import Batch, Ints, Mask
 
 Keys = Sequence[npt.NDArray[Any]]
@@ -93,39 +93,20 @@ def _order_ties(places: Ints, tied: Mask, finer_of: Callable[[Ints], Keys]) -> N
 
 def rank_values(column: pa.Array) -> Ints:
     """Return integers in the order of a column's values: null is 0, equal values have equal ranks."""
+    valid = valid_in(column)
     if kind.is_nested(column.type):
-        return _rank_nested(column)
+        # Value by value: only rows that tie on everything before come here.
+        keys = [_sort_key(value) for value in to_plain(column)]
+        rank_of = {key: rank for rank, key in enumerate(sorted(set(keys)), 1)}
+        return np.where(valid, np.array([rank_of[key] for key in keys], np.int64), 0)
     if kind.is_floating(column.type):
-        return _rank_floats(column)
+        values = np.array(numbers_of(column), np.float64)
+        values[np.isnan(values)] = np.nan
+        bits = values.view(np.int64)
+        # The bits of a float, but for its sign, are in its order, and -0.0 comes before 0.0.
+        column = from_numpy(np.where(bits < 0, bits ^ np.int64(2**63 - 1), bits), missing=~valid)
     ranks = pc.rank(column, tiebreaker="dense").to_numpy().astype(np.int64)
-    return np.asarray(np.where(column.is_valid().to_numpy(zero_copy_only=False), ranks, 0), np.int64)
-
-
-def _rank_floats(column: pa.Array) -> Ints:
-    values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
-    # A zero's sign decides between the two zeros; among equal numbers that are not zero it is the same.
-    order = np.lexsort((~np.signbit(values), values))
-    ranked_values = values[order]
-    same = (ranked_values[1:] == ranked_values[:-1]) & (
-        np.signbit(ranked_values[1:]) == np.signbit(ranked_values[:-1])
-    )
-    same |= np.isnan(ranked_values[1:]) & np.isnan(ranked_values[:-1])
-    ranks = np.empty(len(values), np.int64)
-    ranks[order] = np.cumsum(np.append(True, ~same)) if len(values) else 0
-    return np.asarray(np.where(column.is_valid().to_numpy(zero_copy_only=False), ranks, 0), np.int64)
-
-
-def _rank_nested(column: pa.Array) -> Ints:
-    """Rank lists and structs value by value: only rows that tie on everything before come here."""
-    keys = [_sort_key(value) for value in to_plain(column)]
-    ranks = np.zeros(len(keys), np.int64)
-    rank = 0
-    before: tuple[Any, ...] | None = None
-    for place in sorted(range(len(keys)), key=keys.__getitem__):
-        rank += keys[place] != before
-        before = keys[place]
-        ranks[place] = rank
-    return ranks
+    return np.where(valid, ranks, 0)
 
 
 def _sort_key(value: object) -> tuple[Any, ...]:
@@ -137,9 +118,9 @@ def _sort_key(value: object) -> tuple[Any, ...]:
         case float():
             return (1, value, math.copysign(1.0, value))
         case list():
-            return (1, [_sort_key(part) for part in value])
+            return (1, tuple(map(_sort_key, value)))
         case dict():
-            return (1, [_sort_key(part) for part in value.values()])
+            return (1, tuple(map(_sort_key, value.values())))
     return (1, value)
 
 
@@ -173,9 +154,13 @@ def merge_batches(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
     table = pa.Table.from_batches([batch.rows for batch in batches], schema=schema).combine_chunks()
     rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=schema)
     times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in batches)])
-    width = max((len(batch.order) for batch in batches), default=0)
+    return Batch(rows, times, concat_orders([(batch.order, batch.num_rows) for batch in batches]))
+
+
+def concat_orders(parts: Sequence[tuple[Order, int]]) -> Order:
+    """Return the places of several lots of rows, each given with their number, as one."""
+    width = max((len(order) for order, _ in parts), default=0)
     orders = [
-        batch.order + (np.full(batch.num_rows, NO_ORDER, np.int64),) * (width - len(batch.order))
-        for batch in batches
+        order + (np.full(n_rows, NO_ORDER, np.int64),) * (width - len(order)) for order, n_rows in parts
     ]
-    return Batch(rows, times, tuple(np.concatenate(columns) for columns in zip(*orders, strict=True)))
+    return tuple(np.concatenate(columns) for columns in zip(*orders, strict=True))

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.frozen import dataclass
-from penstock.kernels.windows.accumulate import INT64_MIN
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import (
@@ -31,7 +30,7 @@ from penstock.stages.rows.input import (
     WindowRows,
     no_ints,
 )
-from penstock.stages.rows.order import sort_indices
+from penstock.stages.rows.order import concat_orders, sort_indices
 
 MAX_MERGED_ROWS = 1 << 16
 """Blocks of so many rows are not put together with others."""
@@ -156,13 +155,12 @@ def concat_rows(parts: list[InputRows]) -> InputRows:
     """Return several lots of rows as one; a missing part of the order comes before any there is."""
     if len(parts) == 1:
         return parts[0]
-    depth = max(len(part.order) for part in parts)
     batches = [part.rows for part in parts]
     tags = [part.tags for part in parts if part.tags is not None]
     return InputRows(
         np.concatenate([part.slots for part in parts]),
         np.concatenate([part.times for part in parts]),
-        tuple(np.concatenate([_order_column(part, place) for part in parts]) for place in range(depth)),
+        concat_orders([(part.order, len(part.slots)) for part in parts]),
         tuple(_concat_values(list(column)) for column in zip(*(part.values for part in parts), strict=True)),
         None if batches[0] is None else pa.concat_batches(batches),
         np.concatenate(tags) if tags else None,
@@ -181,10 +179,6 @@ def rows_nbytes(rows: InputRows) -> int:
 
 def _select(rows: InputRows, chosen: Mask) -> InputRows:
     return rows if chosen.all() else rows.at(np.flatnonzero(chosen))
-
-
-def _order_column(rows: InputRows, place: int) -> Ints:
-    return rows.order[place] if place < len(rows.order) else np.full(len(rows.slots), INT64_MIN, np.int64)
 
 
 def _concat_lifted(parts: list[InputRows]) -> tuple[Objects, ...]:
@@ -268,16 +262,13 @@ def _array(data: npt.NDArray[Any], mask: Mask | None) -> pa.Array:
 
 
 def _values_from_snapshot(array: pa.Array) -> Values:
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
     if kind.is_fixed_size_list(array.type):
         width = array.type.list_size
         # Not flatten(), which leaves out the parts of rows that are null.
         parts = array.values.to_numpy()[array.offset * width : (array.offset + len(array)) * width]
-        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
         return Values(parts.reshape(-1, width), valid)
-    if array.null_count == 0:
-        return Values(array.to_numpy())
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    return Values(array.fill_null(0).to_numpy(), np.asarray(valid, np.bool_))
+    return Values((array if valid is None else array.fill_null(0)).to_numpy(), valid)
 
 
 NO_WINDOW = -1

@@ -95,7 +95,10 @@ class StateEncoder:
         if kind is deque:
             return ["deque", value.maxlen, *map(self._encode, value)]
         if kind is defaultdict:
-            return ["defaultdict", _factory_name(value.default_factory), *self._pairs(value)]
+            names = [name for name, factory in FACTORIES.items() if factory is value.default_factory]
+            if not names:
+                raise NotSerializable(f"it holds a defaultdict of {value.default_factory!r:.80}")
+            return ["defaultdict", names[0], *self._pairs(value)]
         if isinstance(value, Row):
             return ["row", *self._pairs(value._values)]
         if is_dataclass(kind):
@@ -106,7 +109,7 @@ class StateEncoder:
                     f"it holds {_with_article(kind)} with {more[0]}, which is not a field of it"
                 )
             return ["dataclass", self._class_name(kind), *self._pairs(held)]
-        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        if _is_named_tuple(kind):
             return ["namedtuple", self._class_name(kind), *map(self._encode, value)]
         raise NotSerializable(f"it holds {_with_article(kind)} {value!r:.80}")
 
@@ -119,13 +122,6 @@ class StateEncoder:
                 f"it holds {_with_article(kind)}, which neither the first state nor its annotations show"
             )
         return self._names[kind]
-
-
-def _factory_name(factory: Callable[[], Any] | None) -> str:
-    for name, known in FACTORIES.items():
-        if factory is known:
-            return name
-    raise NotSerializable(f"it holds a defaultdict of {factory!r:.80}")
 
 
 def _with_article(kind: type) -> str:
@@ -177,7 +173,14 @@ class StateDecoder:
             case "set":
                 container.update(map(self._decode, parts))
             case "dataclass":
-                self._fill(container, dict(self._pairs(parts)))
+                held, wanted = dict(self._pairs(parts)), [field.name for field in fields(container)]
+                if sorted(wanted) != sorted(held):
+                    raise NotSerializable(
+                        f"{type(container).__qualname__} was saved with {', '.join(held)},"
+                        f" and now has {', '.join(wanted)}"
+                    )
+                for name, value in held.items():
+                    object.__setattr__(container, name, value)  # frozen ones too
             case "row":
                 container = Row(dict(self._pairs(parts)), self._schema)
             case "namedtuple":
@@ -189,16 +192,6 @@ class StateDecoder:
                     container[key] = value  # a Counter's update would count the pairs
         self._containers[place] = container
         return container
-
-    def _fill(self, container: object, held: dict[str, Any]) -> None:
-        wanted = [field.name for field in fields(container)]  # type: ignore[arg-type]  # it is a dataclass
-        if sorted(wanted) != sorted(held):
-            raise NotSerializable(
-                f"{type(container).__qualname__} was saved with {', '.join(held)},"
-                f" and now has {', '.join(wanted)}"
-            )
-        for name, value in held.items():
-            object.__setattr__(container, name, value)  # frozen ones too
 
     def _pairs(self, parts: list[Any]) -> list[tuple[Any, Any]]:
         values = [self._decode(part) for part in parts]
@@ -240,14 +233,6 @@ def state_classes(state: object, *annotations: object) -> dict[str, type]:
     """
     classes: dict[str, type] = {}
     twice: set[str] = set()
-    for cls in _walk_classes(state, annotations):
-        if classes.setdefault(cls.__qualname__, cls) is not cls:
-            twice.add(cls.__qualname__)
-    return {name: cls for name, cls in classes.items() if name not in twice}
-
-
-def _walk_classes(state: object, annotations: Iterable[object]) -> Iterator[type]:
-    """Yield every class that is met, each once."""
     waiting = [*_walk_value_types(state), *annotations]
     seen: list[object] = []
     while waiting:
@@ -256,9 +241,11 @@ def _walk_classes(state: object, annotations: Iterable[object]) -> Iterator[type
             continue
         seen.append(item)
         waiting += typing.get_args(item)
-        if isinstance(item, type) and _is_saved_by_name(item):
-            yield item
+        if isinstance(item, type) and (is_dataclass(item) or issubclass(item, Enum) or _is_named_tuple(item)):
             waiting += _hints(item).values()
+            if classes.setdefault(item.__qualname__, item) is not item:
+                twice.add(item.__qualname__)
+    return {name: cls for name, cls in classes.items() if name not in twice}
 
 
 def _walk_value_types(state: object) -> Iterator[object]:
@@ -278,8 +265,8 @@ def _walk_value_types(state: object) -> Iterator[object]:
             waiting += list(value)
 
 
-def _is_saved_by_name(cls: type) -> bool:
-    return is_dataclass(cls) or issubclass(cls, Enum) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+def _is_named_tuple(cls: type) -> bool:
+    return issubclass(cls, tuple) and hasattr(cls, "_fields")
 
 
 def _hints(item: object) -> dict[str, object]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -27,29 +26,16 @@ from penstock.expr.values import from_checked, from_python
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
-from penstock.stages.functions.calls import (
-    RowResults,
-    RowValidator,
-    call_rows,
-    check_rows,
-    check_truth,
-    function_step,
-    keeps_plain_rows,
-    new_object,
-    row_type,
-)
+from penstock.stages.functions import calls
 from penstock.stages.keys.index import build_keys
 from penstock.stages.map import expand_rows, filter_rows
-from penstock.stages.rows.batch import Batch, Ints, rows_to_columns
+from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
 from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
 from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
 from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
 from penstock.stages.stage import Outputs, PlainRow, RowErrors, RowStage, RowStep, StageContext
 from penstock.stages.state.codec import StateCodec
-
-EmitRow = Callable[[PlainRow, Any], PlainRow | None]
-"""From a row and the result of its processing to the row that leaves, None for no row."""
 
 
 class KeyedStage(BucketedStage, RowStage):
@@ -63,15 +49,14 @@ class KeyedStage(BucketedStage, RowStage):
     ) -> None:
         self.up, self.site, self._function = up, site, function
         self.down = op.outputs({IN: up})[OUT].schema
-        self.new_row, self.validator = row_type(up.schema).row, RowValidator(self.down)
-        self._new_state, self._key_of = new_state, itemgetter(*up.key)
+        self.new_row, self.validator = calls.row_type(up.schema).constructor(), calls.RowValidator(self.down)
+        self._new_state, self._key, self._key_of = new_state, up.key, itemgetter(*up.key)
         types = [up.schema.field(name).type for name in up.key]
         # Why: equal zeros, NaN and decimals may look different.
         self.exact = all(has_exact_check(type_) and not kind.is_floating(type_) for type_ in types)
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._codec = StateCodec(op, up, site, function, new_state)
         self._begin()
-        self._row_step = self.row_step()
 
     def _begin(self) -> None:
         self.keys = build_keys([self.up.schema.field(name).type for name in self.up.key])
@@ -83,15 +68,12 @@ class KeyedStage(BucketedStage, RowStage):
 
     @abstractmethod
     def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
-        """Return the result for a row and the state after it; may raise anything."""
+        """Return what leaves for a row, None for nothing, and the state after it; may raise anything."""
 
-    @abstractmethod
-    def collect(self, batch: Batch, slots: Ints, results: RowResults[Any]) -> Batch:
-        """Return the rows that leave, from the results for those of a batch; counts them."""
-
-    def emit_row(self) -> EmitRow | None:
-        """Return what makes the row that leaves from a row and its result; None where it may be several."""
-        return None
+    def collect(self, results: calls.RowResults[Any]) -> Batch:
+        """Return the rows that leave, from what leaves for each of a batch; counts them."""
+        self.site.accounts.passed += len(results.values)
+        return results.rows.with_rows(results.values, self.down)
 
     def explain(self) -> list[str]:
         """Return how the step is carried out."""
@@ -111,11 +93,7 @@ class KeyedStage(BucketedStage, RowStage):
             if batch.num_rows:
                 self._waiting.append((batch, self._assign_slots(batch)))
         elif batch.num_rows:
-            in_order = batch.num_rows == 1 or bool(batch.order and is_sorted(batch.order))
-            if self._row_step is not None and in_order and keeps_plain_rows(batch):
-                yield from self._process_plain_rows(batch, self._row_step)
-            else:
-                yield from self._process(batch, self._assign_slots(batch))
+            yield from self._process(batch, None)
 
     def on_watermark(self, watermark: float) -> Outputs:
         """Process the rows that the watermark has passed; one that goes back changes nothing."""
@@ -148,65 +126,54 @@ class KeyedStage(BucketedStage, RowStage):
         self._changed_buckets.note(slots)
         return slots
 
-    def _slot_of(self, values: PlainRow) -> int:
-        """Return the slot of a single row's key, as `_assign_slots` does."""
-        key = self._key_of(values)
-        slot = self._slot_by_key.get(key) if self.exact else None
-        if slot is None:
-            types = [(name, self.up.schema.field(name).type) for name in self.up.key]
-            (slot,) = self.keys.assign(
-                [from_checked([values[name]], type_) for name, type_ in types]
-            ).tolist()
-            if self.exact:
-                self._slot_by_key[key] = slot
-        self._changed_buckets.note_slot(slot)
-        return slot
-
-    def _process(self, batch: Batch, slots: Ints) -> Outputs:
-        if batch.num_rows > 1:
-            order = sort_indices([batch.times, *batch.order], batch.rows)
-            batch, slots = batch.take(order), slots[order]
-        next_slot = iter(slots.tolist())
-        results = call_rows(
-            batch, lambda values: self._apply(next(next_slot), values), self._function, self._errors
-        )
-        rows = self.collect(batch, slots, results)
+    def _process(self, batch: Batch, slots: Ints | None) -> Outputs:
+        """Process rows in order; the slots of their keys are found here if they are not known."""
+        keys = [batch.times, *batch.order]
+        if batch.num_rows > 1 and not (batch.order and is_sorted(keys)):
+            order = sort_indices(keys, batch.rows)
+            batch, slots = batch.take(order), None if slots is None else slots[order]
+        if slots is None and calls.keeps_plain_rows(batch):
+            # Why: columns of 1,000 rows take a third of the time to build (`python -m bench runtime`, rows).
+            results = calls.call_rows(batch, self._process_row, self._function, self._errors)
+        else:
+            next_slot = iter((self._assign_slots(batch) if slots is None else slots).tolist())
+            results = calls.call_rows(
+                batch,
+                lambda values: self._process_row(values, next(next_slot)),
+                self._function,
+                self._errors,
+            )
+        rows = self.collect(results)
         if rows.num_rows:
             self.site.accounts.rows_out += rows.num_rows
             yield OUT, rows
         if results.dead_letters is not None:
             yield ERRORS, results.dead_letters
 
-    def _process_plain_rows(self, batch: Batch, step: RowStep) -> Outputs:
-        """Do what `_process` does to few plain rows that stand in order, without making columns.
-
-        Why: with batches of 1,000 rows this is 1.3 times as fast (`python -m bench runtime`, group rows).
-        """
-        results = call_rows(batch, step.process, self._function, self._errors)
-        emitted = [row for row in results.values if row is not None]
-        rows, accounts = results.rows, self.site.accounts
-        if len(emitted) < len(results.values):
-            accounts.filtered += len(results.values) - len(emitted)
-            rows = rows.where(np.array([row is not None for row in results.values], np.bool_))
-        accounts.passed += len(emitted)
-        accounts.rows_out += len(emitted)
-        if emitted:
-            yield OUT, rows.with_rows(emitted, self.down)
-        if results.dead_letters is not None:
-            yield ERRORS, results.dead_letters
-
     def row_step(self) -> RowStep | None:
         """Return the work on one row, on a stream without time where at most one row leaves for a row."""
-        emit = self.emit_row()
-        if emit is None or self.up.time is not None:
+        if self.up.time is not None:
             return None
-        slot_of, apply = self._slot_of, self._apply
-        return function_step(
-            lambda values: emit(values, apply(slot_of(values), values)), self._function, self._errors
-        )
+        return calls.function_step(self._process_row, self._function, self._errors)
 
-    def _apply(self, slot: int, values: PlainRow) -> Any:
-        """Return the result for one row; if that fails, an accumulated state stays as it was."""
+    def _process_row(self, values: PlainRow, slot: int | None = None) -> Any:
+        """Return what leaves for one row, whose slot is found here if it is not known.
+
+        If that fails, an accumulated state stays as it was.
+        """
+        if slot is None:
+            key = self._key_of(values)
+            slot = self._slot_by_key.get(key)
+            if slot is None:
+                types = [self.up.schema.field(name).type for name in self._key]
+                columns = [
+                    from_checked([values[n]], type_) for n, type_ in zip(self._key, types, strict=True)
+                ]
+                (slot,) = self.keys.assign(columns).tolist()
+                if self.exact:
+                    self._slot_by_key[key] = slot
+            if self._changed_buckets.tracks:
+                self._changed_buckets.note_slot(slot)
         states = self._states
         if slot not in states:
             states[slot] = self._new_state()
@@ -261,56 +228,40 @@ class UserStateStage(KeyedStage):
         new_state: Callable[[], Any] = own_copy(op.state)
         super().__init__(op, up, site, op.how, new_state)
 
-    @abstractmethod
-    def check(self, returned: Any) -> Any:
-        """Return what the function returned for a row as plain values; may raise anything."""
-
-    def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
-        """Implement `KeyedStage.process_row`."""
-        return self.check(self._call(self.new_row(values), state)), state
-
 
 class StateMap(UserStateStage):
     """One row out for one row in."""
 
-    def check(self, returned: Any) -> PlainRow:
+    def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
         """Return the new row."""
-        return self.validator.plain(returned)
-
-    def emit_row(self) -> EmitRow:
-        """Emit the new row."""
-        return lambda values, new_row: new_row
-
-    def collect(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
-        """Return the new rows, at the same times and places."""
-        self.site.accounts.passed += len(results.values)
-        return results.rows.with_rows(results.values, self.down)
+        return self.validator.plain(self._call(self.new_row(values), state)), state
 
 
 class StateFilter(UserStateStage):
     """The function says whether the row stays."""
 
-    def check(self, returned: Any) -> bool:
-        """Return whether it stays."""
-        return check_truth(returned)
+    def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow | None, Any]:
+        """Return the row if it stays."""
+        return values if calls.check_truth(self._call(self.new_row(values), state)) else None, state
 
-    def emit_row(self) -> EmitRow:
-        """Emit the row if it stays."""
-        return lambda values, holds: values if holds else None
-
-    def collect(self, batch: Batch, slots: Ints, results: RowResults[bool]) -> Batch:
+    def collect(self, results: calls.RowResults[PlainRow | None]) -> Batch:
         """Return the rows that stay."""
-        return filter_rows(results.rows, np.array(results.values, np.bool_), self.site.accounts)
+        holds = np.array([row is not None for row in results.values], np.bool_)
+        return filter_rows(results.rows, holds, self.site.accounts)
 
 
 class StateFlatMap(UserStateStage):
     """The function returns any number of rows."""
 
-    def check(self, returned: Any) -> list[PlainRow]:
+    def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
         """Return the new rows."""
-        return check_rows(returned, self.validator)
+        return calls.check_rows(self._call(self.new_row(values), state), self.validator), state
 
-    def collect(self, batch: Batch, slots: Ints, results: RowResults[list[PlainRow]]) -> Batch:
+    def row_step(self) -> None:
+        """Return None: several rows may leave for one."""
+        return
+
+    def collect(self, results: calls.RowResults[list[PlainRow]]) -> Batch:
         """Return the new rows, each with its index among its siblings."""
         self.site.accounts.passed += len(results.values)
         return expand_rows(results.rows, results.values, self.validator)
@@ -320,70 +271,28 @@ class AccumulateStage(KeyedStage):
     """`state = fn(row, state)`; the key and the new state leave. A row that fails leaves the state alone."""
 
     def __init__(self, op: Accumulate, up: Stream, site: StageContext) -> None:
-        self._call, self._state = own_copy(op.how.call), RowValidator(op.state_schema)
-        self._is_plain = exact_type_check(op.state_schema.field(0).type)
+        self._call, self._state = own_copy(op.how.call), calls.RowValidator(op.state_schema)
         self._only_field = op.state_schema.field(0) if len(op.state_schema) == 1 else None
+        self._only_name, only_type = op.state_schema.names[0], op.state_schema.types[0]
+        self._is_plain = exact_type_check(only_type) if self._only_field is not None else lambda state: False
+        self._float_keys = [name for name in up.key if kind.is_floating(up.schema.field(name).type)]
         super().__init__(op, up, site, op.how, op.new_state)
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
-        """Return the new state as columns, and itself."""
+        """Return the key and the new state as columns, and the new state."""
         new_state = self._call(self.new_row(values), state)
-        return self._columns(new_state), new_state
-
-    def emit_row(self) -> EmitRow | None:
-        """Emit the key and the state, where the row's own key can stand for the key."""
-        key = self.up.key
-        if not self.exact:
-            return None
-        if len(key) == 1:
-            (name,) = key
-            return lambda row, state: {name: row[name], **state}
-        return lambda row, state: {**{name: row[name] for name in key}, **state}
-
-    def row_step(self) -> RowStep | None:
-        """Return the work on one row, in one function where the key is one column and the state another.
-
-        Why: a call per part of the work makes `python -m bench runtime`, group rows, 1.3 times as slow.
-        """
-        step = super().row_step()
-        if step is None or self._only_field is None or len(self.up.key) > 1:
-            return step
-        (key,), name, call = self.up.key, self._only_field.name, self._call
-        row_class, fill = row_type(self.up.schema)
-        slot_by_key, changed, states = self._slot_by_key, self._changed_buckets, self._states
-        slot_of, is_plain, columns, new_state = self._slot_of, self._is_plain, self._columns, self._new_state
-
-        def process(values: PlainRow) -> PlainRow:
-            key_value = values[key]
-            slot = None if changed.tracks else slot_by_key.get(key_value)
-            if slot is None:
-                slot = slot_of(values)
-            if slot not in states:
-                states[slot] = new_state()
-            row = new_object(row_class)
-            fill(row, values)
-            state = call(row, states[slot])
-            emitted = {key: key_value, name: state} if is_plain(state) else {key: key_value, **columns(state)}
-            states[slot] = state  # after the columns: a state that does not fit leaves the old one
-            return emitted
-
-        return replace(step, process=process)
-
-    def collect(self, batch: Batch, slots: Ints, results: RowResults[PlainRow]) -> Batch:
-        """Return the key columns and the state's columns."""
-        self.site.accounts.passed += len(results.values)
-        rows, emit = results.rows, self.emit_row()
-        if rows.plain is not None and emit is not None:
-            emitted = [emit(row, state) for row, state in zip(rows.plain, results.values, strict=True)]
-            return rows.with_rows([row for row in emitted if row is not None], self.down)
-        slots = slots if results.indices is None else slots[results.indices]
-        columns = [*self.keys.columns_of(slots), *rows_to_columns(results.values, self._state.schema).columns]
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.down), rows.times, rows.order)
+        emitted: dict[str, Any] = {name: values[name] for name in self._key}
+        for name in self._float_keys:  # equal zeros are one key, 0.0
+            if emitted[name] is not None:
+                emitted[name] += 0.0
+        if self._is_plain(new_state):
+            emitted[self._only_name] = new_state
+        else:
+            emitted |= self._columns(new_state)
+        return emitted, new_state
 
     def _columns(self, state: object) -> PlainRow:
-        """Return a state as columns: a row, or a plain value where there is one column."""
-        if self._only_field is not None and self._is_plain(state):
-            return {self._only_field.name: state}
+        """Return a state as columns: a row, or a value where there is one column."""
         if self._only_field is not None and isinstance(state, int | float | str | bytes | None):
             with suppress(RowFailure):  # then the error below says that a row was expected
                 return self._only_column(self._only_field, state)

@@ -43,11 +43,19 @@ _LIFTS = {
     AccumulatorKind.MAX_TIME: "time",
     AccumulatorKind.FOLD: "part",
 }
-_COMPARED = (AccumulatorKind.MAX, AccumulatorKind.MIN, AccumulatorKind.MAX_COUNT, AccumulatorKind.MIN_COUNT)
+_Read = Literal["values", "order", "part", "nulls"]
+"""What an accumulator reads of a column: the values; integers of their order; one number of parts; nulls."""
 
 
-_Read = Literal["values", "order", "part"]
-"""What an accumulator reads of a column: the values; integers of their order; one number of parts."""
+_READS: dict[AccumulatorKind, _Read] = {
+    AccumulatorKind.COUNT: "nulls",
+    AccumulatorKind.MAX: "order",
+    AccumulatorKind.MIN: "order",
+    AccumulatorKind.MAX_COUNT: "order",
+    AccumulatorKind.MIN_COUNT: "order",
+    AccumulatorKind.FOLD: "part",
+}
+"""What is read where it is not the values."""
 
 
 class CudaStore(TimeStore):
@@ -59,6 +67,7 @@ class CudaStore(TimeStore):
         super().__init__(slicing, lateness, accumulators)
         self._reads: list[tuple[int, _Read, int]] = []
         on_device = [self._on_device(accumulator) for accumulator in self.accumulators.stored]
+        self._is_ordered = any(accumulator.lift == "placed" for accumulator in on_device)
         self._windows = CudaWindows(slicing, on_device, **limits)
         self._host_copy: SliceStates | None = None  # while nothing changes, snapshots of all buckets share it
 
@@ -142,31 +151,32 @@ class CudaStore(TimeStore):
 
     def _on_device(self, accumulator: WindowAccumulator) -> CudaAccumulator:
         """Return the accumulator for the device; what it reads is added to the columns that go there."""
-        lift, rule, flip = _LIFTS[accumulator.kind], accumulator.rule, accumulator.flip
-        if accumulator.column is None:
-            return CudaAccumulator(rule, lift, None, flip)
-        if accumulator.kind is AccumulatorKind.FOLD:
-            column = len(self._reads)
-            self._reads += [(accumulator.column, "part", part) for part in range(rule.width)]
-            return CudaAccumulator(rule, lift, column, flip)
-        how: _Read = "order" if accumulator.kind in _COMPARED else "values"
-        read: tuple[int, _Read, int] = (accumulator.column, how, 0)
-        if read not in self._reads:
-            self._reads.append(read)
-        return CudaAccumulator(rule, lift, self._reads.index(read), flip)
+        kind, rule, column = accumulator.kind, accumulator.rule, accumulator.column
+        place = None
+        if column is not None:
+            how: _Read = _READS.get(kind, "values")
+            reads = [(column, how, part) for part in range(rule.width if how == "part" else 1)]
+            if reads[0] not in self._reads:
+                self._reads += reads
+            place = self._reads.index(reads[0])
+        return CudaAccumulator(rule, _LIFTS[kind], place, accumulator.flip)
 
     def _device_rows(self, rows: InputRows) -> Rows:
-        values = lift_values(rows.values)
+        values, order = lift_values(rows.values), None
+        if self._is_ordered:
+            order = rows.order[0] if rows.order else np.zeros(len(rows.slots), np.int64)
         return Rows(
             rows.slots,
             rows.times,
             tuple(_read(values[column], read, part) for column, read, part in self._reads),
             tuple(values[column].valid for column, _, _ in self._reads),
-            rows.order[0] if rows.order else np.zeros(len(rows.slots), np.int64),
+            order,
         )
 
 
-def _read(values: Values, read: _Read, part: int) -> npt.NDArray[Any]:
+def _read(values: Values, read: _Read, part: int) -> npt.NDArray[Any] | None:
+    if read == "nulls":
+        return None
     if read == "part":
         return np.ascontiguousarray(values.data[:, part])
     if read == "values" or values.data.dtype == np.int64:

@@ -19,7 +19,6 @@ from penstock.kernels.cuda.kernels import (
     rule_kernels,
     sort_packed,
     touch,
-    untouch,
 )
 from penstock.kernels.windows.accumulate import INT64_MIN, MAX_COUNT
 from penstock.timing.slices import Slicing
@@ -70,7 +69,7 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
     while reach < n:
         kernels.reduce_step[launch.over(n)](packed, n, bits, reach, cells, spare)
         cells, spare, reach = spare, cells, 2 * reach
-    ring, touched = cuda.device_array((3 * 32, 2), dtype=np.int64), cuda.to_device(np.zeros(32, np.int8))
+    ring, touched = cuda.device_array((3 * 32, 2), dtype=np.int64), cuda.to_device(np.zeros((32, 1), np.int8))
     fill[launch.over(96)](ring, neutral)
     for _ in range(2):  # the second time, every slice is pending already
         kernels.add_to_ring[launch.over(n)](packed, n, place, cells, ring, 32)
@@ -91,7 +90,7 @@ def test_rows_are_reduced_by_slot_and_slice_into_the_ring(
     assert {key: ~int(held[key[0], key[1] % 32, 0]) for key in result} == result
     assert {key: int(held[key[0], key[1] % 32, 1]) for key in result} == equal
     assert int((held[:, :, 0] > INT64_MIN).sum()) == len(result)
-    assert set(np.flatnonzero(touched.copy_to_host())) == {time // every % 32 for _, time, _ in rows}
+    assert set(np.flatnonzero(touched.copy_to_host()[:, 0])) == {time // every % 32 for _, time, _ in rows}
 
 
 def test_rows_of_one_key_keep_their_order_of_arrival() -> None:
@@ -128,11 +127,11 @@ def test_nulls_are_counted_by_their_own_lift_and_left_out_by_others() -> None:
 
 
 def test_cleared_slices_are_neutral_in_all_slots_also_round_the_end() -> None:
-    ring, touched = cuda.to_device(np.ones((2 * 4, 1))), cuda.to_device(np.ones(4, np.int8))
+    ring, touched = cuda.to_device(np.ones((2 * 4, 1))), cuda.to_device(np.ones((4, 1), np.int8))
     clear_slices[1, 2](ring, 4, on_device(0.0), 7, 2)
-    untouch[1, 2](touched, 7, 2)
+    clear_slices[1, 2](touched, 4, cuda.to_device(np.zeros(1, np.int8)), 7, 2)
     assert ring.copy_to_host().reshape(2, 4).tolist() == [[0, 1, 1, 0], [0, 1, 1, 0]]
-    assert touched.copy_to_host().tolist() == [0, 1, 1, 0]
+    assert touched.copy_to_host()[:, 0].tolist() == [0, 1, 1, 0]
 
 
 def test_cells_that_were_put_aside_are_merged_with_those_in_the_ring() -> None:

@@ -90,10 +90,16 @@ def expected_cells(rows: list[tuple[int, Given]]) -> dict[str, Any]:
     return result
 
 
-def window_cells(rows: list[Given], size: int, every: int) -> dict[int, dict[str, Any]]:
+def window_cells(
+    rows: list[Given], size: int, every: int, max_pending: int = 64
+) -> dict[int, dict[str, Any]]:
     """The cells of each window by its start, from the device."""
     windows = CudaWindows(
-        Slicing.of([TimeWindow(size, every)]), list(REGISTERS.values()), n_windows=3, batch_rows=8
+        Slicing.of([TimeWindow(size, every)]),
+        list(REGISTERS.values()),
+        n_windows=3,
+        batch_rows=8,
+        max_pending=max_pending,
     )
     real = np.array([real for *_, real in rows])
     whole = np.array([0 if value is None else value for _, value, _ in rows], np.int64)
@@ -113,10 +119,12 @@ def window_cells(rows: list[Given], size: int, every: int) -> dict[int, dict[str
 
 
 @settings(deadline=None, max_examples=25)
-@given(ROWS, st.integers(1, 8), st.integers(1, 4))
-def test_registers_hold_what_python_finds_in_the_rows(rows: list[Given], slides: int, every: int) -> None:
+@given(ROWS, st.integers(1, 8), st.integers(1, 4), st.sampled_from([1, 64]))
+def test_registers_hold_what_python_finds_in_the_rows(
+    rows: list[Given], slides: int, every: int, max_pending: int
+) -> None:
     size = slides * every
-    result = window_cells(rows, size, every)
+    result = window_cells(rows, size, every, max_pending)
     starts = {start for time, *_ in rows for start in range(time - size + 1, time + 1) if start % every == 0}
     assert result.keys() == starts
     for start, cells in result.items():
