@@ -32,14 +32,7 @@ from penstock.errors import NotSupported, PenstockError
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
 from penstock.kernels.windows.accumulate import Rule
-from penstock.operators.choices import (
-    AUTO,
-    CUDA,
-    device_refusal,
-    on_cuda,
-    why_not_by_itself,
-    why_not_cuda,
-)
+from penstock.operators.choices import AUTO, CUDA, device_refusal, on_cuda, why_not_by_itself, why_not_cuda
 from penstock.operators.op import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.options import Cuda

@@ -21,7 +21,7 @@ from penstock.kernels.windows.accumulate import Cells, add_parts, build_rule_loo
 from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import ENDED, NEVER, InputRows, WindowRows, no_ints
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import (
     PLACE,
@@ -34,6 +34,7 @@ from penstock.stages.rows.store import (
     rows_of_slots,
     rows_to_snapshot,
 )
+from penstock.stages.window import sketches as sketched
 from penstock.stages.window.accumulators import (
     StoredAccumulators,
     WindowAccumulator,
@@ -42,7 +43,7 @@ from penstock.stages.window.accumulators import (
 )
 from penstock.stages.window.folds import CombineFailure, WindowRef, catch_combine
 from penstock.stages.window.inputs import AccumulatorUpdate, RunLoop
-from penstock.stages.window.sketches import SessionSketches, Sketch
+from penstock.stages.window.sketches import Sketch
 from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
 from penstock.timing.windows import SessionWindow
 
@@ -66,20 +67,19 @@ class SessionStore:
         compile_after: int | None = None,
     ) -> None:
         self._window, self._gap, self._lateness = window, window.gap, lateness
-        jit = JitPolicy(compile_after)
-        self._open, self._sketches = OpenSessions(accumulators, jit), SessionSketches(sketches)
+        self._open = OpenSessions(accumulators, sketches, JitPolicy(compile_after))
         self._schema, self._rows = rows, RowBlocks()
         self._first_end = ENDED  # no session ends before
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        return self._open.nbytes + self._sketches.nbytes + self._rows.nbytes
+        return self._open.nbytes + self._rows.nbytes
 
     def explain(self) -> tuple[str, ...]:
         """Say how sessions are kept."""
         state = "accumulators" if self._schema is None else "rows"
-        state += " and sketches" if self._sketches else ""
+        state += " and sketches" if self._open.sketches else ""
         return (f"{self._window}: {state} per session, found through a sorted list of each key's; no slices",)
 
     def has_state(self, slots: Ints) -> Mask:
@@ -111,20 +111,16 @@ class SessionStore:
         of_runs, merged, into = self._open.assign(*runs, must_touch=must_touch)
         with self._naming_the_session(into):
             self._open.merge(merged, into)
-        self._sketches.merge(merged, into)
         sessions = np.empty(len(places), np.int64)
         sessions[order] = np.repeat(of_runs, last - heads + 1)
         admitted = np.asarray(sessions != NO_SESSION, np.bool_)
         whole = len(places) == len(rows.slots) and admitted.all()
-        self._update(rows if whole else rows.at(places[admitted]), sessions[admitted])
-        return admitted
-
-    def _update(self, rows: InputRows, sessions: Ints) -> None:
+        sessions, rows = sessions[admitted], rows if whole else rows.at(places[admitted])
         with self._naming_the_session(sessions):
             self._open.update(sessions, rows)
-        self._sketches.update(sessions, rows)
         if self._schema is not None:
             self._rows.add(InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted))
+        return admitted
 
     @contextmanager
     def _naming_the_session(self, sessions: Ints) -> Iterator[None]:
@@ -147,10 +143,7 @@ class SessionStore:
         closed = self._read(numbers[closes], remove=True)
         self._first_end = int(self._open.closes[numbers[~closes]].min(initial=ENDED))
         self._open.remove(numbers[closes])
-        self._sketches.clear(numbers[closes])
-        old = self._open.pack()
-        if old is not None:
-            self._sketches.pack(old)
+        self._open.pack()
         return closed
 
     def fire_early(self) -> ClosedWindows:
@@ -166,7 +159,10 @@ class SessionStore:
         ends = self._open.closes[sessions]
         members = None
         if self._schema is not None:
-            members = self._members(slots, starts, ends, self._schema, remove=remove)
+            # Invariant: sessions close oldest first, so before the end of the last a slot has no other rows.
+            look = self._rows.pull if remove else self._rows.find
+            rows = look(rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
+            members = find_members(rows, self._schema, slots, starts, ends)
         return ClosedWindows(
             np.zeros(len(sessions), np.int64),
             slots,
@@ -175,17 +171,8 @@ class SessionStore:
             ends - 1,
             cells=self._open.accumulators.results([cells[sessions] for cells in self._open.cells]),
             members=members,
-            sketches=self._sketches.read(sessions),
+            sketches=sketched.transpose_cells(self._open.sketches, self._open.sketch_cells[sessions]),
         )
-
-    def _members(
-        self, slots: Ints, starts: Ints, ends: Ints, schema: pa.Schema, *, remove: bool
-    ) -> WindowRows:
-        """Return the rows of sessions."""
-        # Invariant: sessions close oldest first, so before the end of the last one a slot has no other rows.
-        look = self._rows.pull if remove else self._rows.find
-        rows = look(rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
-        return find_members(rows, schema, slots, starts, ends)
 
     def export(self, slots: Ints) -> StateBatches:
         """Return the open sessions of these slots, and their rows."""
@@ -196,7 +183,7 @@ class SessionStore:
             "end": pa.array(self._open.closes[sessions]),
             "changed": pa.array(self._open.changed[sessions]),
             **cells_to_columns(self._open.cells, sessions),
-            **self._sketches.export(sessions),
+            **sketched.export_sketches(self._open.sketches, self._open.sketch_cells[sessions]),
         }
         saved = {"sessions": pa.RecordBatch.from_pydict(columns)}
         if self._schema is not None:
@@ -213,7 +200,8 @@ class SessionStore:
         sessions, _, _ = self._open.assign(owners[order], starts[order], ends[order], must_touch=False)
         ordered = batch.take(pa.array(order))
         load_cells(ordered, self._open.cells, sessions)
-        self._sketches.load(ordered, sessions)
+        for number, cell in zip(sessions, sketched.load_sketches(self._open.sketches, ordered), strict=False):
+            self._open.sketch_cells[number] = cell
         self._open.changed[sessions] = ordered.column("changed").to_numpy(zero_copy_only=False)
         if self._schema is not None and (rows := rows_from_snapshot(saved["rows"], slots)):
             self._rows.add(rows)
@@ -231,20 +219,24 @@ def _find_runs(slots: Ints, times: Ints, gap: int) -> tuple[Ints, Ints]:
 
 
 class OpenSessions:
-    """Sessions by number, with the cells of their accumulators.
+    """Sessions by number, with the cells of their accumulators and sketches.
 
     slots    int64[capacity]  NO_SESSION for unused numbers
     opens    int64[capacity]  bounds in microseconds
     closes   int64[capacity]
     changed  bool[capacity]   whether rows came since the session last fired early
     cells    [capacity, w]    of each stored accumulator
+    sketch_cells  object[capacity]  None for unused numbers, and where no sketches are kept
 
     Invariants: no two sessions of one slot touch; those of a slot are linked from newest to oldest. The cells
     of unused numbers are neutral.
     """
 
-    def __init__(self, accumulators: Sequence[WindowAccumulator], run: RunLoop) -> None:
+    def __init__(
+        self, accumulators: Sequence[WindowAccumulator], sketches: Sequence[Sketch], run: RunLoop
+    ) -> None:
         self._run, self.accumulators = run, StoredAccumulators(accumulators)
+        self.sketches, self.sketch_cells = tuple(sketches), np.empty(0, np.object_)
         self._newest = no_ints()  # by slot
         self.slots, self.opens, self.closes, self._older = no_ints(), no_ints(), no_ints(), no_ints()
         self.changed = np.empty(0, np.bool_)
@@ -258,6 +250,7 @@ class OpenSessions:
         columns = (self.slots, self.opens, self.closes, self._older)
         self.slots, self.opens, self.closes, self._older = (np.append(c[old], unused) for c in columns)
         self.changed = np.append(self.changed[old], np.zeros(n_unused, np.bool_))
+        self.sketch_cells = np.append(self.sketch_cells[old], np.full(n_unused, None))
         pairs = zip(self.accumulators.rules, self.cells, strict=True)
         self.cells = [np.concatenate([cells[old], rule.neutral_cells(n_unused)]) for rule, cells in pairs]
 
@@ -265,7 +258,9 @@ class OpenSessions:
     def nbytes(self) -> int:
         """Return the memory held."""
         own = self._newest.nbytes + 4 * self.slots.nbytes + self.changed.nbytes
-        return own + sum(cells.nbytes for cells in self.cells)
+        own += sum(cells.nbytes for cells in self.cells)
+        held = self.sketch_cells[self.numbers()] if self.sketches else ()
+        return own + sum(sketched.cell_nbytes(cell) for cell in held)
 
     def numbers(self) -> Ints:
         """Return the numbers of the open sessions, in order."""
@@ -319,6 +314,11 @@ class OpenSessions:
         update = AccumulatorUpdate(self._run, np.ascontiguousarray(numbers), rows)
         for accumulator, cells in zip(self.accumulators.stored, self.cells, strict=True):
             update.apply(accumulator, cells)
+        if self.sketches and len(numbers):
+            cells_of = self.sketch_cells.__getitem__
+            updated = sketched.update_cells(self.sketches, [numbers], cells_of, rows.values)
+            for (number,), cell in updated.items():
+                self.sketch_cells[number] = cell
         self.changed[numbers] = True
 
     def merge(self, sources: Ints, into: Ints) -> None:
@@ -328,10 +328,13 @@ class OpenSessions:
             for rule, cells in zip(self.accumulators.rules, self.cells, strict=True):
                 with catch_combine(rule, at):
                     self._run(build_rule_loop(add_parts, rule), into, cells[sources], cells, at)
+            for source, target in zip(sources, into, strict=True) if self.sketches else ():
+                parts = [self.sketch_cells[target], self.sketch_cells[source]]
+                self.sketch_cells[target] = sketched.merge_cells(self.sketches, parts)
             self._clear(sources)
 
     def _clear(self, sessions: Ints) -> None:
-        self.slots[sessions], self.changed[sessions] = NO_SESSION, False
+        self.slots[sessions], self.changed[sessions], self.sketch_cells[sessions] = NO_SESSION, False, None
         for rule, cells in zip(self.accumulators.rules, self.cells, strict=True):
             cells[sessions] = rule.neutral
 
@@ -344,11 +347,11 @@ class OpenSessions:
         self._newest[slots[gone[self._newest[slots]]]] = NO_SESSION
         self._clear(sessions)
 
-    def pack(self) -> Ints | None:
-        """Renumber the sessions when few of many numbers are used: the old number of each, or None."""
+    def pack(self) -> None:
+        """Renumber the sessions when few of many numbers are used."""
         old, capacity = self.numbers(), len(self.slots)
         if capacity <= MIN_CAPACITY or 4 * len(old) >= capacity:
-            return None
+            return
         new = np.full(capacity + 1, NO_SESSION, np.int64)
         new[old] = np.arange(len(old))
         self._renumber(old, _round_capacity(2 * len(old)))
@@ -356,7 +359,6 @@ class OpenSessions:
         self._newest = new[self._newest]
         held = np.flatnonzero(self._newest != NO_SESSION)
         self._newest = self._newest[: int(held[-1]) + 1 if len(held) else 0].copy()
-        return old
 
 
 def _round_capacity(needed: int) -> int:

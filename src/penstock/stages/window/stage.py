@@ -48,12 +48,7 @@ from penstock.stages.snapshot import (
 from penstock.stages.stage import RowErrors, StageContext
 from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
 from penstock.stages.window.folds import CombineFailure, describe_failure
-from penstock.stages.window.groups import (
-    Admission,
-    choose_placement,
-    time_store_factory,
-    window_groups,
-)
+from penstock.stages.window.groups import Admission, choose_placement, time_store_factory, window_groups
 from penstock.stages.window.inputs import AggregateInputs, InputEvaluator
 from penstock.stages.window.results import ResultBuilder
 from penstock.stages.window.store import ClosedWindows, unique_slots

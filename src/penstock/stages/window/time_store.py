@@ -263,57 +263,45 @@ class EarlyFirings:
     """The slices that fired early last, with how many rows: one has changed if it has more by now.
 
     Rows only come while a window is open, so their number tells whether anything changed. All open windows
-    fire at once, so a window has changed since if one of its slices has. Invariant: slices are ordered by
-    slot.
+    fire at once, so a window has changed since if one of its slices has.
     """
 
     def __init__(self) -> None:
         self._slices = np.empty((3, 0), np.int64)  # slot, slice, rows
-        self._loaded: list[Ints] = []
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        return self._slices.nbytes + sum(slices.nbytes for slices in self._loaded)
+        return self._slices.nbytes
 
     def fire(self, slots: Ints, ids: Ints, n_rows: Ints) -> Mask:
-        """Note that all slices with rows, ordered by slot, fire now; return which have changed since."""
+        """Note that all slices with rows fire now; return which have changed since they last did."""
         fresh = self._find_changed(slots, ids, n_rows)
-        self._slices, self._loaded = np.stack([slots, ids, n_rows]), []
+        self._slices = np.stack([slots, ids, n_rows])
         return fresh
 
     def forget_before(self, id_: int) -> None:
         """Forget the slices before this one."""
-        self._merge_loaded()
         if self._slices.size:
             self._slices = self._slices[:, self._slices[1] >= id_]
 
     def column(self, slots: Ints, ids: Ints, n_rows: Ints) -> dict[str, pa.Array]:
         """Return which slices of a snapshot are to fire, as a column; no column if all are."""
-        self._merge_loaded()
         return {FRESH: pa.array(self._find_changed(slots, ids, n_rows))} if self._slices.size else {}
 
     def load(self, saved: pa.RecordBatch, slots: Ints, ids: Ints, n_rows: Ints) -> None:
         """Take over what a snapshot says of its slices; those that it says nothing of have not fired."""
         if FRESH in saved.schema.names:
             fresh = saved.column(FRESH).fill_null(True).to_numpy(zero_copy_only=False)
-            self._loaded.append(np.stack([slots, ids, n_rows])[:, ~fresh])
+            fired = np.stack([slots, ids, n_rows])[:, ~fresh]
+            self._slices = np.concatenate([self._slices, fired], axis=1)
 
     def _find_changed(self, slots: Ints, ids: Ints, n_rows: Ints) -> Mask:
         """Return which slices, each named once, have other rows than when they last fired."""
-        self._merge_loaded()
         if not self._slices.size:
             return np.ones(len(slots), np.bool_)
-        wanted = np.unique(slots)
-        first, past = (np.searchsorted(self._slices[0], wanted, side) for side in ("left", "right"))
-        places, _ = expand_ranges(first, past)
-        return _is_new(np.stack([slots, ids, n_rows]), self._slices[:, places])
-
-    def _merge_loaded(self) -> None:
-        """Put what was loaded, bucket by bucket, among the others."""
-        if self._loaded:
-            slices = np.concatenate([self._slices, *self._loaded], axis=1)
-            self._slices, self._loaded = slices[:, np.argsort(slices[0], kind="stable")], []
+        before = self._slices[:, np.isin(self._slices[0], slots)]
+        return _is_new(np.stack([slots, ids, n_rows]), before)
 
 
 def _select_fresh(ready: ReadyWindows, rings: Ints, fresh: Mask) -> ReadyWindows:
