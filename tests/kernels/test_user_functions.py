@@ -133,7 +133,7 @@ def max_of(a: float, b: float) -> float:
 _MODULE = """
 import numpy as np
 from numba.core.event import install_recorder
-from penstock.kernels.windows.folds import FoldFunctions, build_cells_loop
+from penstock.kernels.windows.folds import FoldFunctions, build_lift_loop
 from penstock.kernels.user_functions import FunctionSource
 
 def lift(row):
@@ -142,11 +142,11 @@ def lift(row):
 def combine(a, b):
     return max(a, b)
 
-state, at = np.zeros((1, 1)), np.zeros(1, np.int64)
-loop = build_cells_loop(FoldFunctions(FunctionSource(lift), FunctionSource(combine), ("v",), 1, True))
+parts = np.zeros((2, 1))
+loop = build_lift_loop(FoldFunctions(FunctionSource(lift), FunctionSource(combine), ("v",), 1, True))
 with install_recorder("numba:compile") as compiling:
-    loop.compiled(np.zeros(2, np.int64), np.array([1.0, 2.0]), state, at)
-print(state[0, 0], any("fold_cells" in str(event.data["dispatcher"]) for _, event in compiling.buffer))
+    loop.compiled(np.array([1.0, 2.0]), parts)
+print(parts[1, 0], any("lift_rows" in str(event.data["dispatcher"]) for _, event in compiling.buffer))
 """
 
 

@@ -32,7 +32,7 @@ from penstock.stages.stage import StageContext
 from penstock.timing.units import spell
 
 MAGIC = b"PENSTOCK"
-VERSION = 3
+VERSION = 4
 _FRONT = struct.Struct("<8sHI")
 _CHECK = 8
 HINT = "start with an empty checkpoint folder, or bring back the step as it was"

@@ -10,15 +10,16 @@ ROOT = Path(__file__).parents[3]
 PROGRAM = """
 import sys
 from penstock.stages.window.count_store import CountStore
-from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.session_store import SessionStore
+from penstock.stages.window.time_store import TimeStore
+from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 from tests.support.window_rounds import ENDED, NEVER, REGISTERS, SCHEMA, Row, input_rows
 
 for store in (
     CountStore([CountWindow(4, 2)], 0, REGISTERS, rows=SCHEMA),
     SessionStore(SessionWindow(5), 0, REGISTERS, rows=SCHEMA),
-    RowStore([TimeWindow(10, 5)], 0, rows=SCHEMA),
+    TimeStore(Slicing.of([TimeWindow(10, 5)]), 0, (), rows=SCHEMA),
 ):
     store.add(input_rows([Row(i, i % 3, i) for i in range(100)]), NEVER)
     assert len(store.close(ENDED, ended=True).slots)

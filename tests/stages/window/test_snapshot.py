@@ -284,7 +284,7 @@ def test_damaged_state_is_refused(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "hint"), [(2, "start with an empty checkpoint folder"), (4, "a newer one")]
+    ("version", "hint"), [(2, "start with an empty checkpoint folder"), (5, "a newer one")]
 )
 def test_state_of_another_version_is_refused_by_its_version(version: int, hint: str) -> None:
     bucket, whole = saved_one()
@@ -292,7 +292,7 @@ def test_state_of_another_version_is_refused_by_its_version(version: int, hint: 
     with pytest.raises(CheckpointError) as refused:
         other().restore({bucket: other_version + xxhash.xxh3_64_digest(other_version)})
     assert (
-        refused.value.fact == f"saved state has format version {version}, and this Penstock reads version 3"
+        refused.value.fact == f"saved state has format version {version}, and this Penstock reads version 4"
     )
     assert refused.value.hint == f"run it with the Penstock that wrote it, or {hint}"
 

@@ -15,7 +15,6 @@ from penstock.stages.rows.input import ENDED, NEVER, InputRows, Values
 from penstock.stages.sketches import HllSketch, KllSketch
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
 from penstock.stages.window.count_store import CountStore
-from penstock.stages.window.row_store import RowStore
 from penstock.stages.window.session_store import SessionStore
 from penstock.stages.window.sketches import Sketch, SliceSketches
 from penstock.stages.window.store import WindowStore
@@ -32,7 +31,7 @@ STORES: dict[str, Callable[[], WindowStore]] = {
     "sketches": lambda: TimeStore(
         Slicing.of([SLIDING]), 0, REGISTERS, sketches=SliceSketches(SKETCHES, Slicing.of([SLIDING]).longest)
     ),
-    "kept rows": lambda: RowStore([SLIDING], 0, rows=SCHEMA),
+    "kept rows": lambda: TimeStore(Slicing.of([SLIDING]), 0, (), rows=SCHEMA),
     "sessions": lambda: SessionStore(SessionWindow(30), 0, REGISTERS, rows=SCHEMA, sketches=SKETCHES),
     "counts": lambda: CountStore([CountWindow(20, 5)], 0, REGISTERS, rows=SCHEMA),
 }

@@ -137,30 +137,6 @@ def lift_rows({_each("c{}", n)} parts):
 
 
 @cache
-def build_cells_loop(of: FoldFunctions) -> GeneratedFunction:
-    """Return the loop (cells, columns…, state, at) that lifts rows and combines them into their cells.
-
-    Rows of one cell that follow each other are combined without looking at it again.
-    """
-    n, parts = len(of.names), _each("p{}", of.width)
-    text = f"""
-def fold_cells(cells, {_each("c{}", n)} state, at):
-    n = cells.shape[0]
-    i = 0
-    while i < n:
-        cell = cells[i]
-        at[0] = i
-        {parts} = {_each("float(state[cell, {}])", of.width)}
-        while i < n and cells[i] == cell:
-            {parts} = combined({parts} *lifted({_each("float(c{}[i])", n)}))
-            i += 1
-        {_each("state[cell, {}]", of.width)} = {parts}
-"""
-    signature = "Ir " + "Fr " * n + "F2 I"
-    return GeneratedFunction(text, "fold_cells", row_functions(of), signature, cached=of.is_stable)
-
-
-@cache
 def build_lower_loop(lower: FunctionSource, width: int, *, alone: bool) -> GeneratedFunction:
     """Return the loop (cells float64[n, width], results float64[n]) that makes results of combined parts."""
     text = f"""

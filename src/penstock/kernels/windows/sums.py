@@ -42,9 +42,6 @@ Ints = npt.NDArray[np.int64]
 UInts = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 
-MAX_SLICE_PASSES = 4
-"""Up to this number, the slices of a block are summed one after the other, where there are no pairs."""
-
 MAX_PAIRS = 4096
 """Greater rings have no pairs, and none that have more cells than there are rows."""
 COPIES = 4
@@ -145,18 +142,6 @@ def sum_block(now: Ints, start: int, stop: int, first: int, last: int, *, of: Su
             total += added[j]
         of.counts[base + (first & mask)] += stop - start
         of.sums[base + (first & mask)] += total
-    elif of.even and last - first < MAX_SLICE_PASSES and mask >= min(MAX_PAIRS // COPIES, of.n_rows):
-        # Why: reading all rows for each slice is faster than adding row by row to one and the same cell.
-        for id_ in range(first, last + 1):
-            begin = of.base_time + (id_ - of.base_id) * period
-            end = begin + period
-            total, n_inside = 0.0, 0
-            for j in range(now.shape[0]):
-                inside = (now[j] >= begin) & (now[j] < end)
-                total += added[j] if inside else 0.0
-                n_inside += inside
-            of.counts[base + (id_ & mask)] += n_inside
-            of.sums[base + (id_ & mask)] += total
     elif of.even and of.greatest - of.least < MAX_OFFSET // 2:
         paired = mask < min(MAX_PAIRS, of.n_rows)
         moved = np.uint64(mask) != of.around or (paired and of.n_pairs == 0)

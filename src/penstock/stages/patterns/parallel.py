@@ -36,7 +36,7 @@ from penstock.stages.snapshot import (
     window_fingerprint,
 )
 from penstock.stages.stage import StageContext
-from penstock.stages.window.stage import PENDING, Emitted, WindowStage
+from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.stages.window.store import ClosedWindows, StateBatches, unique_slots
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import TimeWindow
@@ -128,10 +128,7 @@ class ParallelStage(WindowStage):
             places = np.unique(np.concatenate([ints_of(batch, PLACE) for batch in batches.values()]))
             if not len(places) and self._changed is None:
                 continue
-            state = {
-                KEYS: self._keys.export(slots[places]),
-                PENDING: self._admission.pending.export(partition),
-            }
+            state = {KEYS: self._keys.export(slots[places])}
             for name, batch in batches.items():
                 state[name] = _set_places(batch, np.searchsorted(places, ints_of(batch, PLACE)))
             piece = BucketState(partition, len(places), watermark, state)

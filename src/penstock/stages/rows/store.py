@@ -271,58 +271,34 @@ def _values_from_snapshot(array: pa.Array) -> Values:
     return Values((array if valid is None else array.fill_null(0)).to_numpy(), valid)
 
 
-NO_WINDOW = -1
+def find_members(
+    rows: InputRows | None,
+    schema: pa.Schema,
+    slots: Ints,
+    starts: Ints,
+    ends: Ints,
+    *,
+    numbered: bool = False,
+) -> WindowRows:
+    """Return the rows of windows: those of its slot from its start to its end, in order.
 
-
-def no_members(schema: pa.Schema) -> WindowRows:
-    """Return the rows of no windows."""
-    return WindowRows(pa.RecordBatch.from_pylist([], schema=schema), np.zeros(1, np.int64), no_ints())
-
-
-def members_of(rows: InputRows, windows: Ints, n_windows: int) -> WindowRows:
-    """Return rows by window from the number of each row's window."""
-    assert rows.rows is not None, "a store that keeps rows is given rows"
-    offsets = np.append(0, np.cumsum(np.bincount(windows, minlength=n_windows)))
-    places = sort_indices([windows, rows.times, *rows.order], rows.rows)
-    return WindowRows(rows.rows, offsets, places, rows.lifted)
-
-
-def find_windows(rows: InputRows, slots: Ints, starts: Ints, ends: Ints) -> Ints:
-    """Return the window [start, end) of its slot that holds each row, or NO_WINDOW; windows do not overlap.
-
-    Starts and rows are sorted together, so the window of a row is the last start before it.
+    Bounds are times, or of `numbered` rows their numbers, which stand in their order. Bounds and rows are
+    sorted together, so a window has the rows between the number of rows before its start and before its end.
     """
-    n = len(slots)
-    if not n:
-        return np.full(len(rows.slots), NO_WINDOW, np.int64)
-    of_row = np.append(np.zeros(n, np.int64), np.ones(len(rows.slots), np.int64))
-    order = sort_indices([np.append(slots, rows.slots), np.append(starts, rows.times), of_row])
-    latest = np.maximum.accumulate(np.where(order < n, np.arange(len(order)), -1))
-    window = np.empty(len(order), np.int64)
-    window[order] = np.where(latest < 0, NO_WINDOW, order[latest])
-    window = window[n:]
-    inside = (window >= 0) & (slots[window] == rows.slots) & (rows.times < ends[window])
-    return np.where(inside, window, NO_WINDOW)
-
-
-def list_windows(slots: Ints, first: Ints, last: Ints) -> tuple[Ints, Ints, Ints]:
-    """Return (number, first row, one past last row) of every window, given the windows of each row.
-
-    Rows come by slot, and within a slot neither `first` nor `last` falls. So the windows that begin at a row
-    are those after the last of the row before, those that end at it are before the first of the row behind,
-    and both lists have the same windows in the same order.
-    """
-    same = slots[1:] == slots[:-1]
-    begin, until = first.copy(), last + 1
-    begin[1:] = np.where(same, np.maximum(first[1:], last[:-1] + 1), first[1:])
-    until[:-1] = np.where(same, np.minimum(last[:-1] + 1, first[1:]), last[:-1] + 1)
-    numbers, lo = expand_ranges(begin, last + 1)
-    _, hi = expand_ranges(first, until)
-    return numbers, lo, hi + 1
-
-
-def members_of_ranges(rows: InputRows, order: Ints, lo: Ints, hi: Ints) -> WindowRows:
-    """Return windows whose rows stand together once in order: window i has the rows order[lo[i] : hi[i]]."""
+    if rows is None:
+        empty = pa.RecordBatch.from_pylist([], schema=schema)
+        return WindowRows(empty, np.zeros(len(slots) + 1, np.int64), no_ints())
     assert rows.rows is not None, "a store that keeps rows is given rows"
+    keys = [rows.slots, *rows.order] if numbered else [rows.slots, rows.times, *rows.order]
+    order, n_bounds = sort_indices(keys, rows.rows), 2 * len(slots)
+    together = sort_indices(
+        [
+            np.concatenate([slots, slots, rows.slots[order]]),
+            np.concatenate([starts, ends, keys[1][order]]),
+        ]
+    )
+    n_before = np.empty(len(together), np.int64)
+    n_before[together] = np.cumsum(together >= n_bounds)
+    lo, hi = n_before[:n_bounds].reshape(2, -1)
     places, _ = expand_ranges(lo, hi)
     return WindowRows(rows.rows, np.append(0, np.cumsum(hi - lo)), order[places], rows.lifted)

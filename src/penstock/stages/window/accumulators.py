@@ -25,13 +25,7 @@ from penstock.frozen import dataclass
 from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.operators import aggregates as spec
-from penstock.operators.choices import (
-    AccumulatorKind,
-    is_numeric,
-    is_whole,
-    uses_sketch,
-    why_rows,
-)
+from penstock.operators.choices import AccumulatorKind, is_numeric, is_whole, uses_sketch, why_rows
 from penstock.operators.op import Stream
 from penstock.stages.rows.batch import Ints
 from penstock.stages.rows.input import Form, build_column, build_time_column, decode_numbers

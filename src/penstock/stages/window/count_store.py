@@ -21,7 +21,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.kernels.windows import accumulate
@@ -29,15 +28,13 @@ from penstock.kernels.windows.accumulate import MAX
 from penstock.operators.choices import explain_method
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import ENDED, InputRows, WindowRows, no_ints
+from penstock.stages.rows.input import ENDED, InputRows, no_ints
 from penstock.stages.rows.order import is_sorted, sort_indices
 from penstock.stages.rows.store import (
     PLACE,
     RowBlocks,
+    find_members,
     ints_of,
-    list_windows,
-    members_of_ranges,
-    no_members,
     places_of,
     rows_from_snapshot,
     rows_of_slots,
@@ -47,7 +44,7 @@ from penstock.stages.window.accumulators import StoredAccumulators, WindowAccumu
 from penstock.stages.window.combine import Combiner, list_next_windows
 from penstock.stages.window.folds import CombineFailure, WindowRef, lift_values
 from penstock.stages.window.panes import SliceAccumulators
-from penstock.stages.window.store import ClosedWindows, Decided, Decision, Outcome, StateBatches
+from penstock.stages.window.store import ClosedWindows, Decided, Decision, Decisions, Outcome, StateBatches
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, TimeWindow
 
@@ -55,8 +52,8 @@ NUMBERED, FIRED, CLOSED = range(3)
 """Columns of what is known of a slot: rows numbered, rows numbered when windows last fired early, and from
 CLOSED on, one for each kind, the windows that have closed."""
 
-SettledRows = tuple[Ints, npt.NDArray[np.uint8]]
-"""(tags, outcomes), as in `ClosedWindows.settled`."""
+NO_ROWS = ENDED
+"""The number of rows that a slot never has: a row that needs it for a window lies in none."""
 
 
 class CountStore:
@@ -82,16 +79,16 @@ class CountStore:
         self.n_kinds = len(self._windows)
         self._schema, jit = rows, JitPolicy(compile_after)
         self._panes = [CountPanes(window, accumulators, jit) for window in windows]
-        self._open_rows = [OpenRows(window) for window in windows]
+        # Rows in no full window: the slot, the rows that it needs for the first to be full, and the tag.
+        self._open = np.empty((0, 3), np.int64)
         self._waiting, self._rows = RowBlocks(), RowBlocks()
         self._slots = np.zeros((0, CLOSED + len(self._windows)), np.int64)
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        own = self._waiting.nbytes + self._rows.nbytes + self._slots.nbytes
-        own += sum(panes.nbytes for panes in self._panes)
-        return own + sum(open_rows.nbytes for open_rows in self._open_rows)
+        own = self._waiting.nbytes + self._rows.nbytes + self._slots.nbytes + self._open.nbytes
+        return own + sum(panes.nbytes for panes in self._panes)
 
     def explain(self) -> tuple[str, ...]:
         """Say for each kind how windows are combined, and why."""
@@ -123,12 +120,8 @@ class CountStore:
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Number the rows that the watermark has passed, and close every window that is full."""
         ready = self._waiting.pull(below=watermark - self._lateness)
-        slots, settled = (no_ints(), []) if ready is None else self._number(ready)
-        touched = slots
-        for open_rows in self._open_rows:
-            settled.append(open_rows.settle(self._slots[:, NUMBERED]))
-            if ended:
-                settled.append(open_rows.end(Outcome.PASSED if self._partial else Outcome.UNFINISHED))
+        touched = slots = no_ints() if ready is None else self._number(ready)
+        settled = self._settle(ended)
         if ended:
             slots = np.flatnonzero(self._slots[:, NUMBERED] > 0)
         count = self._n_begun if ended and self._partial else self._n_full
@@ -139,8 +132,7 @@ class CountStore:
         ]
         closed = self._read(slots, past, needed)
         self._slots[slots, CLOSED:] = np.stack(past, axis=1)
-        tags, outcomes = (np.concatenate(column) for column in zip(*settled, strict=True))
-        return replace(closed, touched=touched, settled=(tags, outcomes))
+        return replace(closed, touched=touched, settled=settled)
 
     def fire_early(self) -> ClosedWindows:
         """Return the windows that are not full and have got rows since they last fired early."""
@@ -148,8 +140,8 @@ class CountStore:
         self._slots[slots, FIRED] = self._slots[slots, NUMBERED]
         return self._read(slots, [self._n_begun(slots, window) for window in self._windows], None)
 
-    def _number(self, rows: InputRows) -> tuple[Ints, list[SettledRows]]:
-        """Number rows and add those that are in windows; return their slots, and the rows settled by that."""
+    def _number(self, rows: InputRows) -> Ints:
+        """Number rows, and add those that are in windows; return their slots."""
         keys = [rows.slots, rows.times, *rows.order]
         rows = rows if is_sorted(keys) else rows.at(sort_indices(keys, rows.rows))
         heads = np.append(0, np.flatnonzero(rows.slots[1:] != rows.slots[:-1]) + 1)
@@ -157,14 +149,32 @@ class CountStore:
         numbers = np.arange(len(rows.slots)) + np.repeat(self._slots[slots, NUMBERED] - heads, counts)
         self._slots[slots, NUMBERED] += counts
         self._add(numbers, rows)
-        if rows.tags is None:
-            return slots, []
-        settled = []
-        for open_rows, window in zip(self._open_rows, self._windows, strict=True):
-            n_full = self._n_full(slots, window)
-            filled = np.where(n_full > 0, (n_full - 1) * window.every + window.size, 0)
-            settled += open_rows.add(rows.slots, numbers, rows.tags, np.repeat(filled, counts))
-        return slots, settled
+        if rows.tags is not None:
+            self._follow(rows.slots, numbers, rows.tags)
+        return slots
+
+    def _follow(self, slots: Ints, numbers: Ints, tags: Ints) -> None:
+        """Follow the rows that no other store has admitted until they are settled.
+
+        A row's first window of a kind is the one that starts earliest, and is full first. A row that lies in
+        no window needs NO_ROWS.
+        """
+        due = np.full(len(numbers), NO_ROWS)
+        for window in self._windows:
+            first = np.maximum((numbers - window.size) // window.every + 1, 0) * window.every
+            due = np.minimum(due, np.where(numbers >= first, first + window.size, NO_ROWS))
+        rows = np.stack([slots, due, tags], axis=1)
+        self._open = np.concatenate([self._open, rows[tags >= 0]])
+
+    def _settle(self, ended: bool) -> tuple[Ints, Decisions]:
+        """Return the tags and outcomes of the rows whose outcome is known now, and follow them no more."""
+        slots, due, tags = self._open.T
+        outcomes = np.full(len(tags), Outcome.PASSED if self._partial else Outcome.UNFINISHED, np.uint8)
+        is_full, is_outside = due <= self._slots[slots, NUMBERED], due == NO_ROWS
+        outcomes[is_full], outcomes[is_outside] = Outcome.PASSED, Outcome.NO_WINDOW
+        known = np.full(len(tags), True) if ended else is_full | is_outside
+        self._open = self._open[~known]
+        return tags[known], outcomes[known]
 
     def _add(self, numbers: Ints, rows: InputRows) -> None:
         """Add the rows whose numbers are in some window."""
@@ -192,26 +202,14 @@ class CountStore:
         windows = [panes.windows(kind, slots, *bounds) for kind, (panes, *bounds) in enumerate(kinds)]
         closed = ClosedWindows.concat(windows)
         if self._schema is not None:
-            closed = replace(closed, members=self._members(closed.slots, slots, first, past, self._schema))
+            rows = self._rows.find(rows_of_slots(closed.slots)) if len(closed.slots) else None
+            sizes = np.array([(window.every, window.size) for window in self._windows])[closed.kinds]
+            begins = np.asarray(closed.index) * sizes[:, 0]
+            bounds = closed.slots, begins, begins + sizes[:, 1]
+            closed = replace(closed, members=find_members(rows, self._schema, *bounds, numbered=True))
             if needed_from is not None:
                 self._drop_rows(slots, np.minimum.reduce(needed_from))
         return closed
-
-    def _members(
-        self, owners: Ints, slots: Ints, first: list[Ints], past: list[Ints], schema: pa.Schema
-    ) -> WindowRows:
-        """Return the rows of windows, which come kind by kind, slot by slot and by number."""
-        rows = self._rows.find(rows_of_slots(owners)) if len(owners) else None
-        if rows is None:
-            return no_members(schema)
-        order = sort_indices([rows.slots, rows.order[0]])
-        numbers, owner = rows.order[0][order], places_of(rows.slots[order], slots)
-        ranges = []
-        for window, begun, gone in zip(self._windows, first, past, strict=True):
-            low = np.maximum((numbers - window.size) // window.every + 1, begun[owner])
-            ranges.append(list_windows(owner, low, np.minimum(numbers // window.every, gone[owner] - 1)))
-        _, lo, hi = (np.concatenate(column) for column in zip(*ranges, strict=True))
-        return members_of_ranges(rows, order, lo, hi)
 
     def _drop_rows(self, slots: Ints, needed_from: Ints) -> None:
         """Drop the rows that no open window needs."""
@@ -246,8 +244,10 @@ class CountStore:
             "slots": pa.RecordBatch.from_pydict(columns),
             "waiting": rows_to_snapshot(self._waiting.find(rows_of_slots(slots)), slots),
         }
-        for kind, (panes, open_rows) in enumerate(zip(self._panes, self._open_rows, strict=True)):
-            saved |= {f"panes {kind}": panes.export(slots), f"open rows {kind}": open_rows.export(slots)}
+        saved |= {f"panes {kind}": panes.export(slots) for kind, panes in enumerate(self._panes)}
+        rows = self._open[np.isin(self._open[:, 0], slots)]
+        columns = {PLACE: places_of(rows[:, 0], slots), "due": rows[:, 1], "tag": rows[:, 2]}
+        saved["open rows"] = pa.RecordBatch.from_pydict(columns)
         if self._schema is not None:
             saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
         return saved
@@ -258,9 +258,11 @@ class CountStore:
         known = saved["slots"]
         columns = [ints_of(known, name) for name in self._names]
         self._slots[slots[ints_of(known, PLACE)]] = np.stack(columns, axis=1)
-        for kind, (panes, open_rows) in enumerate(zip(self._panes, self._open_rows, strict=True)):
+        for kind, panes in enumerate(self._panes):
             panes.load(saved[f"panes {kind}"], slots)
-            open_rows.load(saved[f"open rows {kind}"], slots)
+        open_, due_and_tag = saved["open rows"], ("due", "tag")
+        rows = [slots[ints_of(open_, PLACE)], *(ints_of(open_, name) for name in due_and_tag)]
+        self._open = np.concatenate([self._open, np.stack(rows, axis=1)])
         for name, blocks in (("waiting", self._waiting), ("rows", self._rows)):
             rows = rows_from_snapshot(saved[name], slots) if name in saved else None
             if rows is not None:
@@ -367,69 +369,3 @@ class CountPanes:
         """Take over exported panes: what was at place i now belongs to slots[i]."""
         if saved.num_rows:
             self._slices.load(saved, slots[ints_of(saved, PLACE)], ints_of(saved, "pane"))
-
-
-class OpenRows:
-    """The rows of a kind of count window whose first window is not full: (slot, rows it needs, tag) of each.
-
-    Rows that another kind of window has admitted have the tag -1 and are not followed.
-    """
-
-    def __init__(self, window: CountWindow) -> None:
-        self._size, self._every = window.size, window.every
-        self._open = np.empty((0, 3), np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        """Return the memory held."""
-        return self._open.nbytes
-
-    def add(self, slots: Ints, numbers: Ints, tags: Ints, filled: Ints) -> list[SettledRows]:
-        """Follow rows; return those in windows that are full, and those whose number is in no window.
-
-        filled[i] is one past the last row of the last full window of row i's slot. A row's first window is
-        the one that starts earliest, and is full first.
-        """
-        pending = tags >= 0
-        settled = []
-        if self._every > self._size:
-            outside = numbers % self._every >= self._size
-            settled.append(_settle_all(tags[pending & outside], Outcome.NO_WINDOW))
-            pending &= ~outside
-        full = numbers < filled
-        settled.append(_settle_all(tags[pending & full], Outcome.PASSED))
-        rest = np.flatnonzero(pending & ~full)
-        first = np.maximum((numbers[rest] - self._size) // self._every + 1, 0) * self._every
-        rows = np.stack([slots[rest], first + self._size, tags[rest]], axis=1)
-        self._open = np.concatenate([self._open, rows])
-        return settled
-
-    def settle(self, n_numbered: Ints) -> SettledRows:
-        """Return the rows in windows that have become full; n_numbered[slot] rows of a slot are numbered."""
-        full = self._open[:, 1] <= n_numbered[self._open[:, 0]]
-        settled = _settle_all(self._open[full, 2], Outcome.PASSED)
-        self._open = self._open[~full]
-        return settled
-
-    def end(self, outcome: Outcome) -> SettledRows:
-        """Return all other rows, at the end of the stream."""
-        settled = _settle_all(self._open[:, 2], outcome)
-        self._open = self._open[:0].copy()
-        return settled
-
-    def export(self, slots: Ints) -> pa.RecordBatch:
-        """Return the open rows of these slots."""
-        rows = self._open[np.isin(self._open[:, 0], slots)]
-        columns = [places_of(rows[:, 0], slots), rows[:, 1], rows[:, 2]]
-        return pa.RecordBatch.from_arrays(
-            [pa.array(column) for column in columns], names=[PLACE, "due", "tag"]
-        )
-
-    def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
-        """Take over exported rows: what was at place i now belongs to slots[i]."""
-        columns = [slots[ints_of(saved, PLACE)], ints_of(saved, "due"), ints_of(saved, "tag")]
-        self._open = np.concatenate([self._open, np.stack(columns, axis=1)])
-
-
-def _settle_all(tags: Ints, outcome: Outcome) -> SettledRows:
-    return tags, np.full(len(tags), outcome, np.uint8)

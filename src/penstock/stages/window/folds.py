@@ -3,8 +3,8 @@
 A fold whose parts are floats over number columns is held by an accumulator; any other runs in Python over
 kept rows. Rows are lifted in Python while they are few, where a whole number is beyond what a float holds
 exactly, and where the compiled lift raised, so that only the rows that fail are lost. Where lift is
-compiled, no array of parts is ever built for time windows: one loop reads the columns, lifts a row and
-combines it into its cell.
+compiled, no array of parts is built for the time windows of one slot: one loop reads the columns, lifts a row
+and combines it into its cell.
 
 A `combine` that fails stops the run, because it sees parts of any number of rows and no row is to blame. On
 its way out of a store every layer adds what it knows: the loop the place of the row or window in its call,

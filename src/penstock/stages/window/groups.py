@@ -25,7 +25,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.accounts import Accounts
@@ -33,18 +32,10 @@ from penstock.errors import NotSupported, PenstockError
 from penstock.frozen import dataclass
 from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
 from penstock.kernels.windows.accumulate import Rule
-from penstock.operators.choices import (
-    AUTO,
-    CUDA,
-    device_refusal,
-    on_cuda,
-    why_not_by_itself,
-    why_not_cuda,
-)
+from penstock.operators.choices import AUTO, CUDA, device_refusal, on_cuda, why_not_by_itself, why_not_cuda
 from penstock.operators.op import Stream
 from penstock.operators.windows import ResolvedWindows, Windows
 from penstock.options import Cuda
-from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, InputRows, no_ints
 from penstock.stages.stage import StageContext
@@ -55,7 +46,6 @@ from penstock.stages.window.store import (
     Decision,
     Decisions,
     Outcome,
-    StateBatches,
     WindowStore,
     unique_slots,
 )
@@ -66,8 +56,6 @@ from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow
 if TYPE_CHECKING:
     from penstock.stages.window.sketches import Sketch
 
-BucketsOf = Callable[[Ints], npt.NDArray[np.uint8]]
-_COLUMNS = ("tag", "answers", "outcome")
 TimeStoreFactory = Callable[[Slicing, int, Sequence[WindowAccumulator]], TimeStore]
 
 
@@ -89,68 +77,6 @@ class WindowGroup:
         return replace(closed, kinds=self.kinds[closed.kinds], touched=unique_slots(touched))
 
 
-class CompositeStore:
-    """Several stores of the same windows: they decide alike and close the same windows."""
-
-    def __init__(self, stores: Sequence[WindowStore]) -> None:
-        self._stores = tuple(stores)
-        self.n_kinds = stores[0].n_kinds
-        self.next_end = None
-
-    @property
-    def nbytes(self) -> int:
-        """Return the memory held."""
-        return sum(store.nbytes for store in self._stores)
-
-    def explain(self) -> tuple[str, ...]:
-        """Say for each kind which algorithms were chosen, and why."""
-        return tuple("; and ".join(lines) for lines in zip(*(s.explain() for s in self._stores), strict=True))
-
-    def add(self, rows: InputRows, watermark: int) -> Decided | None:
-        """Add rows to all stores; the first speaks for all."""
-        decided = [store.add(rows, watermark) for store in self._stores]
-        return decided[0]
-
-    def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
-        """Close windows, with what all stores hold of them."""
-        return _zip([store.close(watermark, ended=ended) for store in self._stores])
-
-    def fire_early(self) -> ClosedWindows:
-        """Return the open windows that changed since they last fired early."""
-        return _zip([store.fire_early() for store in self._stores])
-
-    def has_state(self, slots: Ints) -> Mask:
-        """Return which of these slots have state in some store."""
-        return np.asarray(np.logical_or.reduce([store.has_state(slots) for store in self._stores]))
-
-    def export(self, slots: Ints) -> StateBatches:
-        """Return the state of these slots, by number and name: the names of all stores differ."""
-        batches = [named for store in self._stores for named in store.export(slots).items()]
-        return {f"{number}.{name}": batch for number, (name, batch) in enumerate(batches)}
-
-    def load(self, saved: StateBatches, slots: Ints) -> None:
-        """Take over saved state."""
-        named = {name.partition(".")[2]: batch for name, batch in saved.items()}
-        for store in self._stores:
-            store.load(named, slots)
-
-
-def _zip(parts: Sequence[ClosedWindows]) -> ClosedWindows:
-    """Put what several stores hold of the same windows side by side."""
-    whole, *rest = (part.sort() for part in parts)
-    touched = unique_slots([part.touched for part in parts])
-    for other in rest:
-        same = np.array_equal(whole.slots, other.slots) and np.array_equal(whole.starts, other.starts)
-        assert same, "two stores of the same windows closed different ones"
-        whole = replace(
-            whole,
-            cells=whole.cells + other.cells,
-            members=whole.members or other.members,
-            sketches=whole.sketches + other.sketches,
-        )
-    return replace(whole, touched=touched)
-
-
 class Admission:
     """Asks the groups of a step about rows and keeps its accounts."""
 
@@ -158,10 +84,9 @@ class Admission:
         self._resolved, self._accounts = resolved, accounts
         self._certain = [group for group in groups if not group.counted]
         self._counted = [group for group in groups if group.counted]
-        self.pending = PendingRows(accounts, sum(len(group.kinds) for group in self._counted))
 
-    def admit(self, rows: InputRows, watermark: int, buckets_of: BucketsOf) -> tuple[Mask, Mask] | None:
-        """Add rows to windows; None when every kind has admitted every row. `buckets_of` is of slots.
+    def admit(self, rows: InputRows, watermark: int) -> tuple[Mask, Mask] | None:
+        """Add rows to windows; None when every kind has admitted every row.
 
         Returns which rows are late, and which no kind has admitted, late or not.
         """
@@ -175,8 +100,9 @@ class Admission:
             self._note(group, answer, rows, watermark, decisions)
         kinds = np.concatenate([no_ints(), *(group.kinds for group in self._certain)])
         passed = np.asarray((decisions[kinds] == Decision.ADMITTED).any(axis=0))
-        if self._counted:
-            self._admit_counted(rows, watermark, decisions, passed, buckets_of)
+        for group in self._counted:
+            tagged = replace(rows, tags=np.where(passed, -1, 0))
+            self._note(group, group.store.add(tagged, watermark), rows, watermark, decisions)
         admitted = (decisions == Decision.ADMITTED).any(axis=0)
         late = ~admitted & (decisions == Decision.LATE).any(axis=0)
         self._accounts.passed += int(passed.sum())
@@ -184,18 +110,11 @@ class Admission:
         self._accounts.no_window += int((~admitted & ~late).sum())
         return np.asarray(late), np.asarray(~admitted)
 
-    def _admit_counted(
-        self, rows: InputRows, watermark: int, decisions: Decisions, passed: Mask, buckets_of: BucketsOf
-    ) -> None:
-        buckets = np.zeros(len(passed), np.int64)
-        if self.pending.needs_ids:
-            buckets = buckets_of(rows.slots).astype(np.int64)
-        tags = self.pending.tag(passed, buckets)
-        for group in self._counted:
-            answer = group.store.add(replace(rows, tags=tags), watermark)
-            self._note(group, answer, rows, watermark, decisions)
-        kinds = np.concatenate([group.kinds for group in self._counted])
-        self.pending.expect(tags, (decisions[kinds] == Decision.ADMITTED).sum(axis=0))
+    def settle(self, outcomes: Decisions) -> None:
+        """Count rows that count windows had yet to decide about, now that their outcomes are known."""
+        self._accounts.passed += int((outcomes == Outcome.PASSED).sum())
+        self._accounts.unfinished += int((outcomes == Outcome.UNFINISHED).sum())
+        self._accounts.no_window += int((outcomes == Outcome.NO_WINDOW).sum())
 
     def _note(
         self, group: WindowGroup, answer: Decided | None, rows: InputRows, watermark: int, all_: Decisions
@@ -213,72 +132,6 @@ class Admission:
                 # Invariant: a new dict, never a changed one, because another thread may be reading it.
                 counts, name = self._accounts.late_by_window, label or str(window)
                 self._accounts.late_by_window = {**counts, name: counts.get(name, 0) + missed}
-
-
-class PendingRows:
-    """Rows whose outcome only count windows know, for `n_kinds` kinds of count window.
-
-    A pending row has a tag. With one kind of count window tags need not differ: what comes back is counted.
-    With several, a row is pending until all have answered, and the best answer counts; then tags are ids that
-    no two rows share, also after state has moved between replicas: bucket + 256 * a running number.
-    """
-
-    def __init__(self, accounts: Accounts, n_kinds: int) -> None:
-        self._accounts, self._n_kinds = accounts, n_kinds
-        self._next = 0
-        self._rows = np.empty((0, 3), np.int64)  # tag, answers to come, best outcome so far
-
-    @property
-    def needs_ids(self) -> bool:
-        """Return whether tags must differ, and the buckets of rows are needed to make them so."""
-        return self._n_kinds > 1
-
-    def tag(self, passed: Mask, buckets: Ints) -> Ints:
-        """Return a tag per row; -1 for rows that have passed already."""
-        tags = np.zeros(len(passed), np.int64)
-        if self.needs_ids:
-            tags = (self._next + np.arange(len(tags))) * BUCKETS + buckets
-            self._next += len(tags)
-        return np.where(passed, -1, tags)
-
-    def expect(self, tags: Ints, n_answers: Ints) -> None:
-        """Note how many kinds will answer for each row."""
-        if self.needs_ids:
-            new = (tags >= 0) & (n_answers > 0)
-            rows = np.stack([tags[new], n_answers[new], np.zeros(int(new.sum()), np.int64)], axis=1)
-            self._rows = np.concatenate([self._rows, rows])
-
-    def settle(self, tags: Ints, outcomes: Decisions) -> None:
-        """Count the rows whose outcome is known now; the tag -1 is of a row that had passed."""
-        known = tags >= 0
-        tags, outcomes = tags[known], outcomes[known]
-        if not self.needs_ids:
-            self._count(outcomes)
-            return
-        order = np.argsort(self._rows[:, 0])
-        places = order[np.searchsorted(self._rows[order, 0], tags)]
-        # Why `.at`: one tag may come back from several kinds at once.
-        np.subtract.at(self._rows[:, 1], places, 1)
-        np.maximum.at(self._rows[:, 2], places, outcomes.astype(np.int64))
-        done = self._rows[:, 1] == 0
-        self._count(self._rows[done, 2])
-        self._rows = self._rows[~done]
-
-    def _count(self, outcomes: npt.NDArray[Any]) -> None:
-        self._accounts.passed += int((outcomes == Outcome.PASSED).sum())
-        self._accounts.unfinished += int((outcomes == Outcome.UNFINISHED).sum())
-        self._accounts.no_window += int((outcomes == Outcome.NO_WINDOW).sum())
-
-    def export(self, bucket: int | None = None) -> pa.RecordBatch:
-        """Return the pending rows of a bucket, or of all, to be saved."""
-        rows = self._rows if bucket is None else self._rows[self._rows[:, 0] % BUCKETS == bucket]
-        return pa.RecordBatch.from_arrays([pa.array(column) for column in rows.T], names=_COLUMNS)
-
-    def load(self, saved: pa.RecordBatch) -> None:
-        """Take over saved pending rows; new tags come after theirs."""
-        rows = np.stack([saved.column(name).to_numpy() for name in _COLUMNS], axis=1)
-        self._rows = np.concatenate([self._rows, rows])
-        self._next = max(self._next, int(rows[:, 0].max(initial=-1)) // BUCKETS + 1)
 
 
 def window_groups(
@@ -312,21 +165,16 @@ def window_groups(
     groups = []
     for slicing in Slicing.groups([window for _, window in times]):
         kinds = np.array([_take_number(times, window) for window in slicing.windows])
-        stores: list[WindowStore] = []
-        if sketches:
-            from penstock.stages.window.sketches import SliceSketches
+        if sketches or rows is not None:
+            beside: Any = None
+            if sketches:
+                from penstock.stages.window.sketches import SliceSketches
 
-            beside = SliceSketches(sketches, slicing.longest)
-            stores.append(TimeStore(slicing, resolved.lateness, accumulators, sketches=beside))
-        elif accumulators:
-            stores.append(time_store(slicing, resolved.lateness, accumulators))
-        if rows is not None:
-            from penstock.stages.window.row_store import RowStore
-
-            stores.append(RowStore(slicing.windows, resolved.lateness, rows=rows))
-        # Saved state numbers what is kept side by side, also where one store has it all.
-        is_alone = len(stores) == 1 and not sketches
-        groups.append(WindowGroup(kinds, stores[0] if is_alone else CompositeStore(stores)))
+                beside = SliceSketches(sketches, slicing.longest)
+            store = TimeStore(slicing, resolved.lateness, accumulators, sketches=beside, rows=rows)
+        else:
+            store = time_store(slicing, resolved.lateness, accumulators)
+        groups.append(WindowGroup(kinds, store))
     groups += sessions
     if counts:
         from penstock.stages.window.count_store import CountStore

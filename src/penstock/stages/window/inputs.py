@@ -25,7 +25,6 @@ from penstock.expr.values import to_numpy, valid_in
 from penstock.frozen import dataclass
 from penstock.kernels.windows import accumulate
 from penstock.kernels.windows.accumulate import Cells, Rule, build_rule_loop
-from penstock.kernels.windows.folds import build_cells_loop
 from penstock.kernels.windows.slice_loop import write_run_cells
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import why_python
@@ -36,7 +35,7 @@ from penstock.stages.rows.input import NOT_LIFTED, Form, InputRows, Objects, Val
 from penstock.stages.sketches import hash_coupons
 from penstock.stages.stage import ErrorContext
 from penstock.stages.window.accumulators import AccumulatorKind, WindowAccumulator
-from penstock.stages.window.folds import AccumulatorFold, CombineFailure, FoldColumns, catch_combine
+from penstock.stages.window.folds import AccumulatorFold, CombineFailure, catch_combine
 
 RowCheck = tuple[Callable[[dict[str, object]], object], str, Where | None, type[Exception]]
 """(call, who, where, catches): what tries a row, who that is and where it is written, and what it raises."""
@@ -255,18 +254,14 @@ class AccumulatorUpdate:
         return self._encoded[column]
 
     def _fold(self, rule: Rule, column: int, state: Cells) -> None:
-        """Combine parts into their cells, lifting them in the same loop where that can be compiled."""
+        """Combine parts into their cells."""
         values, at = self._rows.values[column], np.zeros(1, np.int64)
-        valid = slice(None) if values.valid is None else values.valid
-        loop = build_rule_loop(accumulate.add_parts, rule)
-        if isinstance(values, FoldColumns) and build_cells_loop(values.of).compiles:
-            loop, inputs = build_cells_loop(values.of), values.columns
-        else:
-            inputs = (values.data.reshape(-1, rule.width),)
+        parts = values.data.reshape(-1, rule.width)
+        parts = parts if values.valid is None else parts[values.valid]
         cells = self._cells_of_valid(column)
         try:
             with catch_combine(rule, at):
-                self._run(loop, cells, *(part[valid] for part in inputs), state, at)
+                self._run(build_rule_loop(accumulate.add_parts, rule), cells, parts, state, at)
         except CombineFailure as failure:
             if values.valid is not None and failure.place is not None:
                 failure.place = int(np.flatnonzero(values.valid)[failure.place])

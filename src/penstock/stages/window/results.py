@@ -133,7 +133,7 @@ class ResultBuilder:
                 return self._fold_rows(name, aggregate, closed)
             assert closed.members is not None, "aggregates without a plan have rows"
             assert aggregate.value is not None, "aggregates of rows are planned"
-            from penstock.stages.window.row_store import aggregate_rows, window_segments
+            from penstock.stages.window.row_aggregates import aggregate_rows, window_segments
 
             segments = window_segments(closed.members, self._inputs.column_name(aggregate.value))
             return aggregate_rows(aggregate, segments, aggregate.type(self._up))

@@ -21,21 +21,20 @@ from penstock.kernels.windows.accumulate import Cells, add_parts, build_rule_loo
 from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import ENDED, NEVER, InputRows, WindowRows, no_ints
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.rows.store import (
     PLACE,
     RowBlocks,
-    find_windows,
+    find_members,
     ints_of,
-    members_of,
-    no_members,
     places_of,
     rows_before,
     rows_from_snapshot,
     rows_of_slots,
     rows_to_snapshot,
 )
+from penstock.stages.window import sketches as sketched
 from penstock.stages.window.accumulators import (
     StoredAccumulators,
     WindowAccumulator,
@@ -44,7 +43,7 @@ from penstock.stages.window.accumulators import (
 )
 from penstock.stages.window.folds import CombineFailure, WindowRef, catch_combine
 from penstock.stages.window.inputs import AccumulatorUpdate, RunLoop
-from penstock.stages.window.sketches import SessionSketches, Sketch
+from penstock.stages.window.sketches import Sketch
 from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
 from penstock.timing.windows import SessionWindow
 
@@ -68,21 +67,19 @@ class SessionStore:
         compile_after: int | None = None,
     ) -> None:
         self._window, self._gap, self._lateness = window, window.gap, lateness
-        jit = JitPolicy(compile_after)
-        self._open = OpenSessions(jit)
-        self._cells, self._sketches = SessionAccumulators(accumulators, jit), SessionSketches(sketches)
+        self._open = OpenSessions(accumulators, sketches, JitPolicy(compile_after))
         self._schema, self._rows = rows, RowBlocks()
         self._first_end = ENDED  # no session ends before
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        return self._open.nbytes + self._cells.nbytes + self._sketches.nbytes + self._rows.nbytes
+        return self._open.nbytes + self._rows.nbytes
 
     def explain(self) -> tuple[str, ...]:
         """Say how sessions are kept."""
         state = "accumulators" if self._schema is None else "rows"
-        state += " and sketches" if self._sketches else ""
+        state += " and sketches" if self._open.sketches else ""
         return (f"{self._window}: {state} per session, found through a sorted list of each key's; no slices",)
 
     def has_state(self, slots: Ints) -> Mask:
@@ -112,24 +109,18 @@ class SessionStore:
         runs = slots[order[heads]], times[order[heads]], times[order[last]] + self._gap
         self._first_end = min(self._first_end, int(runs[2].min()))
         of_runs, merged, into = self._open.assign(*runs, must_touch=must_touch)
-        self._cells.reserve(self._open.capacity)
         with self._naming_the_session(into):
-            self._cells.merge(merged, into)
-        self._sketches.merge(merged, into)
+            self._open.merge(merged, into)
         sessions = np.empty(len(places), np.int64)
         sessions[order] = np.repeat(of_runs, last - heads + 1)
         admitted = np.asarray(sessions != NO_SESSION, np.bool_)
         whole = len(places) == len(rows.slots) and admitted.all()
-        self._update(rows if whole else rows.at(places[admitted]), sessions[admitted])
-        return admitted
-
-    def _update(self, rows: InputRows, sessions: Ints) -> None:
+        sessions, rows = sessions[admitted], rows if whole else rows.at(places[admitted])
         with self._naming_the_session(sessions):
-            self._cells.update(sessions, rows)
-        self._sketches.update(sessions, rows)
-        self._open.changed[sessions] = True
+            self._open.update(sessions, rows)
         if self._schema is not None:
             self._rows.add(InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted))
+        return admitted
 
     @contextmanager
     def _naming_the_session(self, sessions: Ints) -> Iterator[None]:
@@ -152,12 +143,7 @@ class SessionStore:
         closed = self._read(numbers[closes], remove=True)
         self._first_end = int(self._open.closes[numbers[~closes]].min(initial=ENDED))
         self._open.remove(numbers[closes])
-        self._cells.clear(numbers[closes])
-        self._sketches.clear(numbers[closes])
-        old = self._open.pack()
-        if old is not None:
-            self._cells.pack(old, self._open.capacity)
-            self._sketches.pack(old)
+        self._open.pack()
         return closed
 
     def fire_early(self) -> ClosedWindows:
@@ -173,30 +159,20 @@ class SessionStore:
         ends = self._open.closes[sessions]
         members = None
         if self._schema is not None:
-            members = self._members(slots, starts, ends, self._schema, remove=remove)
+            # Invariant: sessions close oldest first, so before the end of the last a slot has no other rows.
+            look = self._rows.pull if remove else self._rows.find
+            rows = look(rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
+            members = find_members(rows, self._schema, slots, starts, ends)
         return ClosedWindows(
             np.zeros(len(sessions), np.int64),
             slots,
             starts,
             ends,
             ends - 1,
-            cells=self._cells.read(sessions),
+            cells=self._open.accumulators.results([cells[sessions] for cells in self._open.cells]),
             members=members,
-            sketches=self._sketches.read(sessions),
+            sketches=sketched.transpose_cells(self._open.sketches, self._open.sketch_cells[sessions]),
         )
-
-    def _members(
-        self, slots: Ints, starts: Ints, ends: Ints, schema: pa.Schema, *, remove: bool
-    ) -> WindowRows:
-        """Return the rows of sessions."""
-        # Invariant: sessions close oldest first, so before the end of the last one a slot has no other rows.
-        look = self._rows.pull if remove else self._rows.find
-        rows = look(rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
-        if rows is None:
-            return no_members(schema)
-        windows = find_windows(rows, slots, starts, ends)
-        inside = np.flatnonzero(windows >= 0)
-        return members_of(rows.at(inside), windows[inside], len(slots))
 
     def export(self, slots: Ints) -> StateBatches:
         """Return the open sessions of these slots, and their rows."""
@@ -206,8 +182,8 @@ class SessionStore:
             "start": pa.array(self._open.opens[sessions]),
             "end": pa.array(self._open.closes[sessions]),
             "changed": pa.array(self._open.changed[sessions]),
-            **self._cells.export(sessions),
-            **self._sketches.export(sessions),
+            **cells_to_columns(self._open.cells, sessions),
+            **sketched.export_sketches(self._open.sketches, self._open.sketch_cells[sessions]),
         }
         saved = {"sessions": pa.RecordBatch.from_pydict(columns)}
         if self._schema is not None:
@@ -222,10 +198,10 @@ class SessionStore:
         self._first_end = min(self._first_end, int(ends.min(initial=ENDED)))
         order = sort_indices([owners, starts])
         sessions, _, _ = self._open.assign(owners[order], starts[order], ends[order], must_touch=False)
-        self._cells.reserve(self._open.capacity)
         ordered = batch.take(pa.array(order))
-        self._cells.load(ordered, sessions)
-        self._sketches.load(ordered, sessions)
+        load_cells(ordered, self._open.cells, sessions)
+        for number, cell in zip(sessions, sketched.load_sketches(self._open.sketches, ordered), strict=False):
+            self._open.sketch_cells[number] = cell
         self._open.changed[sessions] = ordered.column("changed").to_numpy(zero_copy_only=False)
         if self._schema is not None and (rows := rows_from_snapshot(saved["rows"], slots)):
             self._rows.add(rows)
@@ -243,39 +219,48 @@ def _find_runs(slots: Ints, times: Ints, gap: int) -> tuple[Ints, Ints]:
 
 
 class OpenSessions:
-    """Sessions by number.
+    """Sessions by number, with the cells of their accumulators and sketches.
 
     slots    int64[capacity]  NO_SESSION for unused numbers
     opens    int64[capacity]  bounds in microseconds
     closes   int64[capacity]
     changed  bool[capacity]   whether rows came since the session last fired early
+    cells    [capacity, w]    of each stored accumulator
+    sketch_cells  object[capacity]  None for unused numbers, and where no sketches are kept
 
-    Invariant: no two sessions of one slot touch; those of a slot are linked from newest to oldest.
+    Invariants: no two sessions of one slot touch; those of a slot are linked from newest to oldest. The cells
+    of unused numbers are neutral.
     """
 
-    def __init__(self, run: RunLoop) -> None:
-        self._run = run
+    def __init__(
+        self, accumulators: Sequence[WindowAccumulator], sketches: Sequence[Sketch], run: RunLoop
+    ) -> None:
+        self._run, self.accumulators = run, StoredAccumulators(accumulators)
+        self.sketches, self.sketch_cells = tuple(sketches), np.empty(0, np.object_)
         self._newest = no_ints()  # by slot
         self.slots, self.opens, self.closes, self._older = no_ints(), no_ints(), no_ints(), no_ints()
         self.changed = np.empty(0, np.bool_)
+        self.cells: list[Cells] = [rule.neutral_cells(0) for rule in self.accumulators.rules]
         self._renumber(no_ints(), MIN_CAPACITY)
 
     def _renumber(self, old: Ints, capacity: int) -> None:
         """Give what had the number old[i] the number i, and have room for this many."""
+        n_unused = capacity - len(old)
+        unused = np.full(n_unused, NO_SESSION, np.int64)
         columns = (self.slots, self.opens, self.closes, self._older)
-        unused = np.full(capacity - len(old), NO_SESSION, np.int64)
         self.slots, self.opens, self.closes, self._older = (np.append(c[old], unused) for c in columns)
-        self.changed = np.append(self.changed[old], np.zeros(len(unused), np.bool_))
-
-    @property
-    def capacity(self) -> int:
-        """Return the number below which all session numbers are."""
-        return len(self.slots)
+        self.changed = np.append(self.changed[old], np.zeros(n_unused, np.bool_))
+        self.sketch_cells = np.append(self.sketch_cells[old], np.full(n_unused, None))
+        pairs = zip(self.accumulators.rules, self.cells, strict=True)
+        self.cells = [np.concatenate([cells[old], rule.neutral_cells(n_unused)]) for rule, cells in pairs]
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        return self._newest.nbytes + 4 * self.slots.nbytes + self.changed.nbytes
+        own = self._newest.nbytes + 4 * self.slots.nbytes + self.changed.nbytes
+        own += sum(cells.nbytes for cells in self.cells)
+        held = self.sketch_cells[self.numbers()] if self.sketches else ()
+        return own + sum(sketched.cell_nbytes(cell) for cell in held)
 
     def numbers(self) -> Ints:
         """Return the numbers of the open sessions, in order."""
@@ -293,16 +278,16 @@ class OpenSessions:
         return held
 
     def assign(self, slots: Ints, starts: Ints, ends: Ints, *, must_touch: bool) -> tuple[Ints, Ints, Ints]:
-        """Assign runs of rows to sessions, opening and merging them.
+        """Assign runs of rows to sessions, opening them, and finding those that are to be merged.
 
-        Returns the session of each run, the sessions that were merged into others, and those others. Runs
-        come by slot and start and do not touch. With `must_touch` a run that touches no session gets
-        NO_SESSION. The numbers of merged sessions are free again: what is kept of them must move at once.
+        Returns the session of each run, the sessions that are in no list any more because they became one
+        with others, and those others. Runs come by slot and start and do not touch. With `must_touch` a run
+        that touches no session gets NO_SESSION.
         """
-        self._reserve(slots, len(slots))
+        self._reserve(slots)
         free = np.flatnonzero(self.slots == NO_SESSION)[: len(slots)]
         sessions = np.empty(len(slots), np.int64)
-        merged, into = np.empty(self.capacity, np.int64), np.empty(self.capacity, np.int64)
+        merged, into = np.empty_like(self.slots), np.empty_like(self.slots)
         # The loop walks each slot's list from the newest session on, so runs come in reverse.
         runs = [np.ascontiguousarray(column[::-1]) for column in (slots, starts, ends)]
         lists = (self._newest, self._older, self.opens, self.closes)
@@ -311,103 +296,71 @@ class OpenSessions:
         sessions = sessions[::-1]
         assigned = sessions != NO_SESSION
         self.slots[sessions[assigned]] = slots[assigned]
-        self.slots[merged[:n_merged]] = NO_SESSION
-        self.changed[merged[:n_merged]] = False
         return sessions, merged[:n_merged], into[:n_merged]
+
+    def _reserve(self, slots: Ints) -> None:
+        """Have a list for each slot, and a number for a new session of each."""
+        n_slots = int(slots.max(initial=-1)) + 1
+        if n_slots > len(self._newest):
+            more = max(n_slots, 2 * len(self._newest)) - len(self._newest)
+            self._newest = np.append(self._newest, np.full(more, NO_SESSION, np.int64))
+        capacity = len(self.slots)
+        needed = int(np.count_nonzero(self.slots != NO_SESSION)) + len(slots)
+        if needed > capacity:
+            self._renumber(np.arange(capacity), _round_capacity(max(needed, 2 * capacity)))
+
+    def update(self, numbers: Ints, rows: InputRows) -> None:
+        """Add each row to the cells of its number."""
+        update = AccumulatorUpdate(self._run, np.ascontiguousarray(numbers), rows)
+        for accumulator, cells in zip(self.accumulators.stored, self.cells, strict=True):
+            update.apply(accumulator, cells)
+        if self.sketches and len(numbers):
+            cells_of = self.sketch_cells.__getitem__
+            updated = sketched.update_cells(self.sketches, [numbers], cells_of, rows.values)
+            for (number,), cell in updated.items():
+                self.sketch_cells[number] = cell
+        self.changed[numbers] = True
+
+    def merge(self, sources: Ints, into: Ints) -> None:
+        """Merge the cells of sessions that are in no list any more into those of others."""
+        if len(sources):
+            at = np.zeros(1, np.int64)
+            for rule, cells in zip(self.accumulators.rules, self.cells, strict=True):
+                with catch_combine(rule, at):
+                    self._run(build_rule_loop(add_parts, rule), into, cells[sources], cells, at)
+            for source, target in zip(sources, into, strict=True) if self.sketches else ():
+                parts = [self.sketch_cells[target], self.sketch_cells[source]]
+                self.sketch_cells[target] = sketched.merge_cells(self.sketches, parts)
+            self._clear(sources)
+
+    def _clear(self, sessions: Ints) -> None:
+        self.slots[sessions], self.changed[sessions], self.sketch_cells[sessions] = NO_SESSION, False, None
+        for rule, cells in zip(self.accumulators.rules, self.cells, strict=True):
+            cells[sessions] = rule.neutral
 
     def remove(self, sessions: Ints) -> None:
         """Remove sessions, which are the oldest of their slots."""
-        gone = np.zeros(self.capacity + 1, np.bool_)  # the last is for NO_SESSION
+        gone = np.zeros(len(self.slots) + 1, np.bool_)  # the last is for NO_SESSION
         gone[sessions] = True
         self._older[gone[self._older]] = NO_SESSION
         slots = self.slots[sessions]
         self._newest[slots[gone[self._newest[slots]]]] = NO_SESSION
-        self.slots[sessions] = NO_SESSION
-        self.changed[sessions] = False
+        self._clear(sessions)
 
-    def pack(self) -> Ints | None:
-        """Renumber the sessions when few of many numbers are used: the old number of each, or None."""
-        old = self.numbers()
-        if self.capacity <= MIN_CAPACITY or 4 * len(old) >= self.capacity:
-            return None
-        new = np.full(self.capacity + 1, NO_SESSION, np.int64)
+    def pack(self) -> None:
+        """Renumber the sessions when few of many numbers are used."""
+        old, capacity = self.numbers(), len(self.slots)
+        if capacity <= MIN_CAPACITY or 4 * len(old) >= capacity:
+            return
+        new = np.full(capacity + 1, NO_SESSION, np.int64)
         new[old] = np.arange(len(old))
         self._renumber(old, _round_capacity(2 * len(old)))
         self._older[: len(old)] = new[self._older[: len(old)]]
         self._newest = new[self._newest]
         held = np.flatnonzero(self._newest != NO_SESSION)
         self._newest = self._newest[: int(held[-1]) + 1 if len(held) else 0].copy()
-        return old
-
-    def _reserve(self, slots: Ints, n_new: int) -> None:
-        """Have a list for each slot and numbers for this many new sessions."""
-        n_slots = int(slots.max(initial=-1)) + 1
-        if n_slots > len(self._newest):
-            more = max(n_slots, 2 * len(self._newest)) - len(self._newest)
-            self._newest = np.append(self._newest, np.full(more, NO_SESSION, np.int64))
-        needed = int(np.count_nonzero(self.slots != NO_SESSION)) + n_new
-        if needed > self.capacity:
-            self._renumber(np.arange(self.capacity), _round_capacity(max(needed, 2 * self.capacity)))
 
 
 def _round_capacity(needed: int) -> int:
     """Return the next power of two."""
     return max(MIN_CAPACITY, 1 << (needed - 1).bit_length()) if needed else MIN_CAPACITY
-
-
-class SessionAccumulators:
-    """The cells of some accumulators, by the number of the session. Invariant: unused cells are neutral."""
-
-    def __init__(self, accumulators: Sequence[WindowAccumulator], run: RunLoop) -> None:
-        self._run, self._accumulators = run, StoredAccumulators(accumulators)
-        self._cells: list[Cells] = [rule.neutral_cells(0) for rule in self._accumulators.rules]
-
-    @property
-    def nbytes(self) -> int:
-        """Return the memory held."""
-        return sum(cells.nbytes for cells in self._cells)
-
-    def reserve(self, capacity: int) -> None:
-        """Have cells for the numbers below `capacity`."""
-        self.pack(np.arange(len(self._cells[0])), capacity)
-
-    def update(self, numbers: Ints, rows: InputRows) -> None:
-        """Add each row to the cells of its number."""
-        update = AccumulatorUpdate(self._run, np.ascontiguousarray(numbers), rows)
-        for accumulator, cells in zip(self._accumulators.stored, self._cells, strict=True):
-            update.apply(accumulator, cells)
-
-    def merge(self, sources: Ints, into: Ints) -> None:
-        """Merge the cells of some numbers into those of others."""
-        if len(sources):
-            at = np.zeros(1, np.int64)
-            for rule, cells in zip(self._accumulators.rules, self._cells, strict=True):
-                with catch_combine(rule, at):
-                    self._run(build_rule_loop(add_parts, rule), into, cells[sources], cells, at)
-            self.clear(sources)
-
-    def read(self, numbers: Ints) -> tuple[Cells, ...]:
-        """Return the cells of the requested accumulators."""
-        return self._accumulators.results([cells[numbers] for cells in self._cells])
-
-    def clear(self, numbers: Ints) -> None:
-        """Make the cells of numbers neutral that are not in use any more."""
-        for rule, cells in zip(self._accumulators.rules, self._cells, strict=True):
-            cells[numbers] = rule.neutral
-
-    def pack(self, old: Ints, capacity: int) -> None:
-        """Give what had the number old[i] the number i."""
-        more = capacity - len(old)
-        if more > 0 or len(old) < len(self._cells[0]):
-            pairs = zip(self._accumulators.rules, self._cells, strict=True)
-            self._cells = [
-                np.concatenate([cells[old], rule.neutral_cells(max(more, 0))]) for rule, cells in pairs
-            ]
-
-    def export(self, numbers: Ints) -> dict[str, pa.Array]:
-        """Return the cells of some numbers as Arrow columns."""
-        return cells_to_columns(self._cells, numbers)
-
-    def load(self, saved: pa.RecordBatch, numbers: Ints) -> None:
-        """Take over saved cells, in their order, under other numbers."""
-        load_cells(saved, self._cells, numbers)

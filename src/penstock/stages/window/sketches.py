@@ -2,8 +2,8 @@
 
 Accumulators are numbers in arrays; a sketch is an object of bounded size that takes values, a batch at a
 time, and can be merged with others of its kind. `SliceSketches` keeps one per (slot, slice) for time windows,
-`SessionSketches` one per session, beside the accumulators of the same windows. A batch is grouped with
-one sort, then each group takes its rows at once.
+`OpenSessions` one per session, beside the accumulators of the same windows. A batch is grouped with one sort,
+then each group takes its rows at once.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class SliceSketches:
     def export(self, slots: Ints, ids: Ints) -> dict[str, pa.Array]:
         """Return the sketches of some slices as Arrow columns."""
         names = zip(slots.tolist(), ids.tolist(), strict=True)
-        return export_cells(self._sketches, [self._trees[slot].cells[id_] for slot, id_ in names])
+        return export_sketches(self._sketches, [self._trees[slot].cells[id_] for slot, id_ in names])
 
     def load(self, saved: pa.RecordBatch, slots: Ints, ids: Ints) -> None:
         """Take over exported sketches, in their order, under these slots and slices."""
-        cells = load_cells(self._sketches, saved)
+        cells = load_sketches(self._sketches, saved)
         for slot, id_, cell in zip(slots.tolist(), ids.tolist(), cells, strict=True):
             self._put(slot, id_, cell)
 
@@ -180,63 +180,6 @@ class SketchTree:
                     self.nbytes -= cell_nbytes(block)
 
 
-class SessionSketches:
-    """A cell per open session, by its number; without sketches there are none, and nothing takes any time."""
-
-    def __init__(self, sketches: Sequence[Sketch]) -> None:
-        self._sketches = tuple(sketches)
-        self._cells: dict[int, Cell] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._sketches)
-
-    @property
-    def nbytes(self) -> int:
-        """Return the memory held."""
-        return sum(map(cell_nbytes, self._cells.values()))
-
-    def update(self, numbers: Ints, rows: InputRows) -> None:
-        """Add each row to the sketches of its number."""
-        if not self._sketches or not len(numbers):
-            return
-        cells = update_cells(self._sketches, [numbers], self._cells.get, rows.values)
-        self._cells.update((number, cell) for (number,), cell in cells.items())
-
-    def merge(self, sources: Ints, into: Ints) -> None:
-        """Merge the sketches of some numbers into those of others, which may be new."""
-        if not self._sketches:
-            return
-        for source, target in zip(sources.tolist(), into.tolist(), strict=True):
-            parts = [self._cells[number] for number in (target, source) if number in self._cells]
-            self._cells.pop(source, None)
-            if parts:
-                self._cells[target] = merge_cells(self._sketches, parts)
-
-    def read(self, numbers: Ints) -> tuple[Objects, ...]:
-        """Return the sketches of some numbers, one array per sketch that is kept."""
-        return transpose_cells(self._sketches, self._of(numbers))
-
-    def clear(self, numbers: Ints) -> None:
-        """Drop the sketches of numbers that are not in use any more."""
-        for number in numbers.tolist() if self._sketches else ():
-            del self._cells[number]
-
-    def pack(self, old: Ints) -> None:
-        """Give what had the number old[i] the number i."""
-        self._cells = dict(enumerate(self._of(old)))
-
-    def export(self, numbers: Ints) -> dict[str, pa.Array]:
-        """Return the sketches of some numbers as Arrow columns."""
-        return export_cells(self._sketches, self._of(numbers))
-
-    def load(self, saved: pa.RecordBatch, numbers: Ints) -> None:
-        """Take over saved sketches, in their order, under other numbers."""
-        self._cells.update(zip(numbers.tolist(), load_cells(self._sketches, saved), strict=False))
-
-    def _of(self, numbers: Ints) -> list[Cell]:
-        return [self._cells[number] for number in numbers.tolist()] if self._sketches else []
-
-
 def update_cells(
     sketches: Sequence[Sketch],
     keys: Sequence[Ints],
@@ -291,7 +234,7 @@ def transpose_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> tuple[
     return columns
 
 
-def export_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> dict[str, pa.Array]:
+def export_sketches(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> dict[str, pa.Array]:
     """Return cells as Arrow columns."""
     return {
         f"sketch {place}": pa.array([cell[place].to_bytes() for cell in cells], pa.binary())
@@ -299,7 +242,7 @@ def export_cells(sketches: Sequence[Sketch], cells: Sequence[Cell]) -> dict[str,
     }
 
 
-def load_cells(sketches: Sequence[Sketch], saved: pa.RecordBatch) -> list[Cell]:
+def load_sketches(sketches: Sequence[Sketch], saved: pa.RecordBatch) -> list[Cell]:
     """Read exported cells, in their order."""
     columns = [
         [sketch.kind.from_bytes(data) for data in saved.column(f"sketch {place}").to_pylist()]

@@ -9,7 +9,7 @@ A batch comes with the watermark that decides which of its rows are late:
 A watermark closes windows, all keys at once:
 
     on_watermark  ->  WindowGroup.close  the windows of each store, as arrays
-                  ->  PendingRows        the outcome of rows that waited for count windows
+                  ->  Admission.settle   the outcome of rows that waited for count windows
                   ->  ResultBuilder      result rows
                   ->  KeySlots.free      keys without any state are forgotten
 
@@ -48,20 +48,13 @@ from penstock.stages.snapshot import (
 from penstock.stages.stage import RowErrors, StageContext
 from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
 from penstock.stages.window.folds import CombineFailure, describe_failure
-from penstock.stages.window.groups import (
-    Admission,
-    choose_placement,
-    time_store_factory,
-    window_groups,
-)
+from penstock.stages.window.groups import Admission, choose_placement, time_store_factory, window_groups
 from penstock.stages.window.inputs import AggregateInputs, InputEvaluator
 from penstock.stages.window.results import ResultBuilder
 from penstock.stages.window.store import ClosedWindows, unique_slots
 from penstock.stages.window.time_store import TimeStore
 
 Emitted = Iterator[tuple[str, Batch]]
-PENDING = "pending"
-"""The part of saved state that names pending rows."""
 
 
 class WindowStage(BucketedStage):
@@ -216,7 +209,7 @@ class WindowStage(BucketedStage):
         slots = rows.slots
         self._changed_buckets.note(slots)
         try:
-            rejected = self._admission.admit(rows, self._watermark, self._keys.buckets_of)
+            rejected = self._admission.admit(rows, self._watermark)
         except CombineFailure as failure:
             raise self._describe_failure(failure) from failure.cause
         if rejected is None:
@@ -253,7 +246,7 @@ class WindowStage(BucketedStage):
             raise self._describe_failure(failure) from failure.cause
         for part in closed:
             if part.settled is not None:
-                self._admission.pending.settle(*part.settled)
+                self._admission.settle(part.settled[1])
         yield from self._emit(closed, final=True)
         self._release(closed)
 
@@ -301,19 +294,14 @@ class WindowStage(BucketedStage):
         slots = self._keys.live()
         if not len(slots):
             return None
-        state = self._save_slots(0, slots, self._admission.pending.export())
-        return encode_bucket(state, self.site.step, self.fingerprint)
+        return encode_bucket(self._save_bucket(0, slots), self.site.step, self.fingerprint)
 
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
-        return self._save_slots(bucket, slots, self._admission.pending.export(bucket))
-
-    def _save_slots(self, bucket: int, slots: Ints, pending: pa.RecordBatch) -> BucketState:
-        batches = {KEYS: self._keys.export(slots), PENDING: pending, **self._export_groups(slots)}
+        batches = {KEYS: self._keys.export(slots), **self._export_groups(slots)}
         return BucketState(bucket, len(slots), max(self._watermark, self._least_watermark), batches)
 
     def _load_bucket(self, piece: BucketState) -> None:
         slots = self._keys.assign(piece.batches[KEYS].columns, piece.n_keys)
-        self._admission.pending.load(piece.batches[PENDING])
         self._load_groups(piece.batches, slots)
         # Stores learn the watermark with the first batch: until then it only must not go back.
         self._least_watermark = max(self._least_watermark, piece.watermark)

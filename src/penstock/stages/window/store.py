@@ -41,7 +41,7 @@ class Decision(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of a row in count windows, best last; of several kinds the best outcome counts."""
+    """What became of a row in count windows."""
 
     NO_WINDOW = 0
     UNFINISHED = 1
@@ -62,8 +62,8 @@ class ClosedWindows:
     members   the windows' rows, from stores that keep rows
     touched   slots whose state changed although none of their windows may have closed
     settled   (tags, outcomes): every tag that a count store was given comes back exactly once, PASSED when
-              the first window with the row closes, NO_WINDOW when its number lies in a gap, UNFINISHED at the
-              end of the stream. Tags of -1 need not come back
+              the first window with the row closes, NO_WINDOW when its number lies in a gap of all kinds,
+              UNFINISHED at the end of the stream. Tags of -1 do not come back
     sketches  one array object[m] per sketch, from stores that keep sketches
     """
 
@@ -119,10 +119,6 @@ class ClosedWindows:
             index,
             tuple(np.concatenate(of_one) for of_one in cells),
         )
-
-    def sort(self) -> ClosedWindows:
-        """Return the windows by (kind, slot, start): the same order whichever store they come from."""
-        return self.at(np.lexsort((self.starts, self.slots, self.kinds)))
 
 
 def window_index(closed: ClosedWindows) -> Ints:

@@ -3,6 +3,10 @@
 A row is added to one slice, whatever number of windows it lies in; slices wait in rings per slot until no
 open window needs them (SPRINGALD's pane stage and window stage, IV). Rows late for some of their windows
 change slices that earlier windows have used; those windows have closed and do not change.
+
+Beside the accumulators, sketches are kept per slice, and rows for functions of whole windows and for
+aggregates that no accumulator holds: text, decimals, lists. A row is kept once, whatever number of windows it
+lies in, until the last of them has closed.
 """
 
 from __future__ import annotations
@@ -21,7 +25,16 @@ from penstock.operators.choices import explain_method
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
-from penstock.stages.rows.store import PLACE, ints_of, places_of
+from penstock.stages.rows.store import (
+    PLACE,
+    RowBlocks,
+    find_members,
+    ints_of,
+    places_of,
+    rows_from_snapshot,
+    rows_of_slots,
+    rows_to_snapshot,
+)
 from penstock.stages.window.accumulators import StoredAccumulators, WindowAccumulator, cells_to_columns
 from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, list_ready
 from penstock.stages.window.folds import CombineFailure, WindowRef
@@ -37,7 +50,7 @@ FRESH = "fresh"
 
 
 class TimeStore:
-    """Time windows of kinds that share slices, for all keys.
+    """Time windows of kinds that share slices, for all keys; with their rows if `rows` has a schema.
 
     At most `max_windows` windows of a key close in one pass over its tree (the paper's n_w); they all close
     at the same watermark. For FIRST and LAST, `InputRows.order` has one array, or none: then ties go to the
@@ -51,6 +64,7 @@ class TimeStore:
         accumulators: Sequence[WindowAccumulator],
         *,
         sketches: SliceSketches | None = None,
+        rows: pa.Schema | None = None,
         method: CombineMethod | None = None,
         max_windows: int = 1 << 20,
         compile_after: int | None = None,
@@ -64,12 +78,13 @@ class TimeStore:
         self._closed_to = NEVER  # windows with end + lateness up to here have closed
         self.early_firings = EarlyFirings()
         self._sketches, self.n_kinds = sketches, len(slicing.windows)
+        self._schema, self._rows = rows, RowBlocks()
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
         beside = 0 if self._sketches is None else self._sketches.nbytes
-        return self._slices.nbytes + self.early_firings.nbytes + beside
+        return self._slices.nbytes + self.early_firings.nbytes + beside + self._rows.nbytes
 
     @property
     def next_end(self) -> int:
@@ -80,10 +95,13 @@ class TimeStore:
         )
 
     def explain(self) -> tuple[str, ...]:
-        """Say for each kind how its windows are combined from slices, and why."""
-        method = explain_method(self.slicing.longest)
-        beside = "" if self._sketches is None else f"; and {self._sketches.explain()}"
-        return tuple(f"{window}: {method}{beside}" for window in self.slicing.windows)
+        """Say for each kind how its windows are combined from slices, and why, and what else is kept."""
+        says = [explain_method(self.slicing.longest)] if self.accumulators.requested else []
+        if self._sketches is not None:
+            says[0] += f"; and {self._sketches.explain()}"
+        if self._schema is not None:
+            says.append("rows are kept until their last window closes")
+        return tuple("; and ".join(f"{window}: {say}" for say in says) for window in self.slicing.windows)
 
     def has_state(self, slots: Ints) -> Mask:
         """Return which of these slots have slices that an open window needs."""
@@ -93,18 +111,21 @@ class TimeStore:
         """Add the rows that are not late for all their windows to their slices."""
         times, least = rows.times, None
         open_from = self.slicing.open_from(watermark, self.lateness)
-        if rows.rows is not None:
-            rows = replace(rows, rows=None, tags=None, lifted=())  # which are for other stores
         if self.slicing.has_gaps and (gaps := self.slicing.outside(times)).any():
             rows = rows.at(np.flatnonzero(~gaps))
+        numbers = rows if rows.rows is None else replace(rows, rows=None, tags=None, lifted=())
         try:
-            least_added = self._slices.add(rows, open_from)
+            least_added = self._slices.add(numbers, open_from)
         except CombineFailure as failure:
             failure.window_ref = self._first_window_of(failure, watermark)
             raise
         if self._sketches is not None:
-            on_time = rows.at(np.flatnonzero(rows.times >= open_from))
+            on_time = numbers.at(np.flatnonzero(rows.times >= open_from))
             self._sketches.add(on_time, self.slicing.ids(on_time.times))
+        if self._schema is not None:
+            kept = InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted)
+            is_late = rows.times < open_from
+            self._rows.add(kept.at(np.flatnonzero(~is_late)) if is_late.any() else kept)
         if len(rows.times) == len(times):
             least = least_added
         return decide_rows(self.slicing.windows, self.lateness, times, watermark, least)
@@ -129,7 +150,9 @@ class TimeStore:
         after, upto = self._closed_to - self.lateness, watermark - self.lateness
         closed = self._windows_between(slots, rings, after, upto)
         self._closed_to = max(self._closed_to, watermark)
-        needed_from = self.slicing.id_of(self.slicing.open_from(self._closed_to, self.lateness))
+        open_from = self.slicing.open_from(self._closed_to, self.lateness)
+        self._rows.pull(below=open_from)
+        needed_from = self.slicing.id_of(open_from)
         emptied = self._rings.forget(slots, rings, needed_from, self._slices.run)
         self.early_firings.forget_before(needed_from)
         if self._sketches is not None:
@@ -175,31 +198,37 @@ class TimeStore:
         return ClosedWindows(kinds, slots, starts, ends, ends - 1, cells=results)
 
     def _gather(self, combined: Sequence[ClosedWindows]) -> ClosedWindows:
-        """Return all windows as one lot, with their sketches."""
+        """Return all windows as one lot, with their sketches and rows."""
         if not combined:
             no_cells = [rule.neutral_cells(0) for rule in self.accumulators.rules]
             combined = [self._closed_windows(0, no_ints(), no_ints(), no_cells)]
         closed = ClosedWindows.concat(combined)
-        if self._sketches is None:
-            return closed
-        first, past = self.slicing.ids(closed.starts), self.slicing.ids(closed.ends)
-        return replace(closed, sketches=self._sketches.read(closed.slots, first, past))
+        bounds = closed.slots, closed.starts, closed.ends
+        if self._sketches is not None:
+            first, past = self.slicing.ids(closed.starts), self.slicing.ids(closed.ends)
+            closed = replace(closed, sketches=self._sketches.read(closed.slots, first, past))
+        if self._schema is not None:
+            rows = self._rows.find(below=int(closed.ends.max(initial=NEVER)))
+            closed = replace(closed, members=find_members(rows, self._schema, *bounds))
+        return closed
 
     def export(self, slots: Ints) -> StateBatches:
-        """Return the slices of these slots that have rows."""
+        """Return the slices of these slots that have rows, with their sketches, and the kept rows."""
         owners, ids, cells = self._slices.of_slots(slots)
-        saved = self._state_batches(slots, owners, ids, self._arena.cells, cells)
-        if self._sketches is None:
-            return saved
-        slices, fresh = saved["slices"], pa.array(np.ones(len(ids), np.bool_))
-        columns = {
-            PLACE: slices.column(PLACE),
-            "slice": slices.column("slice"),
-            FRESH: slices.column(FRESH) if FRESH in slices.schema.names else fresh,
-            "closed_to": slices.column("closed_to"),
-            **self._sketches.export(owners, ids),
-        }
-        return {**saved, "sketches": pa.RecordBatch.from_pydict(columns)}
+        saved = dict(self._state_batches(slots, owners, ids, self._arena.cells, cells))
+        if self._sketches is not None:
+            slices, fresh = saved["slices"], pa.array(np.ones(len(ids), np.bool_))
+            columns = {
+                PLACE: slices.column(PLACE),
+                "slice": slices.column("slice"),
+                FRESH: slices.column(FRESH) if FRESH in slices.schema.names else fresh,
+                "closed_to": slices.column("closed_to"),
+                **self._sketches.export(owners, ids),
+            }
+            saved["sketches"] = pa.RecordBatch.from_pydict(columns)
+        if self._schema is not None:
+            saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
+        return saved
 
     def _state_batches(
         self, slots: Ints, owners: Ints, ids: Ints, cells: Sequence[Cells], places: Ints
@@ -226,63 +255,53 @@ class TimeStore:
         if self._sketches is not None:
             beside = saved["sketches"]
             self._sketches.load(beside, slots[ints_of(beside, PLACE)], ints_of(beside, "slice"))
+        if self._schema is not None and (rows := rows_from_snapshot(saved["rows"], slots)) is not None:
+            self._rows.add(rows)
 
 
 class EarlyFirings:
     """The slices that fired early last, with how many rows: one has changed if it has more by now.
 
     Rows only come while a window is open, so their number tells whether anything changed. All open windows
-    fire at once, so a window has changed since if one of its slices has. Invariant: slices are ordered by
-    slot.
+    fire at once, so a window has changed since if one of its slices has.
     """
 
     def __init__(self) -> None:
         self._slices = np.empty((3, 0), np.int64)  # slot, slice, rows
-        self._loaded: list[Ints] = []
 
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        return self._slices.nbytes + sum(slices.nbytes for slices in self._loaded)
+        return self._slices.nbytes
 
     def fire(self, slots: Ints, ids: Ints, n_rows: Ints) -> Mask:
-        """Note that all slices with rows, ordered by slot, fire now; return which have changed since."""
+        """Note that all slices with rows fire now; return which have changed since they last did."""
         fresh = self._find_changed(slots, ids, n_rows)
-        self._slices, self._loaded = np.stack([slots, ids, n_rows]), []
+        self._slices = np.stack([slots, ids, n_rows])
         return fresh
 
     def forget_before(self, id_: int) -> None:
         """Forget the slices before this one."""
-        self._merge_loaded()
         if self._slices.size:
             self._slices = self._slices[:, self._slices[1] >= id_]
 
     def column(self, slots: Ints, ids: Ints, n_rows: Ints) -> dict[str, pa.Array]:
         """Return which slices of a snapshot are to fire, as a column; no column if all are."""
-        self._merge_loaded()
         return {FRESH: pa.array(self._find_changed(slots, ids, n_rows))} if self._slices.size else {}
 
     def load(self, saved: pa.RecordBatch, slots: Ints, ids: Ints, n_rows: Ints) -> None:
         """Take over what a snapshot says of its slices; those that it says nothing of have not fired."""
         if FRESH in saved.schema.names:
             fresh = saved.column(FRESH).fill_null(True).to_numpy(zero_copy_only=False)
-            self._loaded.append(np.stack([slots, ids, n_rows])[:, ~fresh])
+            fired = np.stack([slots, ids, n_rows])[:, ~fresh]
+            self._slices = np.concatenate([self._slices, fired], axis=1)
 
     def _find_changed(self, slots: Ints, ids: Ints, n_rows: Ints) -> Mask:
         """Return which slices, each named once, have other rows than when they last fired."""
-        self._merge_loaded()
         if not self._slices.size:
             return np.ones(len(slots), np.bool_)
-        wanted = np.unique(slots)
-        first, past = (np.searchsorted(self._slices[0], wanted, side) for side in ("left", "right"))
-        places, _ = expand_ranges(first, past)
-        return _is_new(np.stack([slots, ids, n_rows]), self._slices[:, places])
-
-    def _merge_loaded(self) -> None:
-        """Put what was loaded, bucket by bucket, among the others."""
-        if self._loaded:
-            slices = np.concatenate([self._slices, *self._loaded], axis=1)
-            self._slices, self._loaded = slices[:, np.argsort(slices[0], kind="stable")], []
+        before = self._slices[:, np.isin(self._slices[0], slots)]
+        return _is_new(np.stack([slots, ids, n_rows]), before)
 
 
 def _select_fresh(ready: ReadyWindows, rings: Ints, fresh: Mask) -> ReadyWindows:
