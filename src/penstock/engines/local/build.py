@@ -268,7 +268,7 @@ class TaskBuilder:
         return chained
 
     def _site(self, step: Step, accounts: Accounts) -> StageContext:
-        read_ports = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
+        read = self._plan.read_ports(step)
         listens = self.progress.has_listener
         reasons = self.progress.reasons.setdefault(step.name, []) if listens else None
-        return StageContext(step.name, step.where, accounts, self._clock, read_ports, reasons)
+        return StageContext(step.name, step.where, accounts, self._clock, read, reasons)
