@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -296,6 +297,24 @@ class ThreadPool:
             else:
                 run_task(dispatcher, task)
                 spins = self._spins
+
+
+@contextmanager
+def call_every(seconds: float, call: Callable[[], object], name: str) -> Iterator[None]:
+    """Call a function every so many seconds, in a thread beside the block."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def run_task(dispatcher: Dispatcher, task: Task) -> None:

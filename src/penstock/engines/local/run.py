@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,10 +23,11 @@ from penstock.engines.local.dispatch import (
     Dispatcher,
     ThreadPool,
     assign_preferred_workers,
+    call_every,
     depth_first_order,
 )
 from penstock.engines.local.metrics.statistics import TaskStatistics
-from penstock.engines.local.metrics.watchdog import run_watchdog
+from penstock.engines.local.metrics.watchdog import LOOKS_PER_LIMIT, Watchdog
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.progress import Progress
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.engines.local.checkpoint import CheckpointCoordinator
     from penstock.engines.local.metrics.latency import TimeBreakdown
-    from penstock.events import EventSink
+    from penstock.events import Event, EventSink
+    from penstock.options import Elastic
 
 MAX_SIMULATED_QUANTUM = 5
 """Messages in a quantum of a simulated run, at most."""
@@ -295,18 +297,46 @@ class LocalRun(BackgroundRun):
             assign_preferred_workers([task for task in ordered if not task.dedicated], n_threads)
             runtime.dispatcher.pinned = True
         pool.set_threads(n_threads)
-        limit_us = None if simulated else settings.watchdog_us
-        with run_watchdog(runtime.dispatcher, limit_us, clock=self._clock, emit=runtime.progress.emit):
-            if settings.elastic is not None and not simulated:
-                from penstock.engines.local.elastic.live import run_controller
-
-                with run_controller(runtime, pool, settings, self._clock):
-                    pool.join()
+        watchdog: AbstractContextManager[None] = nullcontext()
+        if settings.watchdog_us is not None and not simulated:
+            emit, limit_ns = runtime.progress.emit, settings.watchdog_us * 1_000
+            dog = Watchdog(runtime.dispatcher, limit_ns, clock=self._clock, emit=emit)
+            watchdog = call_every(limit_ns / 1e9 / LOOKS_PER_LIMIT, dog.look, "penstock-watchdog")
+        elastic: AbstractContextManager[None] = nullcontext()
+        if settings.elastic is not None and not simulated:
+            elastic = self._controller(runtime, pool, settings.elastic)
+        with watchdog:
+            with elastic:
+                pool.join()
             pool.join()  # also threads that the controller has started in the last moment
         for task in tasks:
             task.quanta.close()
         if runtime.dispatcher.failure is not None:
             raise runtime.dispatcher.failure
+
+    def _controller(
+        self, runtime: Runtime, pool: ThreadPool, options: Elastic
+    ) -> AbstractContextManager[None]:
+        """Return the context in which the elastic controller runs."""
+        from penstock.engines.local.elastic.live import ElasticController, ReplicaScaling, resolve_limits
+
+        def emit(event: Event) -> None:
+            try:
+                runtime.progress.emit(event)
+            except Exception as failure:  # a listener has failed, and so has the run
+                runtime.dispatcher.record_failure(runtime.graph.tasks[0], failure)
+
+        # Why: more threads than cores are what the user wants, because blocking functions can use them.
+        limits, period_us = resolve_limits(options, max(self._settings.cores, self._settings.threads))
+        controller = ElasticController(
+            ReplicaScaling(runtime.graph),
+            pool,
+            limits,
+            now=runtime.dispatcher.now,
+            clock=self._clock,
+            events=emit,
+        )
+        return call_every(period_us / 1e6, controller.adapt, "penstock-elastic")
 
 
 def needs_own_thread(

@@ -9,9 +9,7 @@ long as they like.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -83,29 +81,6 @@ class Watchdog:
             self._emit(StepStalled(self._clock.now(), busy.step, task.replica, took_us, tuple(busy.stack)))
         except Exception as failure:  # a listener has failed
             self._dispatcher.record_failure(task, failure)
-
-
-@contextmanager
-def run_watchdog(
-    dispatcher: Dispatcher, limit_us: int | None, *, clock: Clock, emit: Callable[[Event], None]
-) -> Iterator[None]:
-    """Run a watchdog beside the block; without a limit there is none."""
-    if limit_us is None:
-        yield
-        return
-    dog, over = Watchdog(dispatcher, limit_us * 1_000, clock=clock, emit=emit), threading.Event()
-
-    def watch() -> None:
-        while not over.wait(limit_us / 1e6 / LOOKS_PER_LIMIT):
-            dog.look()
-
-    thread = threading.Thread(target=watch, name="penstock-watchdog", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> BusyStep | None:

@@ -92,8 +92,8 @@ def explain_workers(plan: Iterable[Step]) -> list[str]:
         reason = reason_for_threads(step)
         if reason is None:
             lines.append(
-                f"{step.name}: replicas turn into processes when a batch takes much longer than the way there "
-                "and back, on more than one core and in a program without other threads"
+                f"{step.name}: replicas turn into processes when a batch takes much longer than the way "
+                "there and back, on more than one core and in a program without other threads"
             )
         else:
             ask = "" if reason == _NO_FORK else '; workers="process" makes them processes'
