@@ -16,13 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.frontiers import Frontier, merge_frontiers
-from penstock.engines.local.channels import Origin, row_order
-from penstock.engines.local.direct_call import DirectCall
+from penstock.engines.local.direct_call import DirectCall, RowContext, RowOutput
 from penstock.engines.local.metrics.statistics import WRITE_BLOCKED
 from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows, count_written
 from penstock.engines.local.tasks.task import InputTask, Task
@@ -32,44 +31,6 @@ from penstock.stages.stage import PlainRow, RowStep
 
 if TYPE_CHECKING:
     from penstock.engines.local.tasks.source import SourceTask
-
-
-class RowContext:
-    """What is known of the row at hand besides its values and the number of its round.
-
-    origin  the source it comes from
-    shift   how far its place among the rows of the source is beyond the number of its round
-    time    its event time
-    """
-
-    __slots__ = ("origin", "shift", "time")
-
-    def __init__(self, origin: Origin) -> None:
-        self.origin, self.shift, self.time = origin, 0, 0
-
-    def order(self, number: int) -> tuple[int, ...]:
-        """Return the place of the row of a round among those of equal time."""
-        return row_order(self.origin, number + self.shift)
-
-
-class RowOutput(Protocol):
-    """Where rows go from the last step of a pipeline: a sink, the next task, or steps that take batches."""
-
-    @property
-    def every_round(self) -> bool:
-        """Return whether it must hear of rounds that bring it no row."""
-
-    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Begin a sequence of rounds, the first of this number, with the task at the frontier."""
-
-    def advance_frontier(self, frontier: Frontier) -> None:
-        """Move the frontier, which the round of the next row reaches."""
-
-    def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Take the row of a round, or None, and end the round; return whether there may be no room."""
-
-    def end(self, number: int) -> int:
-        """End the sequence before this round; return the nanoseconds spent on behalf of other tasks."""
 
 
 class RowPipeline:
@@ -153,29 +114,17 @@ class RowPipeline:
         accounts.filtered += self.dropped[at]
 
 
-class BatchOutput:
+class BatchOutput(RowOutput):
     """The output of a pipeline whose rows go on as batches of one, to steps or outputs of any kind."""
-
-    every_round = True
 
     def __init__(self, last: ChainedStep, task: Task) -> None:
         self._targets: tuple[Target, ...] = last.targets.get(OUT, ())
         self._schema, self._round_end_steps = last.step.outputs[OUT].schema, tuple(task.round_end_steps)
         self._leaves_task = any(chained.outputs for chained in task.chain)
-        self._context: RowContext
-        self._frontier: Frontier
-
-    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Implement `RowOutput.begin`."""
-        self._context, self._frontier = context, frontier
-
-    def advance_frontier(self, frontier: Frontier) -> None:
-        """Implement `RowOutput.advance_frontier`: the steps learn of it at the end of the round."""
-        self._frontier = frontier
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Implement `RowOutput.put_row`."""
-        context, frontier = self._context, self._frontier
+        """Implement `RowOutput.put_row`; the steps learn of the frontier at the end of the round."""
+        context, frontier = self.context, self.frontier
         if values is not None:
             batch = RowBatch.single(values, self._schema, context.time, context.order(number))
             for target in self._targets:
@@ -183,10 +132,6 @@ class BatchOutput:
         for chained in self._round_end_steps:
             frontier = chained.end_round(context.origin[0], number, number, frontier)
         return self._leaves_task
-
-    def end(self, number: int) -> int:
-        """Implement `RowOutput.end`."""
-        return 0
 
 
 class RowInput:
