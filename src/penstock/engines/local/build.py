@@ -114,7 +114,6 @@ def is_forward(producer: Replicas, consumer: Replicas) -> bool:
 class TaskBuilder:
     """Builds the tasks of a plan; they are in `graph` when the constructor returns.
 
-    in_rounds  rows are processed round by round, all sources in one round group
     drain      everything is emitted at the end of the input
     inputs     source -> its batches, if a harness pushes them
     processes  worker processes for some of the steps
@@ -128,13 +127,12 @@ class TaskBuilder:
         progress: Progress,
         *,
         clock: Clock,
-        in_rounds: bool,
         drain: bool,
         inputs: Mapping[str, PushedInput] | None,
         processes: ProcessPool | None,
         observe: Callable[[object], None],
     ) -> None:
-        self.graph, self.progress, self.in_rounds = ExecutionGraph(plan), progress, in_rounds
+        self.graph, self.progress = ExecutionGraph(plan), progress
         self._plan, self._clock, self._drain, self._inputs = plan, clock, drain, inputs or {}
         self._processes, self._observe = processes, observe
         saved, fed = progress.checkpoint is not None, inputs is not None
@@ -155,7 +153,7 @@ class TaskBuilder:
 
     def _add(self, group: TaskGroup) -> Replicas:
         """Add the tasks of a group, one per replica."""
-        head, graph, progress, in_rounds = group.head, self.graph, self.progress, self.in_rounds
+        head, graph, progress = group.head, self.graph, self.progress
         op = None if group.role is Role.FORWARD else head.op
         listener = progress if progress.has_listener and op is not None else None
         replicas = Replicas(group, [])
@@ -171,22 +169,21 @@ class TaskBuilder:
             if isinstance(op, Source):
                 task: Task = SourceTask(
                     number,
-                    group.steps,
                     chain,
                     progress,
                     graph.readers[head.name],
                     pushed=self._inputs.get(head.name),
-                    round_group=0 if in_rounds else self._plan.sources.index(head),
+                    round_group=0 if progress.in_rounds else self._plan.sources.index(head),
                     drain=self._drain,
                 )
             elif isinstance(op, Process):
                 from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
 
-                process_class = RoundProcessTask if in_rounds else PipelinedProcessTask
-                task = process_class(number, group.steps, chain, progress, in_rounds=in_rounds)
+                process_class = RoundProcessTask if progress.in_rounds else PipelinedProcessTask
+                task = process_class(number, replica, chain, progress)
                 self._observe(task.loop)
             else:
-                task = InputTask(number, group.steps, replica, chain, progress, in_rounds=in_rounds)
+                task = InputTask(number, replica, chain, progress)
             graph.tasks.append(task)
             replicas.tasks.append(task)
         graph.replicas.append(replicas)
@@ -256,7 +253,7 @@ class TaskBuilder:
         has_sessions = isinstance(step.op, Windows) and any(
             isinstance(spec, SessionSpec) for _, spec in step.op.specs
         )
-        waits = self.in_rounds or has_sessions
+        waits = self.progress.in_rounds or has_sessions
         if not waits and isinstance(stage, StatelessStage):
             return StatelessStep(step, accounts, stage)
         chained = StageStep(step, accounts, stage, delay, (schema or step.up.schema) if waits else None)

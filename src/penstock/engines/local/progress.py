@@ -45,6 +45,7 @@ class Progress:
     until  number of rounds to run; None for all
     first  number of the first round, where an earlier run ended
 
+    in_rounds    rows are processed round by round, all sources in one round group
     is_observed  whether anything happens when a task has completed a round
     next_report  number of the first round whose completion was not reported
 
@@ -59,13 +60,14 @@ class Progress:
         *,
         until: int | None,
         first: int = 0,
+        in_rounds: bool = False,
         checkpoint: CheckpointCoordinator | None = None,
         latencies: LatencyTracker | None = None,
     ) -> None:
         self._clock, self._events, self.has_listener = clock, events, events is not ignore_event
         self._lock, self._emitting = threading.Lock(), threading.RLock()
         self._queue: deque[Event] = deque()
-        self.first = first
+        self.first, self.in_rounds = first, in_rounds
         self._limit = math.inf if until is None else first + until
         self._limits: dict[int, float] = {}
         self._n_begun: dict[int, int] = {}

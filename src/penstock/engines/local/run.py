@@ -121,7 +121,6 @@ def build_runtime(
     processes   worker processes, forked before
     """
     plan = load_tables(plan)
-    in_rounds = settings.deterministic or inputs is not None or checkpoint is not None
     first = 0 if checkpoint is None else checkpoint.done.rounds
     if settings.seed is None:
         scheduler = make_scheduler(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks tasks
@@ -136,7 +135,13 @@ def build_runtime(
 
         latencies, breakdown = LatencyTracker(), TimeBreakdown(dispatcher.now)
     progress = Progress(
-        clock, events, until=options.until, first=first, checkpoint=checkpoint, latencies=latencies
+        clock,
+        events,
+        until=options.until,
+        first=first,
+        in_rounds=settings.deterministic or inputs is not None or checkpoint is not None,
+        checkpoint=checkpoint,
+        latencies=latencies,
     )
     # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
     dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
@@ -145,7 +150,6 @@ def build_runtime(
         settings,
         progress,
         clock=clock,
-        in_rounds=in_rounds,
         drain=options.drain,
         inputs=inputs,
         processes=processes,

@@ -11,7 +11,6 @@ from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.task import Task, TaskRoutine
-from penstock.plan.plan import Step
 
 
 class PushedInput:
@@ -40,7 +39,6 @@ class SourceTask(Task):
     def __init__(
         self,
         number: int,
-        steps: tuple[Step, ...],
         chain: list[ChainedStep],
         progress: Progress,
         reader: SourceReader,
@@ -49,7 +47,7 @@ class SourceTask(Task):
         round_group: int,
         drain: bool,
     ) -> None:
-        super().__init__(number, steps, 0, chain, progress)
+        super().__init__(number, 0, chain, progress)
         self.reader, self._pushed, self.round_group, self._drain = reader, pushed, round_group, drain
 
     def routine(self) -> TaskRoutine:
