@@ -139,13 +139,19 @@ class DirectCall(RowOutput):
             process = self._end_empty_round
             if process is None:
                 return False
-        if number >= self._next_sample:
-            return self._call_timed(process, values, number)
+        timed = number >= self._next_sample
+        began = self._channel.dispatcher.now() if timed else 0
         try:
-            return process(values, number)
-        except BaseException as failure:
-            self._fail(number, failure)
+            full = process(values, number)
+        except BaseException as failure:  # the feeder goes on until it is told to stop
+            row_input, self._input, self._process = self._input, None, None
+            assert row_input is not None, "the reader is borrowed"
+            row_input.end(number)
+            self._channel.dispatcher.fail_task(self._channel.reader, failure)
             return False
+        if timed:
+            self._judge(self._channel.dispatcher.now() - began, number)
+        return full
 
     def _send(self, values: PlainRow | None, number: int) -> bool:
         """Send the row through the channel, unless the reader waits now."""
@@ -161,19 +167,8 @@ class DirectCall(RowOutput):
             (values, number, context.time, context.shift, context.origin, self.frontier, now)
         )
 
-    def _call_timed(self, process: Callable[[Any, int], bool], values: PlainRow | None, number: int) -> bool:
-        """Call the reader and time it; one that is slow for two such rows is given back.
-
-        For two of them, because one may be bad luck.
-        """
-        clock = self._channel.dispatcher.now
-        began = clock()
-        try:
-            full = process(values, number)
-        except BaseException as failure:
-            self._fail(number, failure)
-            return False
-        took = clock() - began
+    def _judge(self, took: int, number: int) -> None:
+        """Give the reader back if it was slow for two of the rows that are timed: one may be bad luck."""
         self._cost_ns = took if not self._cost_ns else (3 * self._cost_ns + took) // 4
         was_slow, self._was_slow = self._was_slow, took > SLOW_NS
         if not self._was_slow:
@@ -183,11 +178,3 @@ class DirectCall(RowOutput):
         else:
             self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
             self.end(number + 1)
-        return full
-
-    def _fail(self, number: int, failure: BaseException) -> None:
-        """End the reader, which raised; its feeder goes on until it is told to stop."""
-        row_input, self._input, self._process = self._input, None, None
-        assert row_input is not None, "the reader is borrowed"
-        row_input.end(number)
-        self._channel.dispatcher.fail_task(self._channel.reader, failure)

@@ -103,7 +103,13 @@ class Dispatcher:
             except Exception as cause:
                 detail = describe_cause(cause)
             if detail is not None:
-                self._fail_scheduler(detail)
+                failure = EngineError(
+                    f"the scheduler {type(self._scheduler).__name__} failed",
+                    detail=detail,
+                    hint="choose(ready, worker, now) gives one of ready",
+                )
+                self._failures.append(((0, 0), failure))
+                self._end()
                 return None
             self._ready.remove(task)
         else:
@@ -115,15 +121,6 @@ class Dispatcher:
             self._quantum if self._random is None else self._random.randint(1, self._quantum)
         )
         return task
-
-    def _fail_scheduler(self, detail: str) -> None:
-        failure = EngineError(
-            f"the scheduler {type(self._scheduler).__name__} failed",
-            detail=detail,
-            hint="choose(ready, worker, now) gives one of ready",
-        )
-        self._failures.append(((0, 0), failure))
-        self._end()
 
     def suspend(self, task: Task, state: str) -> None:
         """End a quantum: the task goes into this state, or is ready if it can go on already."""

@@ -132,14 +132,13 @@ class MinLatency:
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implement `Scheduler.choose`."""
-        return min(ready, key=lambda task: _front_stamp(task.statistics))
 
+        def front_stamp(task: N) -> float:
+            oldest = task.statistics.oldest
+            empty = inf if task.statistics.inputs else _last_ran(task.statistics)
+            return empty if oldest is None else oldest
 
-def _front_stamp(statistics: TaskStatistics) -> float:
-    if not statistics.inputs:
-        return _last_ran(statistics)
-    oldest = statistics.oldest
-    return inf if oldest is None else oldest
+        return min(ready, key=front_stamp)
 
 
 def _last_ran(statistics: TaskStatistics) -> int:

@@ -258,8 +258,12 @@ class ScalingPolicy:
         self._holds.lift(sample.throughput)
         decisions = self._undo_most(trial, sample) if trial is not None else []
         decisions = decisions or self._change(sample)
-        if decisions:
-            self._trial = Trial(tuple(decisions), sample, _expected_speed_up(sample, decisions))
+        if decisions:  # what to expect of them, if nothing but threads is scarce
+            after = {decision.step: decision.after for decision in decisions}
+            replicas = {step.step: after.get(step.step, step.replicas) for step in sample.steps}
+            threads = min(after.get(THREADS, sample.threads), useful_threads(sample, replicas))
+            used = sample.utilisation * sample.threads
+            self._trial = Trial(tuple(decisions), sample, threads / used if used else 1.0)
         return decisions
 
     def _undo_most(self, trial: Trial, sample: Sample) -> list[ScalingDecision]:
@@ -283,7 +287,11 @@ class ScalingPolicy:
         return [ScalingDecision(THREADS, sample.threads, after, reason)]
 
     def _change(self, sample: Sample) -> list[ScalingDecision]:
-        careful = self._is_careful(sample)
+        if self._careful_at is not None and is_other_load(sample.throughput, self._careful_at):
+            self._careful_at = None
+        # On a load on which a large jump disappointed it goes one thing at a time, replicas before threads,
+        # and no further than twice the threads.
+        careful = self._careful_at is not None
         most = min(self._limits.most_threads, 2 * sample.threads) if careful else self._limits.most_threads
         limits = replace(self._limits, most_threads=most)
         growing = self._holds.filter(add_replicas(sample, limits), self._period)
@@ -296,21 +304,3 @@ class ScalingPolicy:
         if growing or any(decision.after > decision.before for decision in threads):
             return [*growing, *(decision for decision in threads if decision.after > decision.before)]
         return [*threads, *self._holds.filter(remove_replicas(sample, limits), self._period)]
-
-    def _is_careful(self, sample: Sample) -> bool:
-        """Return whether the load is still one on which a large jump disappointed.
-
-        Then it goes one thing at a time, replicas before threads, and no further than twice the threads.
-        """
-        if self._careful_at is not None and is_other_load(sample.throughput, self._careful_at):
-            self._careful_at = None
-        return self._careful_at is not None
-
-
-def _expected_speed_up(sample: Sample, decisions: Sequence[ScalingDecision]) -> float:
-    """Return the speed-up to expect of the decisions, if nothing but threads is scarce."""
-    after = {decision.step: decision.after for decision in decisions}
-    replicas = {step.step: after.get(step.step, step.replicas) for step in sample.steps}
-    threads = min(after.get(THREADS, sample.threads), useful_threads(sample, replicas))
-    used = sample.utilisation * sample.threads
-    return threads / used if used else 1.0
