@@ -16,17 +16,12 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.ends import SinkWriter, SourceReader
 from penstock.engines.frontiers import output_delay
+from penstock.engines.local import task_groups
 from penstock.engines.local.channels import EvenSplitOutput, RoundRobinOutput
 from penstock.engines.local.options import Settings
-from penstock.engines.local.processes import ProcessPool
+from penstock.engines.local.processes.pool import ProcessPool
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.task_groups import (
-    Role,
-    TaskGroup,
-    preaggregate_groups,
-    split_into_groups,
-    totally_ordered_steps,
-)
+from penstock.engines.local.task_groups import Role, TaskGroup
 from penstock.engines.local.tasks.chain import (
     ChainedStep,
     CollectedRows,
@@ -138,10 +133,12 @@ class TaskBuilder:
         saved, fed = progress.checkpoint is not None, inputs is not None
         # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
         # numbers.
-        self._ordered = frozenset[str]() if saved or fed else totally_ordered_steps(plan)
+        self._ordered = frozenset[str]() if saved or fed else task_groups.totally_ordered_steps(plan)
         most = 1 if fed else settings.max_replicas
-        groups = split_into_groups(plan, saved=saved, max_replicas=most, ordered=self._ordered)
-        for group in preaggregate_groups(groups, self._ordered) if settings.preaggregate else groups:
+        groups = task_groups.split_into_groups(plan, saved=saved, max_replicas=most, ordered=self._ordered)
+        for group in (
+            task_groups.preaggregate_groups(groups, self._ordered) if settings.preaggregate else groups
+        ):
             try:
                 self._add(group)
             except PenstockError as failure:

@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock, WallClock
+from penstock.engines.local import task_groups
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.local.processes.pool import explain_workers
-from penstock.engines.local.task_groups import (
-    Role,
-    TaskGroup,
-    is_broadcast,
-    is_elastic,
-    is_keyed,
-    preaggregate_groups,
-    split_into_groups,
-    totally_ordered_steps,
-)
+from penstock.engines.local.task_groups import Role, TaskGroup
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
 from penstock.operators.ends import Source
@@ -91,12 +83,12 @@ class LocalEngine:
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """Return one line per task group, then what scales on threads and what does not."""
-        ordered = totally_ordered_steps(plan)
-        groups = split_into_groups(plan, ordered=ordered)
+        ordered = task_groups.totally_ordered_steps(plan)
+        groups = task_groups.split_into_groups(plan, ordered=ordered)
         n_tasks = sum(group.width for group in groups)
         lines = [f"{n_tasks} co-routines on a pool of threads, by default one thread per core"]
         preaggregated = {
-            name for group in preaggregate_groups(groups, ordered) for name in group.preaggregates
+            name for group in task_groups.preaggregate_groups(groups, ordered) for name in group.preaggregates
         }
         for group in groups:
             line = _explain_group(group, groups)
@@ -148,14 +140,14 @@ def _explain_group(group: TaskGroup, groups: Sequence[TaskGroup]) -> str:
     elif group.role is Role.PARALLEL:
         assert isinstance(head.op, Windows), "only windows are decomposed"
         how = DECOMPOSED[head.op.pattern]
-    elif is_broadcast(head):
+    elif task_groups.is_broadcast(head):
         how = "each gets every row"
-    elif is_keyed(head):
+    elif task_groups.is_keyed(head):
         how = f"rows by key ({', '.join(head.up.key) or 'none: one group'})"
     else:
         how = "forward from equally many, else batches round-robin, in order again behind them"
-    if group.role is Role.WHOLE and is_elastic(head):
-        degree, moving = head.degree, ", and state moves with its keys" * is_keyed(head)
+    if group.role is Role.WHOLE and task_groups.is_elastic(head):
+        degree, moving = head.degree, ", and state moves with its keys" * task_groups.is_keyed(head)
         range_ = f"{degree.least} to {degree.most} replicas with elastic=ps.Elastic(), else {degree.least}"
         return f"{names}: {range_}; {how}{moving}"
     if group.width == 1:
@@ -172,4 +164,6 @@ def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
     widths = {(producer.width, producer.head.degree.most) for producer in producers}
     if widths - {(group.width, head.degree.most)}:
         return False
-    return group.width > 1 or all(map(is_elastic, [head, *(producer.head for producer in producers)]))
+    return group.width > 1 or all(
+        map(task_groups.is_elastic, [head, *(producer.head for producer in producers)])
+    )

@@ -19,7 +19,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
-from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.frontiers import Frontier, merge_frontiers
 from penstock.engines.local.direct_call import DirectCall, RowContext, RowOutput
 from penstock.engines.local.metrics.statistics import WRITE_BLOCKED
@@ -237,7 +236,8 @@ class RowSource:
                     if frontier is not before:
                         self._pipeline.output.advance_frontier(frontier)
                 if observed:
-                    self._report_read(number, before, frontier)
+                    progress.stamp_arrival(group, number)
+                    task.report_read(number, 1, before.watermark)
                 full = process(row, number)
                 number += 1
                 if full or clock() >= deadline:
@@ -251,15 +251,6 @@ class RowSource:
             progress.record_rounds(group, number)
         batch = reader.accept(row)
         return task.carry(batch, is_last=batch is None)
-
-    def _report_read(self, number: int, before: Frontier, frontier: Frontier) -> None:
-        """Report that the row of a round was read, as `SourceTask.carry` does for a batch."""
-        progress, name = self._progress, self._reader.step.name
-        progress.stamp_arrival(self._group, number)
-        if progress.checkpoint is not None:
-            pass_crash_point(READ)
-        progress.record_read(self._group, number, name, 1)
-        progress.report_watermark(name, before.watermark, frontier.watermark)
 
 
 def build_source_pipeline(task: Task) -> RowPipeline:

@@ -17,15 +17,9 @@ from typing import TYPE_CHECKING
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.ends import load_tables
+from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder
 from penstock.engines.local.connect import ChannelBuilder
-from penstock.engines.local.dispatch import (
-    Dispatcher,
-    ThreadPool,
-    assign_preferred_workers,
-    call_every,
-    depth_first_order,
-)
 from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.engines.local.metrics.watchdog import LOOKS_PER_LIMIT, Watchdog
 from penstock.engines.local.options import Settings
@@ -56,7 +50,7 @@ class Runtime:
     """Everything that a run is made of."""
 
     graph: ExecutionGraph
-    dispatcher: Dispatcher
+    dispatcher: dispatch.Dispatcher
     progress: Progress
     breakdown: TimeBreakdown | None = None
 
@@ -98,9 +92,8 @@ class Runtime:
     def result(self, outcome: str) -> RunResult:
         """Return the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
-        measured = None if self.breakdown is None else self.measurements()
         n_rounds = self.progress.rounds - self.progress.first
-        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured)
+        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, self.measurements())
 
 
 def build_runtime(
@@ -124,11 +117,11 @@ def build_runtime(
     first = 0 if checkpoint is None else checkpoint.done.rounds
     if settings.seed is None:
         scheduler = make_scheduler(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks tasks
-        dispatcher = Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
+        dispatcher = dispatch.Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
     else:  # a simulated run: every choice comes from one seed, and time is a count of steps
         random = Random(settings.seed)  # noqa: S311  # no secrets: it picks tasks
         scheduler = make_scheduler("random", random)
-        dispatcher = Dispatcher(scheduler, count().__next__, MAX_SIMULATED_QUANTUM, random)
+        dispatcher = dispatch.Dispatcher(scheduler, count().__next__, MAX_SIMULATED_QUANTUM, random)
     latencies = breakdown = None
     if (events is not ignore_event or settings.measure) and settings.seed is None:
         from penstock.engines.local.metrics.latency import LatencyTracker, TimeBreakdown
@@ -171,7 +164,7 @@ class LocalRun(BackgroundRun):
         self._plan, self._settings, self._options = plan, settings, options
         self._clock, self._events = clock, events
         self._runtime: Runtime | None = None
-        self._pool: ThreadPool | None = None
+        self._pool: dispatch.ThreadPool | None = None
         # Why here: processes must be forked before there are threads.
         self._processes = build_process_pool(plan, settings, clock)
         self.begin()
@@ -211,11 +204,9 @@ class LocalRun(BackgroundRun):
     def execute(self) -> RunResult:
         """Run from opening to closing; no process of the run is left afterwards."""
         plan, options, clock = self._plan, self._options, self._clock
-        listens = self._events is not ignore_event
         outcome, checkpoint, coordinator = "failed", None, None
         try:
-            if listens:
-                self._events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
+            self._events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
             try:
                 if options.checkpoint is not None:
                     from penstock.engines.checkpoint.checkpoint import Checkpoint
@@ -235,19 +226,18 @@ class LocalRun(BackgroundRun):
                 )
                 outcome = self._run_to_end(runtime, checkpoint)
             except PenstockError as failure:
-                if failure.step is not None and listens:
+                if failure.step is not None:
                     self._events(StepFailed(clock.now(), failure.step, str(failure)))
                 raise
             finally:
                 if checkpoint is not None:
                     checkpoint.close()
-                if listens:
-                    n_completed = 0
-                    if self._runtime is not None:
-                        progress = self._runtime.progress
-                        end = progress.next_report if outcome == "failed" else progress.rounds
-                        n_completed = end - progress.first
-                    self._events(RunEnded(clock.now(), outcome, n_completed))
+                n_completed = 0
+                if self._runtime is not None:
+                    progress = self._runtime.progress
+                    end = progress.next_report if outcome == "failed" else progress.rounds
+                    n_completed = end - progress.first
+                self._events(RunEnded(clock.now(), outcome, n_completed))
         finally:
             if self._processes is not None:
                 self._processes.close()
@@ -284,28 +274,28 @@ class LocalRun(BackgroundRun):
         """Run all tasks to their end, with the watchdog and the elastic controller beside them."""
         tasks, settings, simulated = runtime.graph.tasks, self._settings, self._settings.seed is not None
         # Why: threads are pinned in this order, so that neighbours in the graph are near.
-        ordered = depth_first_order(tasks) if settings.pinning else tasks
+        ordered = dispatch.depth_first_order(tasks) if settings.pinning else tasks
         dedicated = [
             task for task in ordered if needs_own_thread(task, settings, runtime.graph, self._processes)
         ]
         for task in dedicated:
             task.dedicated = task.statistics.dedicated = True
         runtime.dispatcher.begin(tasks)
-        pool = self._pool = ThreadPool(
+        pool = self._pool = dispatch.ThreadPool(
             runtime.dispatcher, wait_mode=settings.channels, pinning=settings.pinning
         )
         if dedicated:
             pool.dedicate(dedicated)
         n_threads = min(1 if simulated else settings.threads, len(tasks) - len(dedicated))
         if settings.pinning and n_threads:
-            assign_preferred_workers([task for task in ordered if not task.dedicated], n_threads)
+            dispatch.assign_preferred_workers([task for task in ordered if not task.dedicated], n_threads)
             runtime.dispatcher.pinned = True
         pool.set_threads(n_threads)
         watchdog: AbstractContextManager[None] = nullcontext()
         if settings.watchdog_us is not None and not simulated:
             emit, limit_ns = runtime.progress.emit, settings.watchdog_us * 1_000
             dog = Watchdog(runtime.dispatcher, limit_ns, clock=self._clock, emit=emit)
-            watchdog = call_every(limit_ns / 1e9 / LOOKS_PER_LIMIT, dog.look, "penstock-watchdog")
+            watchdog = dispatch.call_every(limit_ns / 1e9 / LOOKS_PER_LIMIT, dog.look, "penstock-watchdog")
         elastic: AbstractContextManager[None] = nullcontext()
         if settings.elastic is not None and not simulated:
             elastic = self._controller(runtime, pool, settings.elastic)
@@ -319,7 +309,7 @@ class LocalRun(BackgroundRun):
             raise runtime.dispatcher.failure
 
     def _controller(
-        self, runtime: Runtime, pool: ThreadPool, options: Elastic
+        self, runtime: Runtime, pool: dispatch.ThreadPool, options: Elastic
     ) -> AbstractContextManager[None]:
         """Return the context in which the elastic controller runs."""
         from penstock.engines.local.elastic.live import ElasticController, ReplicaScaling, resolve_limits
@@ -340,7 +330,7 @@ class LocalRun(BackgroundRun):
             clock=self._clock,
             events=emit,
         )
-        return call_every(period_us / 1e6, controller.adapt, "penstock-elastic")
+        return dispatch.call_every(period_us / 1e6, controller.adapt, "penstock-elastic")
 
 
 def needs_own_thread(

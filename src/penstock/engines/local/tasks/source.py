@@ -97,11 +97,15 @@ class SourceTask(Task):
             if not self._drain:  # a later run may go on here, so the source still holds back
                 return False
             reader.end()
+        self.report_read(self.round, None if is_last else n_rows, before)
+        self.end_round(self.round_group, self.round, reader.frontier)
+        return not is_last
+
+    def report_read(self, number: int, n_rows: int | None, before: float) -> None:
+        """Report that the rows of a round were read; `before` is the watermark before them."""
+        progress, name = self.progress, self.reader.step.name
         if progress.checkpoint is not None:
             pass_crash_point(READ)
-        name, frontier = reader.step.name, reader.frontier
-        progress.record_read(self.round_group, self.round, name, None if is_last else n_rows)
+        progress.record_read(self.round_group, number, name, n_rows)
         if progress.has_listener:
-            progress.report_watermark(name, before, frontier.watermark)
-        self.end_round(self.round_group, self.round, frontier)
-        return not is_last
+            progress.report_watermark(name, before, self.reader.frontier.watermark)
