@@ -136,9 +136,9 @@ class TaskBuilder:
         self._ordered = frozenset[str]() if saved or fed else task_groups.totally_ordered_steps(plan)
         most = 1 if fed else settings.max_replicas
         groups = task_groups.split_into_groups(plan, saved=saved, max_replicas=most, ordered=self._ordered)
-        for group in (
-            task_groups.preaggregate_groups(groups, self._ordered) if settings.preaggregate else groups
-        ):
+        if settings.preaggregate:
+            groups = task_groups.preaggregate_groups(groups, self._ordered)
+        for group in groups:
             try:
                 self._add(group)
             except PenstockError as failure:

@@ -164,6 +164,5 @@ def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
     widths = {(producer.width, producer.head.degree.most) for producer in producers}
     if widths - {(group.width, head.degree.most)}:
         return False
-    return group.width > 1 or all(
-        map(task_groups.is_elastic, [head, *(producer.head for producer in producers)])
-    )
+    heads = [head, *(producer.head for producer in producers)]
+    return group.width > 1 or all(map(task_groups.is_elastic, heads))
