@@ -107,10 +107,10 @@ class DirectCall(RowOutput):
         if self._pause:
             self._pause -= 1
         elif self._channel.dispatcher.borrow(self._channel.reader):
-            pipeline = row_input.begin(self.context, number, self.frontier)
-            self._input, self._process = row_input, pipeline.process
+            row_input.begin(self.context, number, self.frontier)
+            self._input, self._process = row_input, row_input.process
             self._next_sample = self._cost_ns = 0
-            self._end_empty_round = pipeline.put_row if pipeline.every_round else None
+            self._end_empty_round = row_input.put_row if row_input.every_round else None
 
     def advance_frontier(self, frontier: Frontier) -> None:
         """Implement `RowOutput.advance_frontier`: at once, or with the next row in the channel."""

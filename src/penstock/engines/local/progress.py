@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.events import BatchDone, RowsErrored, RowsLate, WatermarkMoved, ignore_event
+from penstock.events import BatchDone, Event, EventSink, RowsErrored, RowsLate, WatermarkMoved, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
 from penstock.timing.windows import AFTER_ALL
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.engines.local.elastic.rescale import Rescaler
     from penstock.engines.local.metrics.latency import LatencyTracker
     from penstock.engines.local.tasks.task import Task
-    from penstock.events import Event, EventSink
 
 
 @dataclass(slots=True)

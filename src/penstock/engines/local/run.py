@@ -30,7 +30,7 @@ from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
 from penstock.errors import PenstockError
-from penstock.events import RunEnded, RunStarted, StepFailed, ignore_event
+from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.engines.local.checkpoint import CheckpointCoordinator
     from penstock.engines.local.metrics.latency import TimeBreakdown
-    from penstock.events import Event, EventSink
     from penstock.options import Elastic
 
 MAX_SIMULATED_QUANTUM = 5

@@ -16,10 +16,10 @@ from math import ceil
 
 from penstock.engines.local.elastic.sample import (
     FILL,
+    SPARE,
     Sample,
     StepSample,
     replicas_for,
-    replicas_to_keep_up,
     useful_threads,
 )
 from penstock.frozen import dataclass
@@ -116,7 +116,7 @@ def remove_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     if sample.has_backlog(limits.congestion):
         wanted = replicas_for(sample, limits.most_threads)
     else:
-        wanted = replicas_to_keep_up(sample)
+        wanted = {step.step: step.busy / SPARE for step in sample.steps}
     decisions = []
     for step in sample.steps:
         after = max(step.least, ceil(wanted[step.step] + 0.5))
@@ -193,10 +193,6 @@ class Trial:
         if not after.has_backlog(congestion) or new >= old * (1 - LOSS):
             return None
         return f"throughput fell ({new / old - 1:+.0%})"
-
-    def is_disappointing(self, after: Sample) -> bool:
-        """Return whether it brought less than half of what it promised: not only threads are scarce."""
-        return self.is_growth and self.gain(after) - 1 < (self.promised - 1) * HALF
 
     def gain(self, after: Sample) -> float:
         """Return the ratio of the throughput after and before."""
@@ -276,7 +272,9 @@ class ScalingPolicy:
             if trial.is_growth:
                 self._careful_at = sample.throughput  # another throughput, but not another load
             return []
-        if not (trial.is_disappointing(sample) and sample.has_backlog(self._limits.congestion)):
+        # Less than half of what it promised: not only threads are scarce.
+        disappoints = trial.is_growth and trial.gain(sample) - 1 < (trial.promised - 1) * HALF
+        if not (disappoints and sample.has_backlog(self._limits.congestion)):
             return []
         self._careful_at = sample.throughput
         used = trial.before.utilisation * trial.before.threads

@@ -9,9 +9,11 @@ example, is left out, and the next sample shows that it was.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from penstock.clock import Clock
+from penstock.engines.local.build import ExecutionGraph, Replicas
+from penstock.engines.local.dispatch import ThreadPool
 from penstock.engines.local.elastic.controller import THREADS, Limits, ScalingDecision, ScalingPolicy
 from penstock.engines.local.elastic.sample import Sampler
 from penstock.engines.local.metrics.statistics import TaskStatistics
@@ -19,12 +21,6 @@ from penstock.engines.local.options import check_length
 from penstock.errors import EngineError
 from penstock.events import EventSink, ScaleDecided
 from penstock.options import Elastic
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from penstock.engines.local.build import ExecutionGraph, Replicas
-    from penstock.engines.local.dispatch import ThreadPool
 
 MAX_UNJUDGED = 5
 """Periods in a row that a change of replicas may take before the controller judges everything else again."""

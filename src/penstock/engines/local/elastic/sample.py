@@ -183,11 +183,6 @@ def replicas_for(sample: Sample, threads: int) -> dict[str, float]:
     return {step.step: faster * step.busy / fill for step in sample.steps}
 
 
-def replicas_to_keep_up(sample: Sample) -> dict[str, float]:
-    """Return step -> the replicas that keep up with what the sources emit now, as a fraction."""
-    return {step.step: step.busy / SPARE for step in sample.steps}
-
-
 def suggest_parallelism(
     statistics: Iterable[TaskStatistics], *, cores: int, most: Mapping[str, int] | None = None
 ) -> dict[str, int]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING
 
 from penstock.clock import Clock
 from penstock.engines.ends import SourceReader
@@ -21,9 +20,7 @@ from penstock.engines.local.row_path import RowPipeline, RowSource
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import Task
-
-if TYPE_CHECKING:
-    from penstock.events import Event
+from penstock.events import Event, StepStalled
 
 LOOKS_PER_LIMIT = 4
 """How often it looks during the time that a quantum may take."""
@@ -63,8 +60,6 @@ class Watchdog:
     def _warn(self, task: Task, took_us: int, step: str, stack: list[str]) -> None:
         import logging  # few runs have anything to say
 
-        from penstock.events import StepStalled
-
         lines = "".join(f"\n  {line}" for line in stack)
         log = logging.getLogger("penstock")
         log.warning('step "%s" (replica %d) is busy for %.1f s:%s', step, task.replica, took_us / 1e6, lines)
@@ -76,6 +71,9 @@ class Watchdog:
 
 def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> tuple[str, list[str]] | None:
     """Return the step that a task is busy with, and its stack; None if it has ended or waits for input."""
+    from penstock.engines.local.processes.serve import trim_stack
+    from penstock.engines.local.processes.worker import Worker
+
     for innermost in frames.values():
         inside: list[FrameType] = []
         frame: FrameType | None = innermost
@@ -90,7 +88,12 @@ def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> tuple[str, l
         if SourceReader.next.__code__ in codes or (on_row_path and not processes):
             return None
         steps = [chained.step for chained in map(_chained_step, inside) if chained is not None]
-        return (steps or task.steps)[0].name, _format_stack(inside)
+        stack = trim_stack(inside)  # as it was found: a running thread has other frames by the next look
+        for inner in inside:
+            if inner.f_code is Worker.call.__code__:
+                worker: Worker = inner.f_locals["self"]
+                stack = [f"in worker process {worker.pid}", *worker.stack()]
+        return (steps or task.steps)[0].name, stack
     return None
 
 
@@ -101,15 +104,3 @@ def _chained_step(frame: FrameType) -> ChainedStep | None:
         at: int = frame.f_locals["at"]
         return owner.chain[at]
     return owner if isinstance(owner, ChainedStep) else None
-
-
-def _format_stack(inside: list[FrameType]) -> list[str]:
-    """Format frames as they were found: a running thread has others by the next look."""
-    from penstock.engines.local.processes.serve import trim_stack
-    from penstock.engines.local.processes.worker import Worker
-
-    for frame in inside:
-        if frame.f_code is Worker.call.__code__:
-            worker: Worker = frame.f_locals["self"]
-            return [f"in worker process {worker.pid}", *worker.stack()]
-    return trim_stack(inside)

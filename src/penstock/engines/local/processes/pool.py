@@ -24,6 +24,7 @@ from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings, avai
 from penstock.engines.local.task_groups import Role, TaskGroup, split_into_groups
 from penstock.engines.local.tasks.task import Task
 from penstock.errors import EngineError
+from penstock.events import Event, ScaleDecided
 from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.op import IN, OUT
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, user_function
@@ -34,7 +35,6 @@ from penstock.stages.stage import Stage, StageContext, StatelessStage
 if TYPE_CHECKING:
     from penstock.engines.local.processes.stage import WorkerChoice
     from penstock.engines.local.processes.worker import Worker
-    from penstock.events import Event
 
 
 CAN_FORK = hasattr(os, "fork")
@@ -260,7 +260,6 @@ class ProcessPool:
 
     def _choice(self, step: Step) -> WorkerChoice:
         from penstock.engines.local.processes.stage import WorkerChoice
-        from penstock.events import ScaleDecided
 
         def report(reason: str) -> None:
             n = step.degree.least

@@ -28,7 +28,11 @@ class SharedBuffer:
     """Bytes for the other process."""
 
     def __init__(self) -> None:
-        self._file = _open_anonymous()
+        if hasattr(os, "memfd_create"):
+            self._file = os.memfd_create("penstock")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self._file = os.dup(file.fileno())
         self._map = mmap.mmap(self._file, _allocate(self._file, MIN_NBYTES))
 
     @property
@@ -89,14 +93,6 @@ def _allocate(file: int, size: int) -> int:
     else:
         os.ftruncate(file, size)
     return size
-
-
-def _open_anonymous() -> int:
-    """Return a file without a name."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("penstock")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 Message = dict[str, Any]

@@ -9,6 +9,7 @@ from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.ends import SourceReader
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
+from penstock.engines.local.row_path import RowSource
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.task import Task, TaskRoutine
 
@@ -54,8 +55,6 @@ class SourceTask(Task):
         """Run round after round, while the run lets it and there is input."""
         reader, pushed, row_source = self.reader, self._pushed, None
         if pushed is None and reader.gives_rows and self.progress.is_only_source(self.round_group):
-            from penstock.engines.local.row_path import RowSource
-
             row_source = RowSource(self)
         while True:
             if not self.has_room():
