@@ -107,10 +107,10 @@ class DirectCall(RowOutput):
         if self._pause:
             self._pause -= 1
         elif self._channel.dispatcher.borrow(self._channel.reader):
-            row_input.begin(self.context, number, self.frontier)
-            self._input, self._process = row_input, row_input.process
+            pipeline = row_input.begin(self.context, number, self.frontier)
+            self._input, self._process = row_input, pipeline.process
             self._next_sample = self._cost_ns = 0
-            self._end_empty_round = row_input.put_row if row_input.every_round else None
+            self._end_empty_round = pipeline.put_row if pipeline.every_round else None
 
     def advance_frontier(self, frontier: Frontier) -> None:
         """Implement `RowOutput.advance_frontier`: at once, or with the next row in the channel."""
@@ -139,19 +139,12 @@ class DirectCall(RowOutput):
             process = self._end_empty_round
             if process is None:
                 return False
-        timed = number >= self._next_sample
-        began = self._channel.dispatcher.now() if timed else 0
+        if number >= self._next_sample:
+            return self._call_timed(process, values, number)
         try:
-            full = process(values, number)
-        except BaseException as failure:  # the feeder goes on until it is told to stop
-            row_input, self._input, self._process = self._input, None, None
-            assert row_input is not None, "the reader is borrowed"
-            row_input.end(number)
-            self._channel.dispatcher.fail_task(self._channel.reader, failure)
-            return False
-        if timed:
-            self._judge(self._channel.dispatcher.now() - began, number)
-        return full
+            return process(values, number)
+        except BaseException as failure:
+            return self._fail(number, failure)
 
     def _send(self, values: PlainRow | None, number: int) -> bool:
         """Send the row through the channel, unless the reader waits now."""
@@ -167,8 +160,18 @@ class DirectCall(RowOutput):
             (values, number, context.time, context.shift, context.origin, self.frontier, now)
         )
 
-    def _judge(self, took: int, number: int) -> None:
-        """Give the reader back if it was slow for two of the rows that are timed: one may be bad luck."""
+    def _call_timed(self, process: Callable[[Any, int], bool], values: PlainRow | None, number: int) -> bool:
+        """Call the reader and time it; one that is slow for two such rows is given back.
+
+        For two of them, because one may be bad luck.
+        """
+        clock = self._channel.dispatcher.now
+        began = clock()
+        try:
+            full = process(values, number)
+        except BaseException as failure:
+            return self._fail(number, failure)
+        took = clock() - began
         self._cost_ns = took if not self._cost_ns else (3 * self._cost_ns + took) // 4
         was_slow, self._was_slow = self._was_slow, took > SLOW_NS
         if not self._was_slow:
@@ -178,3 +181,12 @@ class DirectCall(RowOutput):
         else:
             self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
             self.end(number + 1)
+        return full
+
+    def _fail(self, number: int, failure: BaseException) -> bool:
+        """End the reader, which raised; its feeder, to which there is room, goes on until told to stop."""
+        row_input, self._input, self._process = self._input, None, None
+        assert row_input is not None, "the reader is borrowed"
+        row_input.end(number)
+        self._channel.dispatcher.fail_task(self._channel.reader, failure)
+        return False

@@ -133,19 +133,20 @@ class BatchOutput(RowOutput):
         return self._leaves_task
 
 
-class RowInput(RowPipeline):
-    """The pipeline of a task that takes rounds of single rows, from its channel or by direct calls."""
+class RowInput:
+    """Takes rounds of single rows for a task.
 
-    def __init__(
-        self, task: InputTask, chain: Sequence[ChainedStep], row_steps: Sequence[RowStep], output: RowOutput
-    ) -> None:
-        super().__init__(task, chain, row_steps, output)
-        self._reader, (self._channel,) = task, task.channels
+    pipeline  what processes them
+    """
+
+    def __init__(self, task: InputTask, pipeline: RowPipeline) -> None:
+        self._task, self.pipeline = task, pipeline
+        (self._channel,) = task.channels
         self._n_before = self._round_group = 0
 
     def run(self) -> None:
         """Take rows from the channel, whose first item is one, while the quantum lasts and there is room."""
-        task, channel, process = self._reader, self._channel, self.process
+        task, channel, pipeline = self._task, self._channel, self.pipeline
         items, half, writer, clock = channel.items, channel.capacity / 2, channel.writer, task.now
         full, number, context, deadline = False, items[0][1], RowContext(items[0][4]), task.deadline
         self.begin(context, number, channel.frontier)
@@ -156,7 +157,7 @@ class RowInput(RowPipeline):
                     channel.dispatcher.wake(writer, WRITE_BLOCKED)
                 if frontier is not channel.frontier:
                     self.advance_frontier(frontier)
-                full = self.put_row(None, number) if row is None else process(row, number)
+                full = pipeline.put_row(None, number) if row is None else pipeline.process(row, number)
                 number += 1
                 full = full or clock() >= deadline
         finally:
@@ -164,20 +165,24 @@ class RowInput(RowPipeline):
             task.statistics.exclude_borrowed(clock(), spent_ns)
             channel.record_taken(n_rows, n_rows)
 
-    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Begin a sequence of rounds, the first of this number, with the feeder at the frontier."""
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> RowPipeline:
+        """Begin a sequence of rounds, the first of this number; return the pipeline that takes the rows.
+
+        frontier  of the feeder
+        """
         # Invariant: rows come singly from one source only, so all tasks count the same rounds.
-        assert self._reader.round == number, f"round {number} came to a task in round {self._reader.round}"
-        self._n_before, self._round_group = self.n_in, context.origin[0]
-        super().begin(context, number, self._reader.frontier)
+        assert self._task.round == number, f"round {number} came to a task in round {self._task.round}"
+        self._n_before, self._round_group = self.pipeline.n_in, context.origin[0]
+        self.pipeline.begin(context, number, self._task.frontier)
         if frontier is not self._channel.frontier:
             self.advance_frontier(frontier)
+        return self.pipeline
 
     def advance_frontier(self, frontier: Frontier) -> None:
         """Move the feeder's frontier, which the round of the next row reaches."""
         self._channel.frontier = frontier
-        self._reader.frontier = merge_frontiers((frontier,), self._reader.frontier)
-        self.output.advance_frontier(self._reader.frontier)
+        self._task.frontier = merge_frontiers((frontier,), self._task.frontier)
+        self.pipeline.output.advance_frontier(self._task.frontier)
 
     def end(self, number: int) -> tuple[int, int]:
         """End a sequence of direct calls before this round.
@@ -189,9 +194,9 @@ class RowInput(RowPipeline):
         return n_rows, spent_ns
 
     def _end_rounds(self, number: int) -> tuple[int, int]:
-        if number > self._reader.round:
-            self._reader.skip_to_round(self._round_group, number)
-        return self.n_in - self._n_before, self.output.end(number)
+        if number > self._task.round:
+            self._task.skip_to_round(self._round_group, number)
+        return self.pipeline.n_in - self._n_before, self.pipeline.output.end(number)
 
 
 class RowSource:
@@ -263,11 +268,11 @@ def build_row_input(task: Task) -> RowInput | None:
         return None
     first = task.chain[0]
     if len(task.chain) == 1 and isinstance(first, SinkStep):
-        return RowInput(task, (), (), first)
+        return RowInput(task, RowPipeline(task, (), (), first))
     chain, row_steps = _leading_row_steps((first.feed,), task.chain)
     if not chain:
         return None
-    return RowInput(task, chain, row_steps, _build_output(task, first, chain, task.chain))
+    return RowInput(task, RowPipeline(task, chain, row_steps, _build_output(task, first, chain, task.chain)))
 
 
 def _leading_row_steps(
