@@ -127,21 +127,18 @@ class Progress:
             self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number)
             self._n_read[round_group] = max(self._n_read.get(round_group, 0), number)
 
-    def stop(self) -> None:
-        """Let no new round begin; rounds that have begun are completed."""
+    def stop(self, *, failed: bool = False) -> None:
+        """Let no new round begin; rounds that have begun are completed.
+
+        If the user has asked for it, and no step has failed, process operators can see that, and leave.
+        """
+        if failed:
+            self.failed = True
+        else:
+            self.shutdown_requested = True
         with self._lock:
             self.stopping = True
             self._limits = {group: self._n_begun.get(group, self.first) for group in self._sources}
-
-    def fail(self) -> None:
-        """Stop because a step has failed."""
-        self.failed = True
-        self.stop()
-
-    def shut_down(self) -> None:
-        """Stop because the user has asked for it: process operators can see that, and leave."""
-        self.shutdown_requested = True
-        self.stop()
 
     @property
     def rounds(self) -> int:

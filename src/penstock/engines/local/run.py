@@ -172,7 +172,7 @@ class LocalRun(BackgroundRun):
         """Ask the run to stop after the current rounds; `wait` then returns."""
         super().stop()
         if self._runtime is not None:
-            self._runtime.progress.shut_down()
+            self._runtime.progress.stop()
             self._runtime.begin_shutdown()
 
     def is_worker(self, thread: threading.Thread) -> bool:
@@ -247,12 +247,12 @@ class LocalRun(BackgroundRun):
         progress = runtime.progress
 
         def fail(task: Task, failure: BaseException) -> None:
-            progress.fail()
+            progress.stop(failed=True)
             runtime.begin_shutdown()
 
         runtime.dispatcher.on_failure = fail
         if self._stopping.is_set():
-            progress.shut_down()
+            progress.stop()
         if self._processes is not None:
             self._processes.report = progress.emit
         try:

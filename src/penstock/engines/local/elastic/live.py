@@ -63,7 +63,7 @@ class ReplicaScaling:
     def is_rescaling(self) -> bool:
         """Return whether a requested change is still in progress."""
         outputs = (output for outputs in self._graph.elastic_outputs.values() for output in outputs)
-        if any(assignment.rescaler.is_active for assignment in self._assignments.values()):
+        if any(keyed.rescaler.is_requested(keyed) for keyed in self._assignments.values()):
             return True
         return any(output.is_rescaling for output in outputs)
 

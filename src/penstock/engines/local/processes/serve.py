@@ -14,8 +14,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, field
 from multiprocessing.connection import Connection as Pipe
 from types import FrameType
@@ -41,14 +41,13 @@ N_FRAMES = 3
 def trim_stack(frames: Sequence[FrameType]) -> list[str]:
     """Return frames (innermost first) as lines (outermost first): the user's, or our last if none is."""
     users = [frame for frame in frames if not is_ours(frame.f_code.co_filename)]
-    return [_format_frame(frame) for frame in reversed(users or frames[:N_FRAMES])]
-
-
-def _format_frame(frame: FrameType) -> str:
-    code = frame.f_code
-    text = linecache.getline(code.co_filename, frame.f_lineno).strip()
-    place = f"{code.co_filename}:{frame.f_lineno}, in {code.co_qualname}"
-    return f"{place}: {text}" if text else place
+    lines = []
+    for frame in reversed(users or frames[:N_FRAMES]):
+        code = frame.f_code
+        text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+        place = f"{code.co_filename}:{frame.f_lineno}, in {code.co_qualname}"
+        lines.append(f"{place}: {text}" if text else place)
+    return lines
 
 
 FAILED = 70
@@ -70,18 +69,6 @@ class HostedStep:
         self.accounts = Accounts()
         site = StageContext(self.step.name, self.step.where, self.accounts, self.clock, self.read)
         self.stage = build_stage(self.step.op, self.step.up, site)
-
-
-@contextmanager
-def exit_when_done() -> Iterator[None]:
-    """End the process with the block, whatever happens there."""
-    code = FAILED
-    try:
-        yield
-        code = 0
-    finally:
-        flush()
-        os._exit(code)
 
 
 def serve(connection: Connection, side: Pipe, hosted: Sequence[HostedStep]) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from multiprocessing.connection import Pipe, wait
 from typing import Any
 
-from penstock.engines.local.processes.serve import HostedStep, exit_when_done, flush, serve
+from penstock.engines.local.processes.serve import FAILED, HostedStep, flush, serve
 from penstock.engines.local.processes.transport import Connection, Message, SharedBuffer
 from penstock.errors import EngineError
 from penstock.plan.plan import Step
@@ -54,12 +54,17 @@ class Worker:
             raise
         else:
             if not self.pid:
-                with exit_when_done():
+                code = FAILED
+                try:
                     for worker in before:
                         worker.hang_up()
                     ours.close()
                     self._side.close()
                     serve(Connection(theirs, write=replies, read=requests), their_side, hosted)
+                    code = 0
+                finally:
+                    flush()
+                    os._exit(code)
         finally:
             theirs.close()
             their_side.close()
