@@ -203,7 +203,10 @@ class RowSource:
     """Reads rounds of single rows for a source task."""
 
     def __init__(self, task: SourceTask) -> None:
-        self._task, self._pipeline, self._progress = task, build_source_pipeline(task), task.progress
+        source, pipeline = task.chain[0], build_pipeline(task, task.chain[0])
+        assert pipeline is not None, "rows go from a source in any case"
+        source.count_row_path = lambda accounts: count_rows(accounts, pipeline.n_in, pipeline.n_in)
+        self._task, self._pipeline, self._progress = task, pipeline, task.progress
         self._reader, self._group = task.reader, task.round_group
         self._context = RowContext((task.round_group, self._reader.rank))
 
@@ -253,59 +256,40 @@ class RowSource:
         return task.carry(batch, is_last=batch is None)
 
 
-def build_source_pipeline(task: Task) -> RowPipeline:
-    """Return the pipeline behind the source at the head of a task."""
-    source, *rest = task.chain
-    chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
-    pipeline = RowPipeline(task, chain, row_steps, _build_output(task, source, chain, rest))
-    source.count_row_path = lambda accounts: count_rows(accounts, pipeline.n_in, pipeline.n_in)
-    return pipeline
-
-
 def build_row_input(task: Task) -> RowInput | None:
     """Return the row path of a task, if it reads one channel of data and its first step takes rows."""
     if not isinstance(task, InputTask) or len(task.channels) != 1 or not task.data:
         return None
-    first = task.chain[0]
-    if len(task.chain) == 1 and isinstance(first, SinkStep):
-        return RowInput(task, RowPipeline(task, (), (), first))
-    chain, row_steps = _leading_row_steps((first.feed,), task.chain)
-    if not chain:
-        return None
-    return RowInput(task, RowPipeline(task, chain, row_steps, _build_output(task, first, chain, task.chain)))
+    pipeline = build_pipeline(task)
+    return None if pipeline is None else RowInput(task, pipeline)
 
 
-def _leading_row_steps(
-    targets: object, chain: Sequence[ChainedStep]
-) -> tuple[list[ChainedStep], list[RowStep]]:
-    """Return the first steps, as long as all rows go to the next one and it takes single rows."""
-    leading, row_steps = [], []
-    for chained in chain:
+def build_pipeline(task: Task, source: ChainedStep | None = None) -> RowPipeline | None:
+    """Return the pipeline of a task, behind its source if it has one; None if the first step takes no rows.
+
+    It has the first steps, as long as all rows go to the next one and it takes single rows. From the last of
+    them rows go directly to the only sink or channel, else as batches.
+    """
+    steps = task.chain if source is None else task.chain[1:]
+    targets = (steps[0].feed,) if source is None else source.targets.get(OUT, ())
+    last, leading, row_steps = source, list[ChainedStep](), list[RowStep]()
+    for chained in steps:
         row_step = chained.row_step()
         if row_step is None or targets != (chained.feed,):
             break
         leading.append(chained)
         row_steps.append(row_step)
-        targets = chained.targets.get(OUT, ())
-    return leading, row_steps
-
-
-def _build_output(
-    task: Task, first: ChainedStep, chain: Sequence[ChainedStep], steps: Sequence[ChainedStep]
-) -> RowOutput:
-    """Return where rows go from the last step: directly to the only sink or channel, else as batches.
-
-    chain  those of `steps` that take single rows; without any, the rows come from `first`
-    """
-    last, rest = chain[-1] if chain else first, steps[len(chain) :]
-    targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
+        last, targets = chained, chained.targets.get(OUT, ())
+    rest = steps[len(leading) :]
     outputs = [output for chained in task.chain for output in chained.outputs]
     if not outputs and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
-        return rest[0]
-    if not rest and len(outputs) == 1:
+        return RowPipeline(task, leading, row_steps, rest[0])
+    if last is None:
+        return None
+    if not rest and len(outputs) == 1 and targets == (outputs[0].send,):
         (output,) = outputs
-        if targets == (output.send,) and output.begin_rows(schema):
+        if output.begin_rows(last.step.outputs[OUT].schema):
             reader = output.channels[0].reader
             reader.row_input = build_row_input(reader)
-            return DirectCall(output)
-    return BatchOutput(last, task)
+            return RowPipeline(task, leading, row_steps, DirectCall(output))
+    return RowPipeline(task, leading, row_steps, BatchOutput(last, task))

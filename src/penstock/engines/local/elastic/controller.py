@@ -14,16 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from penstock.engines.local.elastic.sample import (
-    FILL,
-    SPARE,
-    Sample,
-    StepSample,
-    replicas_for,
-    useful_threads,
-)
+from penstock.engines.local.elastic.sample import FILL, Sample, StepSample, replicas_for, useful_threads
 from penstock.frozen import dataclass
 
+SPARE = 0.8  # how busy replicas should be that only have to keep up with the sources
 THREADS = "(threads)"  # stands where a decision names a step, and cannot be a step's name
 
 
@@ -80,8 +74,15 @@ def add_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     if not slow:
         return []
     wanted = replicas_for(sample, limits.most_threads)
-    growing = [_grow(step, wanted[step.step], slow[-1]) for step in sample.steps]
-    decisions = [decision for decision in growing if decision is not None]
+    decisions = []
+    for step in sample.steps:
+        after = min(step.most, ceil(wanted[step.step] - 1e-9))
+        if after > step.replicas:
+            work = f"there is work for {wanted[step.step]:.1f} replicas"
+            reason = f'"{slow[-1].step}" is slow now, and this step would be next: {work}'
+            if step.full_in:
+                reason = f"its input is full {step.full_in:.0%} of the time and {work}"
+            decisions.append(ScalingDecision(step.step, step.replicas, after, reason))
     if decisions or sample.utilisation >= limits.low:
         return decisions
     # Why: the demand sees no need and threads are idle, yet a step is congested, so C-Stream's one replica
@@ -91,21 +92,6 @@ def add_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
             reason = f"its input is full {step.full_in:.0%} of the time"
             return [ScalingDecision(step.step, step.replicas, step.replicas + 1, reason)]
     return []
-
-
-def _grow(step: StepSample, wanted: float, slow: StepSample) -> ScalingDecision | None:
-    after = min(step.most, ceil(wanted - 1e-9))
-    if after <= step.replicas:
-        return None
-    if step.full_in:
-        reason = (
-            f"its input is full {step.full_in:.0%} of the time and there is work for {wanted:.1f} replicas"
-        )
-    else:
-        reason = (
-            f'"{slow.step}" is slow now, and this step would be next: there is work for {wanted:.1f} replicas'
-        )
-    return ScalingDecision(step.step, step.replicas, after, reason)
 
 
 def remove_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:

@@ -14,7 +14,6 @@ most to do, which no other sharing of as many replicas improves on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heapreplace
 from itertools import chain
 from math import ceil, inf
 
@@ -153,7 +152,6 @@ class Sampler:
 
 FILL = 0.8  # how busy a replica should be that limits the graph: now and then it waits for a worker or rows
 FULL = 0.95  # how busy it may be when another step limits the graph, and more replicas would be in the way
-SPARE = 0.8  # how busy replicas should be that only have to keep up with the sources
 
 
 def speed_up(sample: Sample, replicas: Mapping[str, int]) -> float:
@@ -203,20 +201,11 @@ def suggest_parallelism(
     for task in tasks:
         work[task.step] = work.get(task.step, 0) + task.running_ns
     replicas = dict.fromkeys(work, 1)
-    threads_left = cores - _threads(work, replicas)
-    heap: list[tuple[float, str]] = [(-ns, step) for step, ns in work.items() if ns]
-    heapify(heap)
-    while heap and threads_left > 0:
-        busiest = heap[0][1]
-        if replicas[busiest] >= allowed.get(busiest, 1):
+    while any(work.values()):
+        busiest = min(work, key=lambda step: (-work[step] / replicas[step], step))
+        # The replicas keep so many threads busy if the busiest of them is never idle.
+        n_busy = sum(work.values()) * replicas[busiest] / work[busiest]
+        if n_busy >= cores or replicas[busiest] >= allowed.get(busiest, 1):
             break  # it limits the graph, and more replicas of the others would have nothing to do
         replicas[busiest] += 1
-        heapreplace(heap, (-work[busiest] / replicas[busiest], busiest))
-        threads_left = cores - _threads(work, replicas)
     return replicas
-
-
-def _threads(work: Mapping[str, int], replicas: Mapping[str, int]) -> float:
-    """Return how many threads the replicas keep busy if the busiest of them is never idle."""
-    slowest = max((ns / replicas[step] for step, ns in work.items()), default=0)
-    return sum(work.values()) / slowest if slowest else 0.0

@@ -19,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from penstock.engines.ends import SourceReader
 from penstock.engines.local.build import ExecutionGraph
 from penstock.engines.protocol import Latency, Measurements
@@ -50,12 +52,8 @@ class Histogram:
 
     def _quantile(self, share: float) -> int:
         """Return the duration that a share of all rows did not exceed."""
-        left = share * self._n
-        for bucket, count in enumerate(self._counts):
-            left -= count
-            if count and left <= 0:
-                return min(upper_bound_of(bucket), self._most)
-        return self._most
+        bucket = int(np.searchsorted(np.cumsum(self._counts), share * self._n))
+        return min(upper_bound_of(bucket), self._most)
 
 
 def bucket_of(us: int) -> int:
