@@ -186,15 +186,10 @@ class ChannelBuilder:
 
     def _channel(self, writer: Task, reader: Task, port: Input, *, feedback: bool = False) -> Channel:
         # Why: a bound on a feedback channel could block the cycle for ever.
-        bounded = not feedback and self._queue_size < inf
-        channel = Channel(
-            self._dispatcher,
-            capacity=self._queue_size if bounded else inf,
-            max_rows=MAX_ROWS if bounded else inf,
-            port=port.port,
-            control=port.control,
-            feedback=feedback,
-        )
+        capacity = inf if feedback else self._queue_size
+        rows = MAX_ROWS if capacity < inf else inf
+        control = port.control
+        channel = Channel(self._dispatcher, capacity, rows, port.port, control=control, feedback=feedback)
         channel.writer, channel.reader = writer, reader
         channel.round_groups = self._round_groups.get(writer.number, frozenset())
         writer.outs.append(channel)

@@ -192,6 +192,6 @@ def _install_handover(
         for receiver in barriers:
             if receiver is not sender:
                 # Why unbounded: it is beside the channels of rows, and nobody waits for room in it.
-                channel = Channel(dispatcher, capacity=inf, max_rows=inf, port="", control=True)
+                channel = Channel(dispatcher, inf, inf, "", control=True)
                 channel.writer, channel.reader = sender.task, receiver.task
                 sender.to_peer[receiver.task.replica] = receiver.from_peer[sender.task.replica] = channel

@@ -187,35 +187,11 @@ class Trial:
 
 @dataclass(slots=True)
 class _Hold:
+    """What must not be changed for now: until when, after how many failures, at which throughput."""
+
     until: int
     failures: int
     throughput: int
-
-
-class Holds:
-    """Steps whose replicas, and the pool whose threads, must not be changed for now."""
-
-    def __init__(self, periods: int) -> None:
-        self._periods = periods
-        self._holds: dict[str, _Hold] = {}
-
-    def hold(self, decisions: Sequence[ScalingDecision], period: int, throughput: int) -> None:
-        """Hold what these decisions changed for a while."""
-        for decision in decisions:
-            last = self._holds.get(decision.step)
-            failures = last.failures + 1 if last else 1
-            until = period + self._periods * 2 ** (failures - 1)
-            self._holds[decision.step] = _Hold(until, failures, throughput)
-
-    def lift(self, throughput: int) -> None:
-        """End the holds that come from another load."""
-        self._holds = {
-            step: hold for step, hold in self._holds.items() if not is_other_load(throughput, hold.throughput)
-        }
-
-    def filter(self, decisions: Sequence[ScalingDecision], period: int) -> list[ScalingDecision]:
-        """Return the decisions that no hold forbids."""
-        return [d for d in decisions if d.step not in self._holds or period >= self._holds[d.step].until]
 
 
 class ScalingPolicy:
@@ -223,11 +199,10 @@ class ScalingPolicy:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._holds = Holds(limits.hold)
+        self._holds: dict[str, _Hold] = {}
         self._trial: Trial | None = None
-        self._careful_at: int | None = (
-            None  # throughput at which it began only to double; None if it may jump
-        )
+        # The throughput at which it began only to double; None if it may jump.
+        self._careful_at: int | None = None
         self._period = 0
 
     def decide(self, sample: Sample) -> list[ScalingDecision]:
@@ -235,9 +210,17 @@ class ScalingPolicy:
         self._period += 1
         trial, self._trial = self._trial, None
         if trial is not None and (failure := trial.failure(sample, self._limits.congestion)):
-            self._holds.hold(trial.decisions, self._period, trial.before.throughput)
+            for decision in trial.decisions:
+                last = self._holds.get(decision.step)
+                failures = last.failures + 1 if last else 1
+                until = self._period + self._limits.hold * 2 ** (failures - 1)
+                self._holds[decision.step] = _Hold(until, failures, trial.before.throughput)
             return [ScalingDecision(d.step, d.after, d.before, failure) for d in trial.decisions]
-        self._holds.lift(sample.throughput)
+        self._holds = {  # those from another load end
+            step: hold
+            for step, hold in self._holds.items()
+            if not is_other_load(sample.throughput, hold.throughput)
+        }
         decisions = self._undo_most(trial, sample) if trial is not None else []
         decisions = decisions or self._change(sample)
         if decisions:  # what to expect of them, if nothing but threads is scarce
@@ -278,13 +261,19 @@ class ScalingPolicy:
         careful = self._careful_at is not None
         most = min(self._limits.most_threads, 2 * sample.threads) if careful else self._limits.most_threads
         limits = replace(self._limits, most_threads=most)
-        growing = self._holds.filter(add_replicas(sample, limits), self._period)
+        growing = self._allowed(add_replicas(sample, limits))
         if growing and careful:
             return growing
         replicas = {step.step: step.replicas for step in sample.steps}
         replicas |= {decision.step: decision.after for decision in growing}
         pool = resize_pool(sample, replicas, limits)
-        threads = self._holds.filter([pool], self._period) if pool is not None else []
+        threads = self._allowed([pool]) if pool is not None else []
         if growing or any(decision.after > decision.before for decision in threads):
             return [*growing, *(decision for decision in threads if decision.after > decision.before)]
-        return [*threads, *self._holds.filter(remove_replicas(sample, limits), self._period)]
+        return [*threads, *self._allowed(remove_replicas(sample, limits))]
+
+    def _allowed(self, decisions: Sequence[ScalingDecision]) -> list[ScalingDecision]:
+        """Return the decisions that no hold forbids."""
+        return [
+            d for d in decisions if d.step not in self._holds or self._period >= self._holds[d.step].until
+        ]
