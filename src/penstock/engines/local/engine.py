@@ -29,8 +29,7 @@ from penstock.stages.build import build_stage
 from penstock.stages.stage import StageContext
 
 if TYPE_CHECKING:
-    from penstock.engines.local.harness import LocalHarness
-    from penstock.engines.local.run import LocalRun
+    from penstock.engines.local.run import LocalHarness, LocalRun
     from penstock.events import EventSink
 
 
@@ -74,7 +73,7 @@ class LocalEngine:
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> LocalHarness:
         """Begin a run fed by hand."""
-        from penstock.engines.local.harness import LocalHarness
+        from penstock.engines.local.run import LocalHarness
 
         if options.checkpoint is not None:
             raise NotSupported("a run fed by hand keeps no checkpoint", hint="leave checkpoint out")

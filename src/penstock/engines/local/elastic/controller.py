@@ -261,18 +261,18 @@ class ScalingPolicy:
         careful = self._careful_at is not None
         most = min(self._limits.most_threads, 2 * sample.threads) if careful else self._limits.most_threads
         limits = replace(self._limits, most_threads=most)
-        growing = self._allowed(add_replicas(sample, limits))
+        growing = self._drop_held(add_replicas(sample, limits))
         if growing and careful:
             return growing
         replicas = {step.step: step.replicas for step in sample.steps}
         replicas |= {decision.step: decision.after for decision in growing}
         pool = resize_pool(sample, replicas, limits)
-        threads = self._allowed([pool]) if pool is not None else []
+        threads = self._drop_held([pool]) if pool is not None else []
         if growing or any(decision.after > decision.before for decision in threads):
             return [*growing, *(decision for decision in threads if decision.after > decision.before)]
-        return [*threads, *self._allowed(remove_replicas(sample, limits))]
+        return [*threads, *self._drop_held(remove_replicas(sample, limits))]
 
-    def _allowed(self, decisions: Sequence[ScalingDecision]) -> list[ScalingDecision]:
+    def _drop_held(self, decisions: Sequence[ScalingDecision]) -> list[ScalingDecision]:
         """Return the decisions that no hold forbids."""
         return [
             d for d in decisions if d.step not in self._holds or self._period >= self._holds[d.step].until
