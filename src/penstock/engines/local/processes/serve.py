@@ -17,7 +17,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, field
-from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import Connection as PipeEnd
 from types import FrameType
 from typing import Any
 
@@ -71,7 +71,7 @@ class HostedStep:
         self.stage = build_stage(self.step.op, self.step.up, site)
 
 
-def serve(connection: Connection, side: Pipe, hosted: Sequence[HostedStep]) -> None:
+def serve(connection: Connection, side: PipeEnd, hosted: Sequence[HostedStep]) -> None:
     """Answer calls until the program hangs up."""
     # Leave alone what belongs to the program: objects waiting for collection, its event loop, its random
     # numbers.
@@ -129,7 +129,7 @@ def _answer(host: HostedStep, message: Message, bodies: Sequence[bytes]) -> tupl
     return reply, results
 
 
-def _answer_stack(side: Pipe, working: int) -> None:
+def _answer_stack(side: PipeEnd, working: int) -> None:
     """Answer with the stack of the working thread when asked; end the process when the program is gone."""
     with suppress(EOFError, OSError):
         while side.recv_bytes():

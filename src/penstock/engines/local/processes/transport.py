@@ -15,7 +15,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from multiprocessing.connection import Connection as Pipe
+from multiprocessing.connection import Connection as PipeEnd
 from typing import Any
 
 from penstock.errors import EngineError
@@ -101,7 +101,7 @@ Message = dict[str, Any]
 class Connection:
     """One end of a connection; this side writes the buffer `write`, and the other side `read`."""
 
-    def __init__(self, pipe: Pipe, *, write: SharedBuffer, read: SharedBuffer) -> None:
+    def __init__(self, pipe: PipeEnd, *, write: SharedBuffer, read: SharedBuffer) -> None:
         self.pipe, self._write, self._read = pipe, write, read
 
     def send(self, message: Mapping[str, Any], bodies: Sequence[Any] = ()) -> None:
