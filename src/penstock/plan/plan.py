@@ -130,6 +130,10 @@ class Plan:
         """Return whether rows on this port go anywhere."""
         return ref in self._readers or ref in self.collects
 
+    def read_ports(self, step: Step) -> frozenset[str]:
+        """Return the output ports of a step whose rows go anywhere."""
+        return frozenset(port for port in step.outputs if self.is_read(Ref(step.name, port)))
+
 
 def group_fused(plan: Plan) -> list[list[Step]]:
     """Return the steps by task, each task's in order: WindFlow's rule for chaining (WindFlow, 2.2.2).

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.local.dispatch import Dispatcher, ThreadPool, assign_preferred_workers
 from penstock.engines.local.metrics.statistics import READY
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler, register
+from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.task import Task, TaskRoutine
 from penstock.events import ignore_event
 from penstock.plan.plan import Step
@@ -33,7 +35,8 @@ class CountingNode(Task):
 
     def __init__(self, number: int, quanta: int, action: Callable[[], None]) -> None:
         self._n_turns, self._each = quanta, action
-        super().__init__(number, (a_step(),), 0, [], Progress(WallClock(), ignore_event, until=None))
+        chain = [ChainedStep(a_step(), Accounts())]
+        super().__init__(number, 0, chain, Progress(WallClock(), ignore_event, until=None))
 
     def routine(self) -> TaskRoutine:
         for _ in range(self._n_turns):

@@ -16,17 +16,12 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.ends import SinkWriter, SourceReader
 from penstock.engines.frontiers import output_delay
+from penstock.engines.local import task_groups
 from penstock.engines.local.channels import EvenSplitOutput, RoundRobinOutput
 from penstock.engines.local.options import Settings
-from penstock.engines.local.processes import ProcessPool
+from penstock.engines.local.processes.pool import ProcessPool
 from penstock.engines.local.progress import Progress
-from penstock.engines.local.task_groups import (
-    Role,
-    TaskGroup,
-    preaggregate_groups,
-    split_into_groups,
-    totally_ordered_steps,
-)
+from penstock.engines.local.task_groups import Role, TaskGroup
 from penstock.engines.local.tasks.chain import (
     ChainedStep,
     CollectedRows,
@@ -113,7 +108,6 @@ def is_forward(producer: Replicas, consumer: Replicas) -> bool:
 class TaskBuilder:
     """Builds the tasks of a plan; they are in `graph` when the constructor returns.
 
-    in_rounds  rows are processed round by round, all sources in one round group
     drain      everything is emitted at the end of the input
     inputs     source -> its batches, if a harness pushes them
     processes  worker processes for some of the steps
@@ -127,22 +121,23 @@ class TaskBuilder:
         progress: Progress,
         *,
         clock: Clock,
-        in_rounds: bool,
         drain: bool,
         inputs: Mapping[str, PushedInput] | None,
         processes: ProcessPool | None,
         observe: Callable[[object], None],
     ) -> None:
-        self.graph, self.progress, self.in_rounds = ExecutionGraph(plan), progress, in_rounds
+        self.graph, self.progress = ExecutionGraph(plan), progress
         self._plan, self._clock, self._drain, self._inputs = plan, clock, drain, inputs or {}
         self._processes, self._observe = processes, observe
         saved, fed = progress.checkpoint is not None, inputs is not None
         # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
         # numbers.
-        self._ordered = frozenset[str]() if saved or fed else totally_ordered_steps(plan)
+        self._ordered = frozenset[str]() if saved or fed else task_groups.totally_ordered_steps(plan)
         most = 1 if fed else settings.max_replicas
-        groups = split_into_groups(plan, saved=saved, max_replicas=most, ordered=self._ordered)
-        for group in preaggregate_groups(groups, self._ordered) if settings.preaggregate else groups:
+        groups = task_groups.split_into_groups(plan, saved=saved, max_replicas=most, ordered=self._ordered)
+        if settings.preaggregate:
+            groups = task_groups.preaggregate_groups(groups, self._ordered)
+        for group in groups:
             try:
                 self._add(group)
             except PenstockError as failure:
@@ -154,7 +149,7 @@ class TaskBuilder:
 
     def _add(self, group: TaskGroup) -> Replicas:
         """Add the tasks of a group, one per replica."""
-        head, graph, progress, in_rounds = group.head, self.graph, self.progress, self.in_rounds
+        head, graph, progress = group.head, self.graph, self.progress
         op = None if group.role is Role.FORWARD else head.op
         listener = progress if progress.has_listener and op is not None else None
         replicas = Replicas(group, [])
@@ -170,22 +165,21 @@ class TaskBuilder:
             if isinstance(op, Source):
                 task: Task = SourceTask(
                     number,
-                    group.steps,
                     chain,
                     progress,
                     graph.readers[head.name],
                     pushed=self._inputs.get(head.name),
-                    round_group=0 if in_rounds else self._plan.sources.index(head),
+                    round_group=0 if progress.in_rounds else self._plan.sources.index(head),
                     drain=self._drain,
                 )
             elif isinstance(op, Process):
                 from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
 
-                process_class = RoundProcessTask if in_rounds else PipelinedProcessTask
-                task = process_class(number, group.steps, chain, progress, in_rounds=in_rounds)
+                process_class = RoundProcessTask if progress.in_rounds else PipelinedProcessTask
+                task = process_class(number, replica, chain, progress)
                 self._observe(task.loop)
             else:
-                task = InputTask(number, group.steps, replica, chain, progress, in_rounds=in_rounds)
+                task = InputTask(number, replica, chain, progress)
             graph.tasks.append(task)
             replicas.tasks.append(task)
         graph.replicas.append(replicas)
@@ -255,7 +249,7 @@ class TaskBuilder:
         has_sessions = isinstance(step.op, Windows) and any(
             isinstance(spec, SessionSpec) for _, spec in step.op.specs
         )
-        waits = self.in_rounds or has_sessions
+        waits = self.progress.in_rounds or has_sessions
         if not waits and isinstance(stage, StatelessStage):
             return StatelessStep(step, accounts, stage)
         chained = StageStep(step, accounts, stage, delay, (schema or step.up.schema) if waits else None)
@@ -267,7 +261,7 @@ class TaskBuilder:
         return chained
 
     def _site(self, step: Step, accounts: Accounts) -> StageContext:
-        read_ports = frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
+        read = self._plan.read_ports(step)
         listens = self.progress.has_listener
         reasons = self.progress.reasons.setdefault(step.name, []) if listens else None
-        return StageContext(step.name, step.where, accounts, self._clock, read_ports, reasons)
+        return StageContext(step.name, step.where, accounts, self._clock, read, reasons)

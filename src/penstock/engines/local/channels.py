@@ -123,10 +123,10 @@ class Channel:
     def __init__(
         self,
         dispatcher: Dispatcher,
-        *,
         capacity: float,
         max_rows: float,
         port: str,
+        *,
         control: bool = False,
         feedback: bool = False,
     ) -> None:

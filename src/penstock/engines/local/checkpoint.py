@@ -9,9 +9,8 @@ do not write again what they have committed of them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
-from functools import partial
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
@@ -25,8 +24,6 @@ from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.events import StateSaved
-from penstock.stages.patterns.pattern import Partitioner
-from penstock.stages.rows.batch import Ints
 from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.windows import BEFORE_ALL
@@ -82,11 +79,13 @@ class CheckpointCoordinator:
         files, state = self._checkpoint.files, dict(self.done.state)
         for step in self.done.state:
             stages = list(_stages_to_restore(graph, step))
-            for form in {stage.form for stage, _ in stages if isinstance(stage, WindowStage)}:
+            for form in {stage.form for stage, _, _ in stages if isinstance(stage, WindowStage)}:
                 state[step] = dict(convert_state(graph.plan[step], self.done, files, form))
             pieces = files.read(state[step], step)
-            for stage, takes in stages:
-                stage.restore({bucket: piece for bucket, piece in pieces.items() if takes(bucket)})
+            for stage, replica, owners in stages:
+                stage.restore(
+                    {bucket: piece for bucket, piece in pieces.items() if replica in owners(bucket)}
+                )
         self._manifest = replace(self.done, state=state)
 
     def saves_round(self, number: int) -> bool:
@@ -229,13 +228,15 @@ def _without_initial(watermarks: Mapping[str, float]) -> dict[str, float]:
     return {name: watermark for name, watermark in watermarks.items() if watermark != BEFORE_ALL}
 
 
-def _stages_to_restore(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage, Callable[[int], bool]]]:
-    """Yield the stages of a step that keep state, each with whether it takes a saved bucket."""
+def _stages_to_restore(
+    graph: ExecutionGraph, step: str
+) -> Iterator[tuple[Stage, int, Callable[[int], Collection[int]]]]:
+    """Yield the stages of a step that keep state, each with its number and who owns a saved bucket."""
     pattern = graph.patterns.get(step)
     if pattern is not None:
         stages, partitioner = pattern.stateful_stages
         for replica, stage in enumerate(stages):
-            yield stage, partial(_inherits, partitioner, replica)
+            yield stage, replica, partitioner.owners
         return
     for replicas in graph.replicas:
         stages = tuple(
@@ -243,13 +244,6 @@ def _stages_to_restore(graph: ExecutionGraph, step: str) -> Iterator[tuple[Stage
         )
         assignment = graph.assignments.get(replicas.group.number)
         owners = initial_owners(len(stages) or 1) if assignment is None else assignment.owners
+        owner_of = [(owner,) for owner in owners.tolist()]
         for replica, stage in enumerate(stages):
-            yield stage, partial(_owns, owners, replica)
-
-
-def _inherits(partitioner: Partitioner, replica: int, bucket: int) -> bool:
-    return replica in partitioner.owners(bucket)
-
-
-def _owns(owners: Ints, replica: int, bucket: int) -> bool:
-    return bool(owners[bucket] == replica)
+            yield stage, replica, owner_of.__getitem__

@@ -50,7 +50,7 @@ class ChannelBuilder:
 
     def __init__(self, tasks: TaskBuilder, dispatcher: Dispatcher, settings: Settings) -> None:
         self._tasks, self._graph, self._plan = tasks, tasks.graph, tasks.graph.plan
-        self._dispatcher, self._progress, self._in_rounds = dispatcher, tasks.progress, tasks.in_rounds
+        self._dispatcher, self._progress = dispatcher, tasks.progress
         self._queue_size, self._composition = settings.queue_size, settings.composition
         self._round_groups: dict[int, frozenset[int]] = {}  # task -> the round groups of the rows it gets
         # Group whose tasks forward sequence numbers -> replicas that are active when the run begins.
@@ -78,7 +78,7 @@ class ChannelBuilder:
         if self._graph.assignments:
             from penstock.engines.local.elastic.barrier import install_barriers
 
-            install_barriers(self._graph, self._dispatcher, in_rounds=self._in_rounds)
+            install_barriers(self._graph, self._dispatcher, in_rounds=self._progress.in_rounds)
         for task in self._graph.tasks:
             task.on_connected(self._dispatcher.now)
             if all(channel.feedback for channel in task.outs):
@@ -125,7 +125,7 @@ class ChannelBuilder:
             forward = is_forward(producer, consumer)
         # A single task sends batches round-robin, so that their order can be restored.
         sequenced = (
-            not self._in_rounds
+            not self._progress.in_rounds
             and len(producer.tasks) == 1 < len(consumer.tasks)
             and consumer.group.role is Role.WHOLE
             and len(head.data_feeds) == 1
@@ -160,7 +160,7 @@ class ChannelBuilder:
         """Return the output of one producing task: how it distributes rows over these channels."""
         group, step = consumer.group, self._plan[ref.step]
         head, schema = group.head, step.outputs[ref.port].schema
-        batch_size = None if self._in_rounds else step.op.batch_size
+        batch_size = None if self._progress.in_rounds else step.op.batch_size
         if len(channels) == 1 or is_broadcast(head):
             return Output(ref.port, channels, batch_size)
         if group.role is Role.PARALLEL:
@@ -178,7 +178,7 @@ class ChannelBuilder:
             initial = BucketAssignment(head.name, self._progress.rescaler, head.degree.least, group.width)
             assignment = self._graph.assignments.setdefault(group.number, initial)
             return BucketOutput(ref.port, channels, by_key, batch_size, assignment=assignment)
-        if self._in_rounds:
+        if self._progress.in_rounds:
             return EvenSplitOutput(ref.port, channels, schema, n_active=head.degree.least)
         return RoundRobinOutput(
             ref.port, channels, batch_size, sequenced=sequenced, n_active=head.degree.least
@@ -186,15 +186,10 @@ class ChannelBuilder:
 
     def _channel(self, writer: Task, reader: Task, port: Input, *, feedback: bool = False) -> Channel:
         # Why: a bound on a feedback channel could block the cycle for ever.
-        bounded = not feedback and self._queue_size < inf
-        channel = Channel(
-            self._dispatcher,
-            capacity=self._queue_size if bounded else inf,
-            max_rows=MAX_ROWS if bounded else inf,
-            port=port.port,
-            control=port.control,
-            feedback=feedback,
-        )
+        capacity = inf if feedback else self._queue_size
+        rows = MAX_ROWS if capacity < inf else inf
+        control = port.control
+        channel = Channel(self._dispatcher, capacity, rows, port.port, control=control, feedback=feedback)
         channel.writer, channel.reader = writer, reader
         channel.round_groups = self._round_groups.get(writer.number, frozenset())
         writer.outs.append(channel)

@@ -13,16 +13,17 @@ With a task for each of five steps (`python -m bench runtime`, group latency) ha
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels import Output
+from penstock.engines.local.channels import Origin, Output, row_order
 from penstock.engines.local.metrics.statistics import READ_BLOCKED
 from penstock.stages.stage import PlainRow
 
 if TYPE_CHECKING:
-    from penstock.engines.local.row_path import RowContext, RowInput
+    from penstock.engines.local.row_path import RowInput
 
 SLOW_NS = 20_000
 """A task that takes longer for a row works for itself."""
@@ -36,10 +37,54 @@ many a step is slow at first only.
 """
 
 
-class DirectCall:
-    """The only edge out of a task, for single rows (a `RowOutput`)."""
+class RowContext:
+    """What is known of the row at hand besides its values and the number of its round.
+
+    origin  the source it comes from
+    shift   how far its place among the rows of the source is beyond the number of its round
+    time    its event time
+    """
+
+    __slots__ = ("origin", "shift", "time")
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin, self.shift, self.time = origin, 0, 0
+
+    def order(self, number: int) -> tuple[int, ...]:
+        """Return the place of the row of a round among those of equal time."""
+        return row_order(self.origin, number + self.shift)
+
+
+class RowOutput(ABC):
+    """Where rows go from the last step of a pipeline: a sink, the next task, or steps that take batches.
+
+    every_round  whether it must hear of rounds that bring it no row
+    frontier     that of the task
+    """
 
     every_round = True
+    context: RowContext
+    frontier: Frontier
+
+    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
+        """Begin a sequence of rounds, the first of this number, with the task at the frontier."""
+        self.context, self.frontier = context, frontier
+
+    def advance_frontier(self, frontier: Frontier) -> None:
+        """Move the frontier, which the round of the next row reaches."""
+        self.frontier = frontier
+
+    @abstractmethod
+    def put_row(self, values: PlainRow | None, number: int) -> bool:
+        """Take the row of a round, or None, and end the round; return whether there may be no room."""
+
+    def end(self, number: int) -> int:
+        """End the sequence before this round; return the nanoseconds spent on behalf of other tasks."""
+        return 0
+
+
+class DirectCall(RowOutput):
+    """The only edge out of a task, for single rows."""
 
     def __init__(self, output: Output) -> None:
         self._output, (self._channel,) = output, output.channels
@@ -49,12 +94,10 @@ class DirectCall:
         self._pause = self._next_sample = self._cost_ns = 0
         self._next_pause = FIRST_PAUSE
         self._was_slow = False
-        self._context: RowContext
-        self._frontier: Frontier
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """Implement `RowOutput.begin`: borrows the reader, if it only waits for rows."""
-        self._context, self._frontier = context, frontier
+        super().begin(context, number, frontier)
         self._borrow(number)
 
     def _borrow(self, number: int) -> None:
@@ -64,14 +107,14 @@ class DirectCall:
         if self._pause:
             self._pause -= 1
         elif self._channel.dispatcher.borrow(self._channel.reader):
-            pipeline = row_input.begin(self._context, number, self._frontier)
+            pipeline = row_input.begin(self.context, number, self.frontier)
             self._input, self._process = row_input, pipeline.process
             self._next_sample = self._cost_ns = 0
             self._end_empty_round = pipeline.put_row if pipeline.every_round else None
 
     def advance_frontier(self, frontier: Frontier) -> None:
         """Implement `RowOutput.advance_frontier`: at once, or with the next row in the channel."""
-        self._frontier = frontier
+        self.frontier = frontier
         if self._input is not None:
             self._input.advance_frontier(frontier)
 
@@ -101,8 +144,7 @@ class DirectCall:
         try:
             return process(values, number)
         except BaseException as failure:
-            self._fail(number, failure)
-            return False
+            return self._fail(number, failure)
 
     def _send(self, values: PlainRow | None, number: int) -> bool:
         """Send the row through the channel, unless the reader waits now."""
@@ -113,9 +155,9 @@ class DirectCall:
         if values is not None:
             self._output.statistics.rows += 1
             self._output.statistics.batches += 1
-        context, now = self._context, self._channel.dispatcher.now()
+        context, now = self.context, self._channel.dispatcher.now()
         return self._channel.push_row(
-            (values, number, context.time, context.shift, context.origin, self._frontier, now)
+            (values, number, context.time, context.shift, context.origin, self.frontier, now)
         )
 
     def _call_timed(self, process: Callable[[Any, int], bool], values: PlainRow | None, number: int) -> bool:
@@ -128,8 +170,7 @@ class DirectCall:
         try:
             full = process(values, number)
         except BaseException as failure:
-            self._fail(number, failure)
-            return False
+            return self._fail(number, failure)
         took = clock() - began
         self._cost_ns = took if not self._cost_ns else (3 * self._cost_ns + took) // 4
         was_slow, self._was_slow = self._was_slow, took > SLOW_NS
@@ -142,9 +183,10 @@ class DirectCall:
             self.end(number + 1)
         return full
 
-    def _fail(self, number: int, failure: BaseException) -> None:
-        """End the reader, which raised; its feeder goes on until it is told to stop."""
+    def _fail(self, number: int, failure: BaseException) -> bool:
+        """End the reader, which raised; its feeder, to which there is room, goes on until told to stop."""
         row_input, self._input, self._process = self._input, None, None
         assert row_input is not None, "the reader is borrowed"
         row_input.end(number)
         self._channel.dispatcher.fail_task(self._channel.reader, failure)
+        return False

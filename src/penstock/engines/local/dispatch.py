@@ -21,7 +21,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -102,7 +103,13 @@ class Dispatcher:
             except Exception as cause:
                 detail = describe_cause(cause)
             if detail is not None:
-                self._fail_scheduler(detail)
+                failure = EngineError(
+                    f"the scheduler {type(self._scheduler).__name__} failed",
+                    detail=detail,
+                    hint="choose(ready, worker, now) gives one of ready",
+                )
+                self._failures.append(((0, 0), failure))
+                self._end()
                 return None
             self._ready.remove(task)
         else:
@@ -114,15 +121,6 @@ class Dispatcher:
             self._quantum if self._random is None else self._random.randint(1, self._quantum)
         )
         return task
-
-    def _fail_scheduler(self, detail: str) -> None:
-        failure = EngineError(
-            f"the scheduler {type(self._scheduler).__name__} failed",
-            detail=detail,
-            hint="choose(ready, worker, now) gives one of ready",
-        )
-        self._failures.append(((0, 0), failure))
-        self._end()
 
     def suspend(self, task: Task, state: str) -> None:
         """End a quantum: the task goes into this state, or is ready if it can go on already."""
@@ -296,6 +294,24 @@ class ThreadPool:
             else:
                 run_task(dispatcher, task)
                 spins = self._spins
+
+
+@contextmanager
+def call_every(seconds: float, call: Callable[[], object], name: str) -> Iterator[None]:
+    """Call a function every so many seconds, in a thread beside the block."""
+    over = threading.Event()
+
+    def repeat() -> None:
+        while not over.wait(seconds):
+            call()
+
+    thread = threading.Thread(target=repeat, name=name, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def run_task(dispatcher: Dispatcher, task: Task) -> None:

@@ -10,20 +10,13 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock, WallClock
+from penstock.engines.local import task_groups
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.local.processes.pool import explain_workers
-from penstock.engines.local.task_groups import (
-    Role,
-    TaskGroup,
-    is_broadcast,
-    is_elastic,
-    is_keyed,
-    preaggregate_groups,
-    split_into_groups,
-    totally_ordered_steps,
-)
+from penstock.engines.local.task_groups import Role, TaskGroup
 from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
+from penstock.operators.ends import Source
 from penstock.operators.function import RowFunction
 from penstock.operators.op import JOIN, Routing
 from penstock.operators.process import Process
@@ -35,24 +28,19 @@ from penstock.stages.build import build_stage
 from penstock.stages.stage import StageContext
 
 if TYPE_CHECKING:
-    from penstock.engines.local.harness import LocalHarness
-    from penstock.engines.local.run import LocalRun
+    from penstock.engines.local.run import LocalHarness, LocalRun
     from penstock.events import EventSink
 
 
 _SPARK_HINT = 'run it with engine="spark", or say it with col(...)'
 _WORKING = (WithColumns, Map, Filter, FlatMap, Split, Windows)
-_PIPELINED = "each fed by the replica before it: no shuffle"
 _PREAGGREGATED = "; with preaggregate=True rows are combined per slice and key before the exchange"
 
 
 class LocalEngine:
     """Runs plans as co-routines on a pool of threads, in this process."""
 
-    @property
-    def name(self) -> str:
-        """Return its name in `run(engine=...)`."""
-        return "local"
+    name = "local"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
         """Return what this engine cannot run: joins of streams, and expressions in Spark's SQL."""
@@ -84,7 +72,7 @@ class LocalEngine:
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> LocalHarness:
         """Begin a run fed by hand."""
-        from penstock.engines.local.harness import LocalHarness
+        from penstock.engines.local.run import LocalHarness
 
         if options.checkpoint is not None:
             raise NotSupported("a run fed by hand keeps no checkpoint", hint="leave checkpoint out")
@@ -93,38 +81,35 @@ class LocalEngine:
 
     def explain(self, plan: Plan) -> Sequence[str]:
         """Return one line per task group, then what scales on threads and what does not."""
-        ordered = totally_ordered_steps(plan)
-        groups = split_into_groups(plan, ordered=ordered)
+        ordered = task_groups.totally_ordered_steps(plan)
+        groups = task_groups.split_into_groups(plan, ordered=ordered)
         n_tasks = sum(group.width for group in groups)
         lines = [f"{n_tasks} co-routines on a pool of threads, by default one thread per core"]
         preaggregated = {
-            name for group in preaggregate_groups(groups, ordered) for name in group.preaggregates
+            name for group in task_groups.preaggregate_groups(groups, ordered) for name in group.preaggregates
         }
         for group in groups:
-            line = _explain_group(
-                group, _PIPELINED if _is_pipelined(group, groups) else _explain_routing(group)
-            )
+            line = _explain_group(group, groups)
             lines.append(
                 line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE)
             )
-        if ordered:
-            lines.append(
-                f"rows of one time are in order by the reader's numbers: {', '.join(sorted(ordered))}"
-            )
         gil_bound = [step.name for step in plan if holds_gil(step)]
-        scaling = [step.name for step in plan if isinstance(step.op, _WORKING) and step.name not in gil_bound]
-        if scaling:
-            lines.append(f"scale on threads (kernels, Arrow, compiled functions): {', '.join(scaling)}")
-        if gil_bound:
-            lines.append(f"plain Python, one thread at a time (the GIL): {', '.join(gil_bound)}")
+        work = {
+            "rows of one time are in order by the reader's numbers": sorted(ordered),
+            "scale on threads (kernels, Arrow, compiled functions)": [
+                step.name for step in plan if isinstance(step.op, _WORKING) and step.name not in gil_bound
+            ],
+            "plain Python, one thread at a time (the GIL)": gil_bound,
+        }
+        own_threads = {
+            "with a thread of their own, because their readers wait": [
+                step.name for step in plan if isinstance(step.op, Source) and not step.op.reader.bounded
+            ],
+            "with a thread of their own, as written": [step.name for step in plan if step.op.dedicated],
+        }
+        lines += [f"{text}: {', '.join(names)}" for text, names in work.items() if names]
         lines += explain_workers(plan)
-        waiting = [step.name for step in plan.sources if not step.op.reader.bounded]  # type: ignore[attr-defined]  # a Source
-        if waiting:
-            lines.append(f"with a thread of their own, because their readers wait: {', '.join(waiting)}")
-        dedicated = [step.name for step in plan if step.op.dedicated]
-        if dedicated:
-            lines.append(f"with a thread of their own, as written: {', '.join(dedicated)}")
-        return lines
+        return lines + [f"{text}: {', '.join(names)}" for text, names in own_threads.items() if names]
 
 
 def holds_gil(step: Step) -> bool:
@@ -136,38 +121,36 @@ def holds_gil(step: Step) -> bool:
         return True
     if not isinstance(user_function(op), RowFunction):
         return False
-    return not isinstance(op, Map | Filter | FlatMap) or not _is_compiled(step)
-
-
-def _is_compiled(step: Step) -> bool:
-    stage = build_stage(step.op, step.up, StageContext(step.name, step.where, Accounts(), WallClock()))
+    if not isinstance(op, Map | Filter | FlatMap):
+        return True
+    stage = build_stage(op, step.up, StageContext(step.name, step.where, Accounts(), WallClock()))
     lines: list[str] = stage.explain()  # type: ignore[attr-defined]  # every stage of a function has it
-    return any("is compiled by Numba" in line for line in lines)
+    return not any("is compiled by Numba" in line for line in lines)
 
 
-def _explain_group(group: TaskGroup, how: str) -> str:
-    names = " + ".join(step.name for step in group.steps)
+def _explain_group(group: TaskGroup, groups: Sequence[TaskGroup]) -> str:
+    """Return which steps share a task, how many replicas there are, and how rows reach them."""
+    head, names = group.head, " + ".join(step.name for step in group.steps)
     if group.role is Role.MERGE:
         return f"{names}: {group.width} behind them merge the partial results"
-    if group.role is Role.WHOLE and is_elastic(group.head):
-        degree, moving = group.head.degree, ", and state moves with its keys" * is_keyed(group.head)
+    if _is_pipelined(group, groups):
+        how = "each fed by the replica before it: no shuffle"
+    elif group.role is Role.PARALLEL:
+        assert isinstance(head.op, Windows), "only windows are decomposed"
+        how = DECOMPOSED[head.op.pattern]
+    elif task_groups.is_broadcast(head):
+        how = "each gets every row"
+    elif task_groups.is_keyed(head):
+        how = f"rows by key ({', '.join(head.up.key) or 'none: one group'})"
+    else:
+        how = "forward from equally many, else batches round-robin, in order again behind them"
+    if group.role is Role.WHOLE and task_groups.is_elastic(head):
+        degree, moving = head.degree, ", and state moves with its keys" * task_groups.is_keyed(head)
         range_ = f"{degree.least} to {degree.most} replicas with elastic=ps.Elastic(), else {degree.least}"
         return f"{names}: {range_}; {how}{moving}"
     if group.width == 1:
         return f"{names}: one task" + (", fused" if len(group.steps) > 1 else "")
     return f"{names}: {group.width} replicas, {how}"
-
-
-def _explain_routing(group: TaskGroup) -> str:
-    head = group.head
-    if group.role is Role.PARALLEL:
-        assert isinstance(head.op, Windows), "only windows are decomposed"
-        return DECOMPOSED[head.op.pattern]
-    if is_broadcast(head):
-        return "each gets every row"
-    if is_keyed(head):
-        return f"rows by key ({', '.join(head.up.key) or 'none: one group'})"
-    return "forward from equally many, else batches round-robin, in order again behind them"
 
 
 def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
@@ -179,4 +162,5 @@ def _is_pipelined(group: TaskGroup, groups: Sequence[TaskGroup]) -> bool:
     widths = {(producer.width, producer.head.degree.most) for producer in producers}
     if widths - {(group.width, head.degree.most)}:
         return False
-    return group.width > 1 or all(map(is_elastic, [head, *(producer.head for producer in producers)]))
+    heads = [head, *(producer.head for producer in producers)]
+    return group.width > 1 or all(map(task_groups.is_elastic, heads))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import fields
 from math import inf
 from typing import Any
 
@@ -22,44 +23,26 @@ COMPOSITIONS = ("combined", "dedicated", "centralised")
 WORKERS = AUTO, PROCESS, THREAD = ("auto", "process", "thread")
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How the engine runs a plan.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(LocalOptions):
+    """The options with every choice made; those that are not below mean the same as in `LocalOptions`.
 
     cores          number of cores that the process may use
     threads        number of workers; 0 gives every task a thread of its own
-    scheduler      its name
     quantum_ns     how long a task runs before others get the worker
     queue_size     messages in a channel, or infinity
-    channels       how a worker waits: "auto" spins for a while and then sleeps
-    pinning        workers stay on their cores
-    deterministic  in rounds: the same batches always give the same rows in the same order
-    seed           simulate one interleaving: one thread, random quanta
     dedicated      steps with a thread of their own
     save_every_us  time between two checkpoints
-    workers        what replicas of plain-Python functions are
-    preaggregate   windows by key are combined per slice and key before the exchange
-    measure        measure latency and where the time goes, also without a listener
     watchdog_us    how long a step may work on one batch before a warning; None for no limit
     """
 
     cores: int = 1
     threads: int = 1
-    scheduler: str = "throughput"
     quantum_ns: int = 50_000_000
-    queue_size: float = 64
-    channels: str = "auto"
-    pinning: bool = False
-    composition: str = "combined"
-    deterministic: bool = False
-    elastic: Elastic | None = None
-    seed: int | None = None
+    queue_size: float = 64  # type: ignore[assignment]  # infinity is a float
     dedicated: tuple[str, ...] = ()
     save_every_us: int = 1_000_000
-    workers: str = AUTO
     watchdog_us: int | None = 30_000_000
-    measure: bool = False
-    preaggregate: bool = False
 
     @property
     def max_replicas(self) -> int:
@@ -74,22 +57,34 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
             f'the local engine runs in this process, and was given master="{run.master}"',
             hint='leave master out, or use engine="spark"',
         )
-    options = run.engine
-    if options is None:
-        return Settings(cores=available_cores(), threads=available_cores())
+    options = LocalOptions() if run.engine is None else run.engine
     if not isinstance(options, LocalOptions):
         raise EngineError(
             f"the local engine takes LocalOptions, and got {type(options).__name__}",
             hint="options=ps.LocalOptions(...)",
         )
-    _check_one_of("scheduler", options.scheduler, names())
-    _check_one_of("channels", options.channels, WAIT_MODES)
-    _check_one_of("composition", options.composition, COMPOSITIONS)
-    _check_one_of("workers", options.workers, WORKERS)
-    dedicated = _check_names("dedicated", options.dedicated)
+    dedicated = (options.dedicated,) if isinstance(options.dedicated, str) else options.dedicated
+    if not isinstance(dedicated, list | tuple | set | frozenset):
+        raise EngineError(
+            f"dedicated={dedicated!r} names no steps",
+            hint='name them: dedicated=("slow",), or write it at the step',
+        )
+    words: list[tuple[str, Sequence[str]]] = [
+        ("scheduler", names()),
+        ("channels", WAIT_MODES),
+        ("composition", COMPOSITIONS),
+        ("workers", WORKERS),
+    ]
+    for option, known in words:
+        _check_one_of(option, getattr(options, option), known)
     for name in dedicated:
         _check_one_of("dedicated", name, [step.name for step in plan])
-    preset = preset_of(options.scheduler)
+    for option in ("pinning", "deterministic", "measure", "preaggregate"):
+        if not isinstance(getattr(options, option), bool):
+            value = getattr(options, option)
+            raise EngineError(f"{option}={value!r} is neither True nor False", hint=f"use {option}=True")
+    if options.seed is not None and (isinstance(options.seed, bool) or not isinstance(options.seed, int)):
+        raise EngineError(f"seed={options.seed!r} is not a whole number", hint="use seed=7")
     if options.elastic is not None:
         from penstock.engines.local.elastic.live import resolve_limits
 
@@ -98,7 +93,8 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
                 f"elastic={options.elastic!r} does not say when to change what", hint="elastic=ps.Elastic()"
             )
         resolve_limits(options.elastic, available_cores())
-    threads, queue_size = available_cores(), float(preset.queue_size)
+    preset = preset_of(options.scheduler)
+    threads, queue_size, quantum_ns = available_cores(), float(preset.queue_size), preset.quantum_ns
     if options.threads is not None:
         hint = f'use threads=4, or threads="{PER_TASK}"'
         per_task = options.threads == PER_TASK
@@ -107,33 +103,21 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
         hint = f'use 1 or more, e.g. queue_size=64, or "{UNBOUNDED}"'
         unbounded = options.queue_size == UNBOUNDED
         queue_size = inf if unbounded else _check_count("queue_size", options.queue_size, "batches", hint)
-    return Settings(
-        cores=available_cores(),
-        threads=threads,
-        scheduler=options.scheduler,
-        quantum_ns=preset.quantum_ns
-        if options.quantum is None
-        else _check_length("quantum", options.quantum) * 1_000,
-        queue_size=queue_size,
-        channels=options.channels,
-        pinning=_check_switch("pinning", options.pinning),
-        composition=options.composition,
-        deterministic=_check_switch("deterministic", options.deterministic),
-        elastic=options.elastic,
-        seed=_check_seed(options.seed),
-        dedicated=dedicated,
-        save_every_us=_check_length("save_every", options.save_every, positive=False),
-        workers=options.workers,
-        measure=_check_switch("measure", options.measure),
-        preaggregate=_check_switch("preaggregate", options.preaggregate),
-        watchdog_us=None if options.watchdog is None else _check_length("watchdog", options.watchdog),
-    )
-
-
-def _check_switch(option: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise EngineError(f"{option}={value!r} is neither True nor False", hint=f"use {option}=True")
-    return value
+    if options.quantum is not None:
+        quantum_ns = check_length("quantum", options.quantum, "run", 'quantum="50 ms"') * 1_000
+    watchdog_us = None
+    if options.watchdog is not None:
+        watchdog_us = check_length("watchdog", options.watchdog, "run", 'watchdog="50 ms"')
+    choices: dict[str, Any] = {field.name: getattr(options, field.name) for field in fields(options)} | {
+        "cores": available_cores(),
+        "threads": threads,
+        "quantum_ns": quantum_ns,
+        "queue_size": queue_size,
+        "dedicated": tuple(dedicated),
+        "save_every_us": check_length("save_every", options.save_every, None, 'save_every="50 ms"'),
+        "watchdog_us": watchdog_us,
+    }
+    return Settings(**choices)
 
 
 def _check_count(option: str, value: object, of: str, hint: str) -> int:
@@ -142,30 +126,17 @@ def _check_count(option: str, value: object, of: str, hint: str) -> int:
     return value
 
 
-def _check_seed(value: object) -> int | None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise EngineError(f"seed={value!r} is not a whole number", hint="use seed=7")
-    return value
+def check_length(option: str, value: str, need: str | None, hint: str) -> int:
+    """Return a length of time in microseconds; raise an error if it is none, or zero.
 
-
-def _check_names(option: str, value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, list | tuple | set | frozenset):
-        raise EngineError(
-            f"{option}={value!r} names no steps",
-            hint=f'name them: {option}=("slow",), or write it at the step',
-        )
-    return tuple(value)
-
-
-def _check_length(option: str, value: Any, *, positive: bool = True) -> int:
+    need  what takes time; None where zero will do
+    """
     try:
         length = micros(value)
     except PenstockError as cause:
-        raise EngineError(f"{option}={value!r} is not a length of time", hint=f'{option}="50 ms"') from cause
-    if positive and length <= 0:
-        raise EngineError(f"{option}={value!r} leaves no time to run", hint=f'{option}="50 ms"')
+        raise EngineError(f"{option}={value!r} is not a length of time", hint=hint) from cause
+    if need is not None and length <= 0:
+        raise EngineError(f"{option}={value!r} leaves no time to {need}", hint=hint)
     return length
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.events import BatchDone, RowsErrored, RowsLate, WatermarkMoved, ignore_event
+from penstock.events import BatchDone, Event, EventSink, RowsErrored, RowsLate, WatermarkMoved, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
 from penstock.timing.windows import AFTER_ALL
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.engines.local.elastic.rescale import Rescaler
     from penstock.engines.local.metrics.latency import LatencyTracker
     from penstock.engines.local.tasks.task import Task
-    from penstock.events import Event, EventSink
 
 
 @dataclass(slots=True)
@@ -45,6 +44,7 @@ class Progress:
     until  number of rounds to run; None for all
     first  number of the first round, where an earlier run ended
 
+    in_rounds    rows are processed round by round, all sources in one round group
     is_observed  whether anything happens when a task has completed a round
     next_report  number of the first round whose completion was not reported
 
@@ -59,13 +59,14 @@ class Progress:
         *,
         until: int | None,
         first: int = 0,
+        in_rounds: bool = False,
         checkpoint: CheckpointCoordinator | None = None,
         latencies: LatencyTracker | None = None,
     ) -> None:
         self._clock, self._events, self.has_listener = clock, events, events is not ignore_event
         self._lock, self._emitting = threading.Lock(), threading.RLock()
         self._queue: deque[Event] = deque()
-        self.first = first
+        self.first, self.in_rounds = first, in_rounds
         self._limit = math.inf if until is None else first + until
         self._limits: dict[int, float] = {}
         self._n_begun: dict[int, int] = {}
@@ -126,21 +127,18 @@ class Progress:
             self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number)
             self._n_read[round_group] = max(self._n_read.get(round_group, 0), number)
 
-    def stop(self) -> None:
-        """Let no new round begin; rounds that have begun are completed."""
+    def stop(self, *, failed: bool = False) -> None:
+        """Let no new round begin; rounds that have begun are completed.
+
+        If the user has asked for it, and no step has failed, process operators can see that, and leave.
+        """
+        if failed:
+            self.failed = True
+        else:
+            self.shutdown_requested = True
         with self._lock:
             self.stopping = True
             self._limits = {group: self._n_begun.get(group, self.first) for group in self._sources}
-
-    def fail(self) -> None:
-        """Stop because a step has failed."""
-        self.failed = True
-        self.stop()
-
-    def shut_down(self) -> None:
-        """Stop because the user has asked for it: process operators can see that, and leave."""
-        self.shutdown_requested = True
-        self.stop()
 
     @property
     def rounds(self) -> int:

@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
-from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.frontiers import Frontier, merge_frontiers
-from penstock.engines.local.channels import Origin, row_order
-from penstock.engines.local.direct_call import DirectCall
+from penstock.engines.local.direct_call import DirectCall, RowContext, RowOutput
 from penstock.engines.local.metrics.statistics import WRITE_BLOCKED
 from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows, count_written
 from penstock.engines.local.tasks.task import InputTask, Task
@@ -32,44 +30,6 @@ from penstock.stages.stage import PlainRow, RowStep
 
 if TYPE_CHECKING:
     from penstock.engines.local.tasks.source import SourceTask
-
-
-class RowContext:
-    """What is known of the row at hand besides its values and the number of its round.
-
-    origin  the source it comes from
-    shift   how far its place among the rows of the source is beyond the number of its round
-    time    its event time
-    """
-
-    __slots__ = ("origin", "shift", "time")
-
-    def __init__(self, origin: Origin) -> None:
-        self.origin, self.shift, self.time = origin, 0, 0
-
-    def order(self, number: int) -> tuple[int, ...]:
-        """Return the place of the row of a round among those of equal time."""
-        return row_order(self.origin, number + self.shift)
-
-
-class RowOutput(Protocol):
-    """Where rows go from the last step of a pipeline: a sink, the next task, or steps that take batches."""
-
-    @property
-    def every_round(self) -> bool:
-        """Return whether it must hear of rounds that bring it no row."""
-
-    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Begin a sequence of rounds, the first of this number, with the task at the frontier."""
-
-    def advance_frontier(self, frontier: Frontier) -> None:
-        """Move the frontier, which the round of the next row reaches."""
-
-    def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Take the row of a round, or None, and end the round; return whether there may be no room."""
-
-    def end(self, number: int) -> int:
-        """End the sequence before this round; return the nanoseconds spent on behalf of other tasks."""
 
 
 class RowPipeline:
@@ -153,29 +113,17 @@ class RowPipeline:
         accounts.filtered += self.dropped[at]
 
 
-class BatchOutput:
+class BatchOutput(RowOutput):
     """The output of a pipeline whose rows go on as batches of one, to steps or outputs of any kind."""
-
-    every_round = True
 
     def __init__(self, last: ChainedStep, task: Task) -> None:
         self._targets: tuple[Target, ...] = last.targets.get(OUT, ())
         self._schema, self._round_end_steps = last.step.outputs[OUT].schema, tuple(task.round_end_steps)
         self._leaves_task = any(chained.outputs for chained in task.chain)
-        self._context: RowContext
-        self._frontier: Frontier
-
-    def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
-        """Implement `RowOutput.begin`."""
-        self._context, self._frontier = context, frontier
-
-    def advance_frontier(self, frontier: Frontier) -> None:
-        """Implement `RowOutput.advance_frontier`: the steps learn of it at the end of the round."""
-        self._frontier = frontier
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
-        """Implement `RowOutput.put_row`."""
-        context, frontier = self._context, self._frontier
+        """Implement `RowOutput.put_row`; the steps learn of the frontier at the end of the round."""
+        context, frontier = self.context, self.frontier
         if values is not None:
             batch = RowBatch.single(values, self._schema, context.time, context.order(number))
             for target in self._targets:
@@ -183,10 +131,6 @@ class BatchOutput:
         for chained in self._round_end_steps:
             frontier = chained.end_round(context.origin[0], number, number, frontier)
         return self._leaves_task
-
-    def end(self, number: int) -> int:
-        """Implement `RowOutput.end`."""
-        return 0
 
 
 class RowInput:
@@ -259,7 +203,10 @@ class RowSource:
     """Reads rounds of single rows for a source task."""
 
     def __init__(self, task: SourceTask) -> None:
-        self._task, self._pipeline, self._progress = task, build_source_pipeline(task), task.progress
+        source, pipeline = task.chain[0], build_pipeline(task, task.chain[0])
+        assert pipeline is not None, "rows go from a source in any case"
+        source.count_row_path = lambda accounts: count_rows(accounts, pipeline.n_in, pipeline.n_in)
+        self._task, self._pipeline, self._progress = task, pipeline, task.progress
         self._reader, self._group = task.reader, task.round_group
         self._context = RowContext((task.round_group, self._reader.rank))
 
@@ -292,7 +239,8 @@ class RowSource:
                     if frontier is not before:
                         self._pipeline.output.advance_frontier(frontier)
                 if observed:
-                    self._report_read(number, before, frontier)
+                    progress.stamp_arrival(group, number)
+                    task.report_read(number, 1, before.watermark)
                 full = process(row, number)
                 number += 1
                 if full or clock() >= deadline:
@@ -307,69 +255,41 @@ class RowSource:
         batch = reader.accept(row)
         return task.carry(batch, is_last=batch is None)
 
-    def _report_read(self, number: int, before: Frontier, frontier: Frontier) -> None:
-        """Report that the row of a round was read, as `SourceTask.carry` does for a batch."""
-        progress, name = self._progress, self._reader.step.name
-        progress.stamp_arrival(self._group, number)
-        if progress.checkpoint is not None:
-            pass_crash_point(READ)
-        progress.record_read(self._group, number, name, 1)
-        progress.report_watermark(name, before.watermark, frontier.watermark)
-
-
-def build_source_pipeline(task: Task) -> RowPipeline:
-    """Return the pipeline behind the source at the head of a task."""
-    source, *rest = task.chain
-    chain, row_steps = _leading_row_steps(source.targets.get(OUT, ()), rest)
-    pipeline = RowPipeline(task, chain, row_steps, _build_output(task, source, chain, rest))
-    source.count_row_path = lambda accounts: count_rows(accounts, pipeline.n_in, pipeline.n_in)
-    return pipeline
-
 
 def build_row_input(task: Task) -> RowInput | None:
     """Return the row path of a task, if it reads one channel of data and its first step takes rows."""
     if not isinstance(task, InputTask) or len(task.channels) != 1 or not task.data:
         return None
-    first = task.chain[0]
-    if len(task.chain) == 1 and isinstance(first, SinkStep):
-        return RowInput(task, RowPipeline(task, (), (), first))
-    chain, row_steps = _leading_row_steps((first.feed,), task.chain)
-    if not chain:
-        return None
-    return RowInput(task, RowPipeline(task, chain, row_steps, _build_output(task, first, chain, task.chain)))
+    pipeline = build_pipeline(task)
+    return None if pipeline is None else RowInput(task, pipeline)
 
 
-def _leading_row_steps(
-    targets: object, chain: Sequence[ChainedStep]
-) -> tuple[list[ChainedStep], list[RowStep]]:
-    """Return the first steps, as long as all rows go to the next one and it takes single rows."""
-    leading, row_steps = [], []
-    for chained in chain:
+def build_pipeline(task: Task, source: ChainedStep | None = None) -> RowPipeline | None:
+    """Return the pipeline of a task, behind its source if it has one; None if the first step takes no rows.
+
+    It has the first steps, as long as all rows go to the next one and it takes single rows. From the last of
+    them rows go directly to the only sink or channel, else as batches.
+    """
+    steps = task.chain if source is None else task.chain[1:]
+    targets = (steps[0].feed,) if source is None else source.targets.get(OUT, ())
+    last, leading, row_steps = source, list[ChainedStep](), list[RowStep]()
+    for chained in steps:
         row_step = chained.row_step()
         if row_step is None or targets != (chained.feed,):
             break
         leading.append(chained)
         row_steps.append(row_step)
-        targets = chained.targets.get(OUT, ())
-    return leading, row_steps
-
-
-def _build_output(
-    task: Task, first: ChainedStep, chain: Sequence[ChainedStep], steps: Sequence[ChainedStep]
-) -> RowOutput:
-    """Return where rows go from the last step: directly to the only sink or channel, else as batches.
-
-    chain  those of `steps` that take single rows; without any, the rows come from `first`
-    """
-    last, rest = chain[-1] if chain else first, steps[len(chain) :]
-    targets, schema = last.targets.get(OUT, ()), last.step.outputs[OUT].schema
+        last, targets = chained, chained.targets.get(OUT, ())
+    rest = steps[len(leading) :]
     outputs = [output for chained in task.chain for output in chained.outputs]
     if not outputs and len(rest) == 1 and isinstance(rest[0], SinkStep) and targets == (rest[0].feed,):
-        return rest[0]
-    if not rest and len(outputs) == 1:
+        return RowPipeline(task, leading, row_steps, rest[0])
+    if last is None:
+        return None
+    if not rest and len(outputs) == 1 and targets == (outputs[0].send,):
         (output,) = outputs
-        if targets == (output.send,) and output.begin_rows(schema):
+        if output.begin_rows(last.step.outputs[OUT].schema):
             reader = output.channels[0].reader
             reader.row_input = build_row_input(reader)
-            return DirectCall(output)
-    return BatchOutput(last, task)
+            return RowPipeline(task, leading, row_steps, DirectCall(output))
+    return RowPipeline(task, leading, row_steps, BatchOutput(last, task))

@@ -1,7 +1,6 @@
 """A run of the in-process engine: its runtime, built from a plan, and its life from opening to closing.
 
-`build_runtime` is shared with the harness of tests (`harness.py`), which drives the same tasks in its own
-thread.
+The harness of tests drives the same tasks in its own thread.
 """
 
 from __future__ import annotations
@@ -9,24 +8,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from penstock.accounts import Accounts
 from penstock.clock import Clock
+from penstock.connect.protocol import SourceBatch
 from penstock.engines.ends import load_tables
+from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder
 from penstock.engines.local.connect import ChannelBuilder
-from penstock.engines.local.dispatch import (
-    Dispatcher,
-    ThreadPool,
-    assign_preferred_workers,
-    depth_first_order,
-)
-from penstock.engines.local.metrics.statistics import TaskStatistics
-from penstock.engines.local.metrics.watchdog import run_watchdog
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, TaskStatistics
+from penstock.engines.local.metrics.watchdog import LOOKS_PER_LIMIT, Watchdog
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.progress import Progress
@@ -34,16 +31,16 @@ from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
-from penstock.errors import PenstockError
-from penstock.events import RunEnded, RunStarted, StepFailed, ignore_event
+from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
+from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import dataclass
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.engines.local.checkpoint import CheckpointCoordinator
     from penstock.engines.local.metrics.latency import TimeBreakdown
-    from penstock.events import EventSink
+    from penstock.options import Elastic
 
 MAX_SIMULATED_QUANTUM = 5
 """Messages in a quantum of a simulated run, at most."""
@@ -54,7 +51,7 @@ class Runtime:
     """Everything that a run is made of."""
 
     graph: ExecutionGraph
-    dispatcher: Dispatcher
+    dispatcher: dispatch.Dispatcher
     progress: Progress
     breakdown: TimeBreakdown | None = None
 
@@ -96,9 +93,8 @@ class Runtime:
     def result(self, outcome: str) -> RunResult:
         """Return the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
-        measured = None if self.breakdown is None else self.measurements()
         n_rounds = self.progress.rounds - self.progress.first
-        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured)
+        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, self.measurements())
 
 
 def build_runtime(
@@ -119,22 +115,27 @@ def build_runtime(
     processes   worker processes, forked before
     """
     plan = load_tables(plan)
-    in_rounds = settings.deterministic or inputs is not None or checkpoint is not None
     first = 0 if checkpoint is None else checkpoint.done.rounds
     if settings.seed is None:
         scheduler = make_scheduler(settings.scheduler, Random())  # noqa: S311  # no secrets: it picks tasks
-        dispatcher = Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
+        dispatcher = dispatch.Dispatcher(scheduler, time.perf_counter_ns, settings.quantum_ns)
     else:  # a simulated run: every choice comes from one seed, and time is a count of steps
         random = Random(settings.seed)  # noqa: S311  # no secrets: it picks tasks
         scheduler = make_scheduler("random", random)
-        dispatcher = Dispatcher(scheduler, count().__next__, MAX_SIMULATED_QUANTUM, random)
+        dispatcher = dispatch.Dispatcher(scheduler, count().__next__, MAX_SIMULATED_QUANTUM, random)
     latencies = breakdown = None
     if (events is not ignore_event or settings.measure) and settings.seed is None:
         from penstock.engines.local.metrics.latency import LatencyTracker, TimeBreakdown
 
         latencies, breakdown = LatencyTracker(), TimeBreakdown(dispatcher.now)
     progress = Progress(
-        clock, events, until=options.until, first=first, checkpoint=checkpoint, latencies=latencies
+        clock,
+        events,
+        until=options.until,
+        first=first,
+        in_rounds=settings.deterministic or inputs is not None or checkpoint is not None,
+        checkpoint=checkpoint,
+        latencies=latencies,
     )
     # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
     dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
@@ -143,7 +144,6 @@ def build_runtime(
         settings,
         progress,
         clock=clock,
-        in_rounds=in_rounds,
         drain=options.drain,
         inputs=inputs,
         processes=processes,
@@ -165,7 +165,7 @@ class LocalRun(BackgroundRun):
         self._plan, self._settings, self._options = plan, settings, options
         self._clock, self._events = clock, events
         self._runtime: Runtime | None = None
-        self._pool: ThreadPool | None = None
+        self._pool: dispatch.ThreadPool | None = None
         # Why here: processes must be forked before there are threads.
         self._processes = build_process_pool(plan, settings, clock)
         self.begin()
@@ -174,7 +174,7 @@ class LocalRun(BackgroundRun):
         """Ask the run to stop after the current rounds; `wait` then returns."""
         super().stop()
         if self._runtime is not None:
-            self._runtime.progress.shut_down()
+            self._runtime.progress.stop()
             self._runtime.begin_shutdown()
 
     def is_worker(self, thread: threading.Thread) -> bool:
@@ -205,11 +205,9 @@ class LocalRun(BackgroundRun):
     def execute(self) -> RunResult:
         """Run from opening to closing; no process of the run is left afterwards."""
         plan, options, clock = self._plan, self._options, self._clock
-        listens = self._events is not ignore_event
         outcome, checkpoint, coordinator = "failed", None, None
         try:
-            if listens:
-                self._events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
+            self._events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
             try:
                 if options.checkpoint is not None:
                     from penstock.engines.checkpoint.checkpoint import Checkpoint
@@ -229,19 +227,18 @@ class LocalRun(BackgroundRun):
                 )
                 outcome = self._run_to_end(runtime, checkpoint)
             except PenstockError as failure:
-                if failure.step is not None and listens:
+                if failure.step is not None:
                     self._events(StepFailed(clock.now(), failure.step, str(failure)))
                 raise
             finally:
                 if checkpoint is not None:
                     checkpoint.close()
-                if listens:
-                    n_completed = 0
-                    if self._runtime is not None:
-                        progress = self._runtime.progress
-                        end = progress.next_report if outcome == "failed" else progress.rounds
-                        n_completed = end - progress.first
-                    self._events(RunEnded(clock.now(), outcome, n_completed))
+                n_completed = 0
+                if self._runtime is not None:
+                    progress = self._runtime.progress
+                    end = progress.next_report if outcome == "failed" else progress.rounds
+                    n_completed = end - progress.first
+                self._events(RunEnded(clock.now(), outcome, n_completed))
         finally:
             if self._processes is not None:
                 self._processes.close()
@@ -252,12 +249,12 @@ class LocalRun(BackgroundRun):
         progress = runtime.progress
 
         def fail(task: Task, failure: BaseException) -> None:
-            progress.fail()
+            progress.stop(failed=True)
             runtime.begin_shutdown()
 
         runtime.dispatcher.on_failure = fail
         if self._stopping.is_set():
-            progress.shut_down()
+            progress.stop()
         if self._processes is not None:
             self._processes.report = progress.emit
         try:
@@ -278,35 +275,63 @@ class LocalRun(BackgroundRun):
         """Run all tasks to their end, with the watchdog and the elastic controller beside them."""
         tasks, settings, simulated = runtime.graph.tasks, self._settings, self._settings.seed is not None
         # Why: threads are pinned in this order, so that neighbours in the graph are near.
-        ordered = depth_first_order(tasks) if settings.pinning else tasks
+        ordered = dispatch.depth_first_order(tasks) if settings.pinning else tasks
         dedicated = [
             task for task in ordered if needs_own_thread(task, settings, runtime.graph, self._processes)
         ]
         for task in dedicated:
             task.dedicated = task.statistics.dedicated = True
         runtime.dispatcher.begin(tasks)
-        pool = self._pool = ThreadPool(
+        pool = self._pool = dispatch.ThreadPool(
             runtime.dispatcher, wait_mode=settings.channels, pinning=settings.pinning
         )
         if dedicated:
             pool.dedicate(dedicated)
         n_threads = min(1 if simulated else settings.threads, len(tasks) - len(dedicated))
         if settings.pinning and n_threads:
-            assign_preferred_workers([task for task in ordered if not task.dedicated], n_threads)
+            dispatch.assign_preferred_workers([task for task in ordered if not task.dedicated], n_threads)
             runtime.dispatcher.pinned = True
         pool.set_threads(n_threads)
-        limit_us = None if simulated else settings.watchdog_us
-        with run_watchdog(runtime.dispatcher, limit_us, clock=self._clock, emit=runtime.progress.emit):
-            if settings.elastic is not None and not simulated:
-                from penstock.engines.local.elastic.live import run_controller
-
-                with run_controller(runtime, pool, settings, self._clock):
-                    pool.join()
+        watchdog: AbstractContextManager[None] = nullcontext()
+        if settings.watchdog_us is not None and not simulated:
+            emit, limit_ns = runtime.progress.emit, settings.watchdog_us * 1_000
+            dog = Watchdog(runtime.dispatcher, limit_ns, clock=self._clock, emit=emit)
+            watchdog = dispatch.call_every(limit_ns / 1e9 / LOOKS_PER_LIMIT, dog.look, "penstock-watchdog")
+        elastic: AbstractContextManager[None] = nullcontext()
+        if settings.elastic is not None and not simulated:
+            elastic = self._controller(runtime, pool, settings.elastic)
+        with watchdog:
+            with elastic:
+                pool.join()
             pool.join()  # also threads that the controller has started in the last moment
         for task in tasks:
             task.quanta.close()
         if runtime.dispatcher.failure is not None:
             raise runtime.dispatcher.failure
+
+    def _controller(
+        self, runtime: Runtime, pool: dispatch.ThreadPool, options: Elastic
+    ) -> AbstractContextManager[None]:
+        """Return the context in which the elastic controller runs."""
+        from penstock.engines.local.elastic.live import ElasticController, ReplicaScaling, resolve_limits
+
+        def emit(event: Event) -> None:
+            try:
+                runtime.progress.emit(event)
+            except Exception as failure:  # a listener has failed, and so has the run
+                runtime.dispatcher.record_failure(runtime.graph.tasks[0], failure)
+
+        # Why: more threads than cores are what the user wants, because blocking functions can use them.
+        limits, period_us = resolve_limits(options, max(self._settings.cores, self._settings.threads))
+        controller = ElasticController(
+            ReplicaScaling(runtime.graph),
+            pool,
+            limits,
+            now=runtime.dispatcher.now,
+            clock=self._clock,
+            events=emit,
+        )
+        return dispatch.call_every(period_us / 1e6, controller.adapt, "penstock-elastic")
 
 
 def needs_own_thread(
@@ -323,3 +348,100 @@ def needs_own_thread(
         or (step.name in graph.readers and not graph.readers[step.name].bounded)
         for step in task.steps
     )
+
+
+class LocalHarness:
+    """A run driven by a test, one round per push, in the calling thread; all is done when a call returns."""
+
+    def __init__(
+        self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
+    ) -> None:
+        self._plan, self._options, self._clock, self._events = plan, options, clock, events
+        self._inputs = {step.name: PushedInput() for step in plan.sources}
+        self._ended = False
+        events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
+        try:
+            self._runtime = build_runtime(
+                plan, settings, options, clock=clock, events=events, inputs=self._inputs
+            )
+            self._runtime.open_sinks()
+        except BaseException as failure:
+            self._report_failure(failure)
+            raise
+        self._runtime.dispatcher.may_starve = True
+        self._runtime.dispatcher.begin(self._runtime.graph.tasks)
+        self._drive()
+
+    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Run one round: a batch of each named source, nothing from the others."""
+        for name in batches:
+            if name not in self._inputs:
+                raise GraphError(
+                    f'there is no source "{name}" in this run',
+                    detail=f"the sources are {', '.join(nearest_first(name, list(self._inputs)))}",
+                )
+        self._refuse_after_end()
+        for name, source in self._inputs.items():
+            source.batches.append(batches.get(name))
+        self._drive()
+
+    def promise(self, watermark: int) -> None:
+        """Move the watermark of every source to a time in microseconds, as an empty round."""
+        self._refuse_after_end()
+        for reader in self._runtime.graph.readers.values():
+            reader.promise(watermark)
+        self.push({})
+
+    def take(self, ref: Ref) -> pa.Table:
+        """Return the rows that left on a collected port since the last call."""
+        collections = self._runtime.graph.collections
+        if ref not in collections:
+            ports = nearest_first(str(ref), map(str, collections))
+            raise GraphError(
+                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
+            )
+        return collections[ref].take()
+
+    def end(self) -> RunResult:
+        """End all sources and drains."""
+        self._refuse_after_end()
+        for source in self._inputs.values():
+            source.ended = True
+        self._drive()
+        self._ended, outcome = True, "failed"
+        try:
+            self._runtime.close()
+            outcome = "drained" if self._options.drain else "stopped"
+        finally:
+            self._events(RunEnded(self._clock.now(), outcome, self._runtime.progress.rounds))
+        return self._runtime.result(outcome)
+
+    def metrics(self) -> Mapping[str, Accounts]:
+        """Return the accounts so far."""
+        return self._runtime.graph.accounts()
+
+    def _drive(self) -> None:
+        """Run tasks until there is nothing to do."""
+        dispatcher = self._runtime.dispatcher
+        for task in dispatcher.tasks:
+            dispatcher.wake(task, READ_BLOCKED)
+        while (next_task := dispatcher.next_task(0)) is not None:
+            dispatch.run_task(dispatcher, next_task)
+        failure = dispatcher.failure
+        if failure is not None:
+            self._report_failure(failure)
+            raise failure
+
+    def _report_failure(self, failure: BaseException) -> None:
+        self._ended = True
+        if hasattr(self, "_runtime"):
+            with suppress(Exception):  # what stopped the run matters more than what followed from it
+                self._runtime.close()
+        if isinstance(failure, PenstockError) and failure.step is not None:
+            self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
+        batches = self._runtime.progress.rounds if hasattr(self, "_runtime") else 0
+        self._events(RunEnded(self._clock.now(), "failed", batches))
+
+    def _refuse_after_end(self) -> None:
+        if self._ended:
+            raise EngineError(f'the run of "{self._plan.graph}" is over', hint="begin another run")

@@ -75,24 +75,20 @@ class LeastRecentlyRun:
         return min(ready, key=lambda task: _last_ran(task.statistics))
 
 
-class MaxQueueLength:
+class MaxQueueLength(Random):
     """Picks a source if one is ready, else the task with the most rows waiting; ties are broken at random.
 
     Long quanta over full queues: good throughput on trees and parallel replicas, at the price of latency,
     because a short queue waits until the long ones are empty.
     """
 
-    def __init__(self, random: RandomNumbers) -> None:
-        self._random = random
-
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implement `Scheduler.choose`."""
         waiting = [task.statistics for task in ready]
         lengths = [counted.waiting_rows if counted.inputs else inf for counted in waiting]
         longest = max(lengths)
-        return self._random.choice(
-            [task for task, length in zip(ready, lengths, strict=True) if length == longest]
-        )
+        ties = [task for task, length in zip(ready, lengths, strict=True) if length == longest]
+        return super().choose(ties, worker, now)
 
 
 class MaxRunningTime:
@@ -132,14 +128,13 @@ class MinLatency:
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implement `Scheduler.choose`."""
-        return min(ready, key=lambda task: _front_stamp(task.statistics))
 
+        def front_stamp(task: N) -> float:
+            oldest = task.statistics.oldest
+            empty = inf if task.statistics.inputs else _last_ran(task.statistics)
+            return empty if oldest is None else oldest
 
-def _front_stamp(statistics: TaskStatistics) -> float:
-    if not statistics.inputs:
-        return _last_ran(statistics)
-    oldest = statistics.oldest
-    return inf if oldest is None else oldest
+        return min(ready, key=front_stamp)
 
 
 def _last_ran(statistics: TaskStatistics) -> int:

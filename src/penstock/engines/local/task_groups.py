@@ -193,34 +193,28 @@ def preaggregate_groups(groups: Sequence[TaskGroup], ordered: Collection[str] = 
     """
     result = list(groups)
     for group in groups:
-        fits = _can_preaggregate(group.head, ordered=group.head.name in ordered)
-        producer = _producer(result, group.head) if fits else None
-        if producer is not None and group.role is Role.WHOLE and group.width > 1:
+        step, op = group.head, group.head.op
+        if not isinstance(op, Windows) or op.pattern != KEYED or step.routing is not Routing.KEY_BY:
+            continue
+        if step.degree.elastic or step.degree.least == 1 or not step.up.key or len(step.data_feeds) != 1:
+            continue
+        (ref,) = step.data_feeds
+        is_side_output = ref.port in (LATE, LATE_RIGHT, ERRORS)
+        totally_ordered = step.name in ordered
+        if is_side_output or why_not_pattern(PANED, op, step.up, totally_ordered=totally_ordered):
+            continue
+        # The group whose last step feeds the windows; none if the rows leave in the middle of a chain.
+        for producer in result:
+            own = producer.steps[: len(producer.steps) - len(producer.preaggregates)]
+            if own and own[-1].name == ref.step and not producer.emits_partials_of(ref.step):
+                break
+        else:
+            continue
+        if group.role is Role.WHOLE and group.width > 1:
             result[producer.number] = replace(
                 producer,
-                steps=(*producer.steps, group.head),
-                preaggregates=(*producer.preaggregates, group.head.name),
+                steps=(*producer.steps, step),
+                preaggregates=(*producer.preaggregates, step.name),
             )
             result[group.number] = replace(result[group.number], role=Role.MERGE)
     return result
-
-
-def _can_preaggregate(step: Step, *, ordered: bool) -> bool:
-    """Return whether a step is windows by key of fixed parallelism with aggregates that have partials."""
-    op = step.op
-    if not isinstance(op, Windows) or op.pattern != KEYED or step.routing is not Routing.KEY_BY:
-        return False
-    if step.degree.elastic or step.degree.least == 1 or not step.up.key or len(step.data_feeds) != 1:
-        return False
-    is_side_output = step.data_feeds[0].port in (LATE, LATE_RIGHT, ERRORS)
-    return not is_side_output and why_not_pattern(PANED, op, step.up, totally_ordered=ordered) is None
-
-
-def _producer(groups: Sequence[TaskGroup], step: Step) -> TaskGroup | None:
-    """Return the group whose last step feeds the step; None if the rows leave in the middle of a chain."""
-    (ref,) = step.data_feeds
-    for group in groups:
-        own = group.steps[: len(group.steps) - len(group.preaggregates)]
-        if own and own[-1].name == ref.step and not group.emits_partials_of(ref.step):
-            return group
-    return None

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import penstock as ps
 from penstock.clock import ManualClock
+from penstock.engines.local.dispatch import call_every
 from penstock.engines.local.elastic.controller import THREADS, Limits
-from penstock.engines.local.elastic.live import MAX_UNJUDGED, ControlledRun, ElasticController, resolve_limits
+from penstock.engines.local.elastic.live import MAX_UNJUDGED, ElasticController, resolve_limits
 from penstock.engines.local.metrics.statistics import InputStatistics, OutputStatistics, TaskStatistics
 from penstock.errors import EngineError
-from penstock.events import Event, ScaleDecided
+from penstock.events import Event, EventSink, ScaleDecided
 
 
 class Graph:
     """A source and a slow step whose replicas run all the time."""
 
     def __init__(self, *, fixed: bool = False) -> None:
-        self.ns, self.pool, self.fixed = 0, 1, fixed
+        self.ns, self.n_threads, self.fixed, self.changing = 0, 1, fixed, list[bool]()
+        self.most, self.least = {"slow": 8}, dict[str, int]()
         self.port = InputStatistics()
         self.source = TaskStatistics("source", outputs=(OutputStatistics((self.port,)),))
         self.slow = [TaskStatistics("slow", inputs=(self.port,))]
@@ -34,7 +35,7 @@ class Graph:
         self.port.taken_rows += rows
 
     def set_threads(self, n: int) -> None:
-        self.pool = n
+        self.n_threads = n
 
     def set_replicas(self, step: str, n: int) -> bool:
         if self.fixed:
@@ -45,25 +46,27 @@ class Graph:
         self.slow = [*self.slow, *new][:n]
         return True
 
-    def control_run(self) -> ControlledRun:
-        return ControlledRun(
-            lambda: [self.source, *self.slow],
-            lambda: self.pool,
-            self.set_threads,
-            self.set_replicas,
-            lambda: self.ns,
-            {"slow": 8},
-        )
+    def is_rescaling(self) -> bool:
+        return bool(self.changing) and self.changing.pop(0)
+
+    def active_tasks(self) -> list[TaskStatistics]:
+        return [self.source, *self.slow]
+
+
+def control(graph: Any, events: EventSink, clock: ManualClock | None = None) -> ElasticController:
+    """The controller of a graph, which is its own pool of threads."""
+    limits = Limits(most_threads=4)
+    return ElasticController(
+        graph, graph, limits, now=lambda: graph.ns, clock=clock or ManualClock(), events=events
+    )
 
 
 def test_decisions_are_carried_out_and_told() -> None:
     graph, events = Graph(), list[Event]()
-    live = ElasticController(
-        graph.control_run(), Limits(most_threads=4), 1_000, clock=ManualClock(77), events=events.append
-    )
+    live = control(graph, events.append, ManualClock(77))
     graph.pass_time(1_000, 100)
     live.adapt()
-    assert (graph.pool, len(graph.slow)) == (4, 5)
+    assert (graph.n_threads, len(graph.slow)) == (4, 5)
     first, second = events
     assert isinstance(first, ScaleDecided)
     assert isinstance(second, ScaleDecided)
@@ -75,20 +78,16 @@ def test_decisions_are_carried_out_and_told() -> None:
 
 def test_a_change_that_cannot_be_made_is_not_told() -> None:
     graph, events = Graph(fixed=True), list[Event]()
-    live = ElasticController(
-        graph.control_run(), Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
-    )
+    live = control(graph, events.append)
     graph.pass_time(1_000, 100)
     assert [decision.step for decision in live.adapt()] == [THREADS]
     assert len(events) == 1
 
 
 def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that_took() -> None:
-    graph, events, changing = Graph(), list[Event](), [True, True, False, False]
-    controlled = replace(graph.control_run(), is_rescaling=lambda: changing.pop(0))
-    live = ElasticController(
-        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
-    )
+    graph, events = Graph(), list[Event]()
+    graph.changing = [True, True, False, False]
+    live = control(graph, events.append)
     for _ in range(3):  # the third begins in the change
         graph.pass_time(1_000, 100)
         assert live.adapt() == []
@@ -99,10 +98,8 @@ def test_nothing_is_decided_while_a_change_is_being_made_nor_judged_by_what_that
 
 def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> None:
     graph, events = Graph(), list[Event]()
-    controlled = replace(graph.control_run(), is_rescaling=lambda: True)
-    live = ElasticController(
-        controlled, Limits(most_threads=4), 1_000, clock=ManualClock(), events=events.append
-    )
+    graph.changing = [True] * (MAX_UNJUDGED + 1)
+    live = control(graph, events.append)
     for _ in range(MAX_UNJUDGED):
         graph.pass_time(1_000, 100)
         assert live.adapt() == []
@@ -113,20 +110,11 @@ def test_a_change_that_is_never_made_does_not_hold_the_others_up_for_ever() -> N
 def test_the_thread_looks_every_period_and_leaves_when_it_is_stopped() -> None:
     graph = Graph()
     seen = threading.Event()
-    live = ElasticController(
-        graph.control_run(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: seen.set()
-    )
+    live = control(graph, lambda event: seen.set())
     graph.pass_time(1_000, 100)
-    live.start()
-    assert seen.wait(10)
-    live.stop()
+    with call_every(1e-6, live.adapt, "penstock-elastic"):
+        assert seen.wait(10)
     assert "penstock-elastic" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_stopping_what_never_started_is_fine() -> None:
-    ElasticController(
-        Graph().control_run(), Limits(most_threads=4), 1, clock=ManualClock(), events=lambda event: None
-    ).stop()
 
 
 def test_options_become_limits_in_periods() -> None:

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.engines.local.dispatch import ThreadPool
 from penstock.engines.local.metrics.watchdog import Watchdog
 from penstock.engines.local.options import resolve_settings
-from penstock.engines.local.processes import ProcessPool
+from penstock.engines.local.processes.pool import ProcessPool
 from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.local.tasks.task import InputTask
 from penstock.engines.protocol import RunOptions

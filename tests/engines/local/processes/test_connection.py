@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+from multiprocessing.connection import Pipe
 
 import pytest
 
@@ -13,7 +13,7 @@ Ends = tuple[Connection, Connection]
 
 @pytest.fixture
 def ends() -> Ends:
-    (ours, theirs), there, back = socket.socketpair(), SharedBuffer(), SharedBuffer()
+    (ours, theirs), there, back = Pipe(), SharedBuffer(), SharedBuffer()
     return Connection(ours, write=there, read=back), Connection(theirs, write=back, read=there)
 
 

@@ -32,10 +32,13 @@ class Barrier:
     still open. So nothing from after the rescale is read before everything from before it.
     """
 
-    def __init__(self, task: InputTask, assignment: BucketAssignment, channels: Sequence[Channel]) -> None:
+    def __init__(self, task: Task, assignment: BucketAssignment, channels: Sequence[Channel]) -> None:
+        assert isinstance(task, InputTask), "a task behind a rescaled step reads channels"
         self.task, self.assignment, self.channels = task, assignment, tuple(channels)
         self._arriving: Rescale | None = None
         self._last: Rescale | None = None
+        task.barriers.append(self)
+        assignment.n_barriers += 1
 
     def arrive(self, channel: Channel, rescale: Rescale) -> None:
         """Halt a channel in which the barrier has arrived, until it has arrived in all."""
@@ -69,7 +72,7 @@ class HandoverBarrier(Barrier):
     to_peer, from_peer  replica -> the channel to it, and from it
     """
 
-    def __init__(self, task: InputTask, assignment: BucketAssignment, channels: Sequence[Channel]) -> None:
+    def __init__(self, task: Task, assignment: BucketAssignment, channels: Sequence[Channel]) -> None:
         super().__init__(task, assignment, channels)
         stages = (chained.stage for chained in task.chain if isinstance(chained, StageStep))
         self._stages = [stage for stage in stages if isinstance(stage, BucketedStage)]
@@ -90,8 +93,11 @@ class HandoverBarrier(Barrier):
             senders = np.unique(rescale.before[gained]).tolist()
             for receiver in np.unique(rescale.owners[lost]).tolist():
                 buckets = [bucket for bucket in lost if rescale.owners[bucket] == receiver]
-                handover = StateHandover([_remove_buckets(state, buckets) for state in self._state])
-                self.to_peer[receiver].push(handover)
+                pieces = [
+                    {bucket: state.pop(bucket) for bucket in buckets if bucket in state}
+                    for state in self._state
+                ]
+                self.to_peer[receiver].push(StateHandover(pieces))
         if senders:
             # Invariant: no row is read until all gained state is here, or it would be computed without it.
             self.task.open = [self.from_peer[sender] for sender in senders]
@@ -137,11 +143,6 @@ class StateHandover(ControlMessage):
                 barrier.receive(channel, self.state)
 
 
-def _remove_buckets(state: dict[int, Any], buckets: Sequence[int]) -> dict[int, Any]:
-    """Remove the state of some buckets and return it."""
-    return {bucket: state.pop(bucket) for bucket in buckets if bucket in state}
-
-
 def install_barriers(graph: ExecutionGraph, dispatcher: Dispatcher, *, in_rounds: bool) -> None:
     """Add barriers to all tasks that a rescale concerns; all channels of rows exist.
 
@@ -152,25 +153,29 @@ def install_barriers(graph: ExecutionGraph, dispatcher: Dispatcher, *, in_rounds
     by_number = {replicas.group.number: replicas for replicas in graph.replicas}
     for number, assignment in list(graph.assignments.items()):
         first = by_number[number]
-        _install_handover(dispatcher, assignment, first, [_input(t).channels for t in first.tasks])
+        _install_handover(dispatcher, assignment, first, [task.channels for task in first.tasks])
         producers = [first]
         while producers:
             producer = producers.pop()
-            for reader in _readers(graph, producer):
-                channels = [_channels_between(producer, task) for task in reader.tasks]
-                if is_forward(producer, reader):
+            for reader in graph.replicas:
+                channels = [
+                    [channel for channel in task.channels if channel.writer in producer.tasks]
+                    for task in reader.tasks
+                ]
+                if any(channels) and is_forward(producer, reader):
                     graph.assignments[reader.group.number] = assignment
                     _install_handover(dispatcher, assignment, reader, channels)
                     producers.append(reader)
-                elif not in_rounds:
+                elif any(channels) and not in_rounds:
                     for task, read in zip(reader.tasks, channels, strict=True):
-                        _install(Barrier(_input(task), assignment, read))
-        _pin_if_sources_differ(graph, assignment, first)
-
-
-def _install(barrier: Barrier) -> None:
-    barrier.task.barriers.append(barrier)
-    barrier.assignment.n_barriers += 1
+                        Barrier(task, assignment, read)
+        round_groups = {
+            group for t in first.tasks for channel in t.channels for group in channel.round_groups
+        }
+        if len(round_groups) > 1 and not all(reader.bounded for reader in graph.readers.values()):
+            # Why: a barrier waits for the end of a round of each group, so where one of the sources may be
+            # silent it would hold up the rescale and all rows.
+            assignment.max_replicas = assignment.n
 
 
 def _install_handover(
@@ -181,43 +186,12 @@ def _install_handover(
 ) -> None:
     """Add barriers to replicas that exchange state, and a channel from each to every other."""
     barriers = [
-        HandoverBarrier(_input(task), assignment, read)
-        for task, read in zip(replicas.tasks, channels, strict=True)
+        HandoverBarrier(task, assignment, read) for task, read in zip(replicas.tasks, channels, strict=True)
     ]
     for sender in barriers:
-        _install(sender)
         for receiver in barriers:
             if receiver is not sender:
                 # Why unbounded: it is beside the channels of rows, and nobody waits for room in it.
-                channel = Channel(dispatcher, capacity=inf, max_rows=inf, port="", control=True)
+                channel = Channel(dispatcher, inf, inf, "", control=True)
                 channel.writer, channel.reader = sender.task, receiver.task
                 sender.to_peer[receiver.task.replica] = receiver.from_peer[sender.task.replica] = channel
-
-
-def _pin_if_sources_differ(graph: ExecutionGraph, assignment: BucketAssignment, replicas: Replicas) -> None:
-    """Keep the number of replicas where sources of several round groups meet and one of them may be silent.
-
-    A barrier waits for the end of a round of each group: a silent source would hold up the rescale and all
-    rows.
-    """
-    round_groups = {
-        group for task in replicas.tasks for c in _input(task).channels for group in c.round_groups
-    }
-    if len(round_groups) > 1 and not all(reader.bounded for reader in graph.readers.values()):
-        assignment.max_replicas = assignment.n
-
-
-def _readers(graph: ExecutionGraph, producer: Replicas) -> list[Replicas]:
-    """Return the groups that read a group's channels."""
-    numbers = {channel.reader.number for task in producer.tasks for channel in task.outs}
-    return [replicas for replicas in graph.replicas if any(task.number in numbers for task in replicas.tasks)]
-
-
-def _channels_between(producer: Replicas, task: Task) -> list[Channel]:
-    numbers = {writer.number for writer in producer.tasks}
-    return [channel for channel in _input(task).channels if channel.writer.number in numbers]
-
-
-def _input(task: Task) -> InputTask:
-    assert isinstance(task, InputTask), "a task behind a rescaled step reads channels"
-    return task

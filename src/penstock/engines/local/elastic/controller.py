@@ -14,16 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
 
-from penstock.engines.local.elastic.sample import (
-    FILL,
-    Sample,
-    StepSample,
-    replicas_for,
-    replicas_to_keep_up,
-    useful_threads,
-)
+from penstock.engines.local.elastic.sample import FILL, Sample, StepSample, replicas_for, useful_threads
 from penstock.frozen import dataclass
 
+SPARE = 0.8  # how busy replicas should be that only have to keep up with the sources
 THREADS = "(threads)"  # stands where a decision names a step, and cannot be a step's name
 
 
@@ -80,8 +74,15 @@ def add_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     if not slow:
         return []
     wanted = replicas_for(sample, limits.most_threads)
-    growing = [_grow(step, wanted[step.step], slow[-1]) for step in sample.steps]
-    decisions = [decision for decision in growing if decision is not None]
+    decisions = []
+    for step in sample.steps:
+        after = min(step.most, ceil(wanted[step.step] - 1e-9))
+        if after > step.replicas:
+            work = f"there is work for {wanted[step.step]:.1f} replicas"
+            reason = f'"{slow[-1].step}" is slow now, and this step would be next: {work}'
+            if step.full_in:
+                reason = f"its input is full {step.full_in:.0%} of the time and {work}"
+            decisions.append(ScalingDecision(step.step, step.replicas, after, reason))
     if decisions or sample.utilisation >= limits.low:
         return decisions
     # Why: the demand sees no need and threads are idle, yet a step is congested, so C-Stream's one replica
@@ -93,21 +94,6 @@ def add_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     return []
 
 
-def _grow(step: StepSample, wanted: float, slow: StepSample) -> ScalingDecision | None:
-    after = min(step.most, ceil(wanted - 1e-9))
-    if after <= step.replicas:
-        return None
-    if step.full_in:
-        reason = (
-            f"its input is full {step.full_in:.0%} of the time and there is work for {wanted:.1f} replicas"
-        )
-    else:
-        reason = (
-            f'"{slow.step}" is slow now, and this step would be next: there is work for {wanted:.1f} replicas'
-        )
-    return ScalingDecision(step.step, step.replicas, after, reason)
-
-
 def remove_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     """Return the replicas to remove: those that neither the sources nor all threads can keep busy.
 
@@ -116,7 +102,7 @@ def remove_replicas(sample: Sample, limits: Limits) -> list[ScalingDecision]:
     if sample.has_backlog(limits.congestion):
         wanted = replicas_for(sample, limits.most_threads)
     else:
-        wanted = replicas_to_keep_up(sample)
+        wanted = {step.step: step.busy / SPARE for step in sample.steps}
     decisions = []
     for step in sample.steps:
         after = max(step.least, ceil(wanted[step.step] + 0.5))
@@ -194,10 +180,6 @@ class Trial:
             return None
         return f"throughput fell ({new / old - 1:+.0%})"
 
-    def is_disappointing(self, after: Sample) -> bool:
-        """Return whether it brought less than half of what it promised: not only threads are scarce."""
-        return self.is_growth and self.gain(after) - 1 < (self.promised - 1) * HALF
-
     def gain(self, after: Sample) -> float:
         """Return the ratio of the throughput after and before."""
         return after.throughput / max(1, self.before.throughput)
@@ -205,35 +187,11 @@ class Trial:
 
 @dataclass(slots=True)
 class _Hold:
+    """What must not be changed for now: until when, after how many failures, at which throughput."""
+
     until: int
     failures: int
     throughput: int
-
-
-class Holds:
-    """Steps whose replicas, and the pool whose threads, must not be changed for now."""
-
-    def __init__(self, periods: int) -> None:
-        self._periods = periods
-        self._holds: dict[str, _Hold] = {}
-
-    def hold(self, decisions: Sequence[ScalingDecision], period: int, throughput: int) -> None:
-        """Hold what these decisions changed for a while."""
-        for decision in decisions:
-            last = self._holds.get(decision.step)
-            failures = last.failures + 1 if last else 1
-            until = period + self._periods * 2 ** (failures - 1)
-            self._holds[decision.step] = _Hold(until, failures, throughput)
-
-    def lift(self, throughput: int) -> None:
-        """End the holds that come from another load."""
-        self._holds = {
-            step: hold for step, hold in self._holds.items() if not is_other_load(throughput, hold.throughput)
-        }
-
-    def filter(self, decisions: Sequence[ScalingDecision], period: int) -> list[ScalingDecision]:
-        """Return the decisions that no hold forbids."""
-        return [d for d in decisions if d.step not in self._holds or period >= self._holds[d.step].until]
 
 
 class ScalingPolicy:
@@ -241,11 +199,10 @@ class ScalingPolicy:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._holds = Holds(limits.hold)
+        self._holds: dict[str, _Hold] = {}
         self._trial: Trial | None = None
-        self._careful_at: int | None = (
-            None  # throughput at which it began only to double; None if it may jump
-        )
+        # The throughput at which it began only to double; None if it may jump.
+        self._careful_at: int | None = None
         self._period = 0
 
     def decide(self, sample: Sample) -> list[ScalingDecision]:
@@ -253,13 +210,25 @@ class ScalingPolicy:
         self._period += 1
         trial, self._trial = self._trial, None
         if trial is not None and (failure := trial.failure(sample, self._limits.congestion)):
-            self._holds.hold(trial.decisions, self._period, trial.before.throughput)
+            for decision in trial.decisions:
+                last = self._holds.get(decision.step)
+                failures = last.failures + 1 if last else 1
+                until = self._period + self._limits.hold * 2 ** (failures - 1)
+                self._holds[decision.step] = _Hold(until, failures, trial.before.throughput)
             return [ScalingDecision(d.step, d.after, d.before, failure) for d in trial.decisions]
-        self._holds.lift(sample.throughput)
+        self._holds = {  # those from another load end
+            step: hold
+            for step, hold in self._holds.items()
+            if not is_other_load(sample.throughput, hold.throughput)
+        }
         decisions = self._undo_most(trial, sample) if trial is not None else []
         decisions = decisions or self._change(sample)
-        if decisions:
-            self._trial = Trial(tuple(decisions), sample, _expected_speed_up(sample, decisions))
+        if decisions:  # what to expect of them, if nothing but threads is scarce
+            after = {decision.step: decision.after for decision in decisions}
+            replicas = {step.step: after.get(step.step, step.replicas) for step in sample.steps}
+            threads = min(after.get(THREADS, sample.threads), useful_threads(sample, replicas))
+            used = sample.utilisation * sample.threads
+            self._trial = Trial(tuple(decisions), sample, threads / used if used else 1.0)
         return decisions
 
     def _undo_most(self, trial: Trial, sample: Sample) -> list[ScalingDecision]:
@@ -272,7 +241,9 @@ class ScalingPolicy:
             if trial.is_growth:
                 self._careful_at = sample.throughput  # another throughput, but not another load
             return []
-        if not (trial.is_disappointing(sample) and sample.has_backlog(self._limits.congestion)):
+        # Less than half of what it promised: not only threads are scarce.
+        disappoints = trial.is_growth and trial.gain(sample) - 1 < (trial.promised - 1) * HALF
+        if not (disappoints and sample.has_backlog(self._limits.congestion)):
             return []
         self._careful_at = sample.throughput
         used = trial.before.utilisation * trial.before.threads
@@ -283,34 +254,26 @@ class ScalingPolicy:
         return [ScalingDecision(THREADS, sample.threads, after, reason)]
 
     def _change(self, sample: Sample) -> list[ScalingDecision]:
-        careful = self._is_careful(sample)
+        if self._careful_at is not None and is_other_load(sample.throughput, self._careful_at):
+            self._careful_at = None
+        # On a load on which a large jump disappointed it goes one thing at a time, replicas before threads,
+        # and no further than twice the threads.
+        careful = self._careful_at is not None
         most = min(self._limits.most_threads, 2 * sample.threads) if careful else self._limits.most_threads
         limits = replace(self._limits, most_threads=most)
-        growing = self._holds.filter(add_replicas(sample, limits), self._period)
+        growing = self._drop_held(add_replicas(sample, limits))
         if growing and careful:
             return growing
         replicas = {step.step: step.replicas for step in sample.steps}
         replicas |= {decision.step: decision.after for decision in growing}
         pool = resize_pool(sample, replicas, limits)
-        threads = self._holds.filter([pool], self._period) if pool is not None else []
+        threads = self._drop_held([pool]) if pool is not None else []
         if growing or any(decision.after > decision.before for decision in threads):
             return [*growing, *(decision for decision in threads if decision.after > decision.before)]
-        return [*threads, *self._holds.filter(remove_replicas(sample, limits), self._period)]
+        return [*threads, *self._drop_held(remove_replicas(sample, limits))]
 
-    def _is_careful(self, sample: Sample) -> bool:
-        """Return whether the load is still one on which a large jump disappointed.
-
-        Then it goes one thing at a time, replicas before threads, and no further than twice the threads.
-        """
-        if self._careful_at is not None and is_other_load(sample.throughput, self._careful_at):
-            self._careful_at = None
-        return self._careful_at is not None
-
-
-def _expected_speed_up(sample: Sample, decisions: Sequence[ScalingDecision]) -> float:
-    """Return the speed-up to expect of the decisions, if nothing but threads is scarce."""
-    after = {decision.step: decision.after for decision in decisions}
-    replicas = {step.step: after.get(step.step, step.replicas) for step in sample.steps}
-    threads = min(after.get(THREADS, sample.threads), useful_threads(sample, replicas))
-    used = sample.utilisation * sample.threads
-    return threads / used if used else 1.0
+    def _drop_held(self, decisions: Sequence[ScalingDecision]) -> list[ScalingDecision]:
+        """Return the decisions that no hold forbids."""
+        return [
+            d for d in decisions if d.step not in self._holds or self._period >= self._holds[d.step].until
+        ]

@@ -112,11 +112,6 @@ class Rescaler:
             self._start_next()
         return True
 
-    @property
-    def is_active(self) -> bool:
-        """Return whether a rescale is running or requested."""
-        return self.current is not None or bool(self._requests)
-
     def is_requested(self, assignment: BucketAssignment) -> bool:
         """Return whether a rescale of this step is running or requested."""
         rescale = self.current

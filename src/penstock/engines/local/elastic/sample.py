@@ -14,7 +14,7 @@ most to do, which no other sharing of as many replicas improves on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heapreplace
+from itertools import chain
 from math import ceil, inf
 
 from penstock.engines.local.metrics.statistics import InputStatistics, TaskStatistics
@@ -85,16 +85,6 @@ class Sample:
         return any(step.full_out >= congestion or step.waiting < SELDOM for step in self.steps if step.source)
 
 
-@dataclass(slots=True)
-class _Look:
-    """The counters of one replica at the last look."""
-
-    running: int = 0
-    waiting: int = 0
-    rows_in: int = 0
-    rows_out: int = 0
-
-
 class Sampler:
     """Samples the statistics once per period.
 
@@ -108,7 +98,7 @@ class Sampler:
     def __init__(self, most: Mapping[str, int], now: int, least: Mapping[str, int] | None = None) -> None:
         self._most, self._least = most, least or {}
         self._looked = now
-        self._tasks: dict[TaskStatistics, _Look] = {}
+        self._tasks: dict[TaskStatistics, tuple[int, ...]] = {}  # the counts of each replica at the last look
         self._ports: dict[InputStatistics, int] = {}
 
     def look(self, tasks: Iterable[TaskStatistics], threads: int, now: int) -> Sample:
@@ -118,16 +108,14 @@ class Sampler:
         steps: dict[str, list[TaskStatistics]] = {}
         for task in tasks:
             steps.setdefault(task.step, []).append(task)
-        ports = {port: None for replicas in steps.values() for task in replicas for port in _ports(task)}
-        full = {port: min(1.0, self._full(port, now) / took) for port in ports}
+        full: dict[InputStatistics, float] = {}
+        for task in chain.from_iterable(steps.values()):
+            for port in chain(task.inputs, *(out.subscribers for out in task.outputs)):
+                if port not in full:
+                    before, self._ports[port] = self._ports.get(port, 0), port.full_until(now)
+                    full[port] = min(1.0, (self._ports[port] - before) / took)
         samples = tuple(self._step(step, replicas, full, now, took) for step, replicas in steps.items())
         return Sample(threads, samples)
-
-    def _full(self, port: InputStatistics, now: int) -> int:
-        total = port.full_until(now)
-        before = self._ports.get(port, 0)
-        self._ports[port] = total
-        return total - before
 
     def _step(
         self,
@@ -137,15 +125,13 @@ class Sampler:
         now: int,
         took: int,
     ) -> StepSample:
-        running = waiting = rows_in = rows_out = 0
+        totals = [0, 0, 0, 0]
         for task in replicas:
-            before = self._tasks.get(task, _Look())
-            look = _Look(task.running_until(now), task.waiting_until(now), task.rows_in, task.rows_out)
-            self._tasks[task] = look
-            running += look.running - before.running
-            waiting += look.waiting - before.waiting
-            rows_in += look.rows_in - before.rows_in
-            rows_out += look.rows_out - before.rows_out
+            before = self._tasks.get(task, (0, 0, 0, 0))
+            counts = (task.running_until(now), task.waiting_until(now), task.rows_in, task.rows_out)
+            totals = [total + new - old for total, new, old in zip(totals, counts, before, strict=True)]
+            self._tasks[task] = counts
+        running, waiting, rows_in, rows_out = totals
         full_in = [max((full[port] for port in task.inputs), default=0.0) for task in replicas]
         full_out = [full[port] for task in replicas for out in task.outputs for port in out.subscribers]
         return StepSample(
@@ -164,15 +150,8 @@ class Sampler:
         )
 
 
-def _ports(task: TaskStatistics) -> Iterable[InputStatistics]:
-    yield from task.inputs
-    for out in task.outputs:
-        yield from out.subscribers
-
-
 FILL = 0.8  # how busy a replica should be that limits the graph: now and then it waits for a worker or rows
 FULL = 0.95  # how busy it may be when another step limits the graph, and more replicas would be in the way
-SPARE = 0.8  # how busy replicas should be that only have to keep up with the sources
 
 
 def speed_up(sample: Sample, replicas: Mapping[str, int]) -> float:
@@ -202,11 +181,6 @@ def replicas_for(sample: Sample, threads: int) -> dict[str, float]:
     return {step.step: faster * step.busy / fill for step in sample.steps}
 
 
-def replicas_to_keep_up(sample: Sample) -> dict[str, float]:
-    """Return step -> the replicas that keep up with what the sources emit now, as a fraction."""
-    return {step.step: step.busy / SPARE for step in sample.steps}
-
-
 def suggest_parallelism(
     statistics: Iterable[TaskStatistics], *, cores: int, most: Mapping[str, int] | None = None
 ) -> dict[str, int]:
@@ -227,20 +201,11 @@ def suggest_parallelism(
     for task in tasks:
         work[task.step] = work.get(task.step, 0) + task.running_ns
     replicas = dict.fromkeys(work, 1)
-    threads_left = cores - _threads(work, replicas)
-    heap: list[tuple[float, str]] = [(-ns, step) for step, ns in work.items() if ns]
-    heapify(heap)
-    while heap and threads_left > 0:
-        busiest = heap[0][1]
-        if replicas[busiest] >= allowed.get(busiest, 1):
+    while any(work.values()):
+        busiest = min(work, key=lambda step: (-work[step] / replicas[step], step))
+        # The replicas keep so many threads busy if the busiest of them is never idle.
+        n_busy = sum(work.values()) * replicas[busiest] / work[busiest]
+        if n_busy >= cores or replicas[busiest] >= allowed.get(busiest, 1):
             break  # it limits the graph, and more replicas of the others would have nothing to do
         replicas[busiest] += 1
-        heapreplace(heap, (-work[busiest] / replicas[busiest], busiest))
-        threads_left = cores - _threads(work, replicas)
     return replicas
-
-
-def _threads(work: Mapping[str, int], replicas: Mapping[str, int]) -> float:
-    """Return how many threads the replicas keep busy if the busiest of them is never idle."""
-    slowest = max((ns / replicas[step] for step, ns in work.items()), default=0)
-    return sum(work.values()) / slowest if slowest else 0.0

@@ -19,6 +19,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from penstock.engines.ends import SourceReader
 from penstock.engines.local.build import ExecutionGraph
 from penstock.engines.protocol import Latency, Measurements
@@ -50,12 +52,8 @@ class Histogram:
 
     def _quantile(self, share: float) -> int:
         """Return the duration that a share of all rows did not exceed."""
-        left = share * self._n
-        for bucket, count in enumerate(self._counts):
-            left -= count
-            if count and left <= 0:
-                return min(upper_bound_of(bucket), self._most)
-        return self._most
+        bucket = int(np.searchsorted(np.cumsum(self._counts), share * self._n))
+        return min(upper_bound_of(bucket), self._most)
 
 
 def bucket_of(us: int) -> int:
@@ -183,9 +181,8 @@ class TimeBreakdown:
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
-        self._watches: dict[
-            int, tuple[Any, Stopwatch]
-        ] = {}  # by id; the worker is kept so that the id stays its own
+        # By id; the worker is kept so that the id stays its own.
+        self._watches: dict[int, tuple[Any, Stopwatch]] = {}
 
     def observe(self, worker: Any) -> None:
         """Measure a worker from now on; called before anybody else calls it."""
@@ -196,18 +193,16 @@ class TimeBreakdown:
         user = {step.name: 0 for step in graph.plan}
         system, held = dict(user), dict(user)
         for task in graph.tasks:
-            watches = [
-                (task.steps[0].name, self._watch(getattr(task, worker, None)))
-                for worker in ("loop", "reader")
-            ]
-            watches += [
-                (chained.step.name, self._watch(getattr(chained, worker, None)))
+            workers = [(task.steps[0].name, getattr(task, name, None)) for name in ("loop", "reader")]
+            workers += [
+                (chained.step.name, getattr(chained, name, None))
                 for chained in task.chain
-                for worker in ("stage", "writer")
+                for name in ("stage", "writer")
             ]
             rest = task.statistics.running_until(self._now())
-            for step, watch in watches:
-                if watch is not None:
+            for step, worker in workers:
+                if id(worker) in self._watches:
+                    _, watch = self._watches[id(worker)]
                     user[step] += watch.ns
                     held[step] += watch.held_nbytes
                     rest -= watch.ns
@@ -215,7 +210,3 @@ class TimeBreakdown:
         user_us, system_us = ({step: ns // 1_000 for step, ns in part.items()} for part in (user, system))
         state = {step: nbytes for step, nbytes in held.items() if nbytes}
         return Measurements(latencies.by_sink(), user_us, system_us, state)
-
-    def _watch(self, worker: Any) -> Stopwatch | None:
-        watched = self._watches.get(id(worker))
-        return None if watched is None else watched[1]

@@ -9,11 +9,8 @@ long as they like.
 from __future__ import annotations
 
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.clock import Clock
 from penstock.engines.ends import SourceReader
@@ -23,19 +20,10 @@ from penstock.engines.local.row_path import RowPipeline, RowSource
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import Task
-
-if TYPE_CHECKING:
-    from penstock.events import Event
+from penstock.events import Event, StepStalled
 
 LOOKS_PER_LIMIT = 4
 """How often it looks during the time that a quantum may take."""
-
-
-class BusyStep(NamedTuple):
-    """The step of a task that is busy, and the stack of its Python code."""
-
-    step: str
-    stack: list[str]
 
 
 class Watchdog:
@@ -67,67 +55,46 @@ class Watchdog:
             # Invariant: the stack belongs to this quantum only if no other one has begun since.
             if busy is not None and statistics.n_quanta == quantum:
                 self._reported[task.number] = quantum
-                self._warn(task, took // 1_000, busy)
+                self._warn(task, took // 1_000, *busy)
 
-    def _warn(self, task: Task, took_us: int, busy: BusyStep) -> None:
+    def _warn(self, task: Task, took_us: int, step: str, stack: list[str]) -> None:
         import logging  # few runs have anything to say
 
-        from penstock.events import StepStalled
-
-        lines = "".join(f"\n  {line}" for line in busy.stack)
+        lines = "".join(f"\n  {line}" for line in stack)
         log = logging.getLogger("penstock")
-        log.warning(
-            'step "%s" (replica %d) is busy for %.1f s:%s', busy.step, task.replica, took_us / 1e6, lines
-        )
+        log.warning('step "%s" (replica %d) is busy for %.1f s:%s', step, task.replica, took_us / 1e6, lines)
         try:
-            self._emit(StepStalled(self._clock.now(), busy.step, task.replica, took_us, tuple(busy.stack)))
+            self._emit(StepStalled(self._clock.now(), step, task.replica, took_us, tuple(stack)))
         except Exception as failure:  # a listener has failed
             self._dispatcher.record_failure(task, failure)
 
 
-@contextmanager
-def run_watchdog(
-    dispatcher: Dispatcher, limit_us: int | None, *, clock: Clock, emit: Callable[[Event], None]
-) -> Iterator[None]:
-    """Run a watchdog beside the block; without a limit there is none."""
-    if limit_us is None:
-        yield
-        return
-    dog, over = Watchdog(dispatcher, limit_us * 1_000, clock=clock, emit=emit), threading.Event()
+def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> tuple[str, list[str]] | None:
+    """Return the step that a task is busy with, and its stack; None if it has ended or waits for input."""
+    from penstock.engines.local.processes.serve import trim_stack
+    from penstock.engines.local.processes.worker import Worker
 
-    def watch() -> None:
-        while not over.wait(limit_us / 1e6 / LOOKS_PER_LIMIT):
-            dog.look()
-
-    thread = threading.Thread(target=watch, name="penstock-watchdog", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> BusyStep | None:
-    """Return where a task's code is; None if it does not run any more, or waits for input."""
     for innermost in frames.values():
-        inside = list(_frames_of_quantum(innermost))
-        quantum = inside[-1].f_back if inside else innermost
-        if quantum is None or quantum.f_locals.get("task") is not task:
+        inside: list[FrameType] = []
+        frame: FrameType | None = innermost
+        while frame is not None and frame.f_code is not run_task.__code__:
+            inside.append(frame)
+            frame = frame.f_back
+        if frame is None or frame.f_locals.get("task") is not task:
             continue
-        if _is_reading(inside):
+        codes = {frame.f_code for frame in inside}
+        on_row_path = RowSource.run.__code__ in codes  # which reads rows, and processes them too
+        processes = codes & {RowPipeline.process.__code__, SourceTask.carry.__code__}
+        if SourceReader.next.__code__ in codes or (on_row_path and not processes):
             return None
         steps = [chained.step for chained in map(_chained_step, inside) if chained is not None]
-        return BusyStep((steps or task.steps)[0].name, _format_stack(inside))
+        stack = trim_stack(inside)  # as it was found: a running thread has other frames by the next look
+        for inner in inside:
+            if inner.f_code is Worker.call.__code__:
+                worker: Worker = inner.f_locals["self"]
+                stack = [f"in worker process {worker.pid}", *worker.stack()]
+        return (steps or task.steps)[0].name, stack
     return None
-
-
-def _is_reading(inside: list[FrameType]) -> bool:
-    """Return whether a source waits for its reader."""
-    codes = {frame.f_code for frame in inside}
-    on_row_path = RowSource.run.__code__ in codes  # which reads rows, and processes them too
-    processes = codes & {RowPipeline.process.__code__, SourceTask.carry.__code__}
-    return SourceReader.next.__code__ in codes or (on_row_path and not processes)
 
 
 def _chained_step(frame: FrameType) -> ChainedStep | None:
@@ -137,23 +104,3 @@ def _chained_step(frame: FrameType) -> ChainedStep | None:
         at: int = frame.f_locals["at"]
         return owner.chain[at]
     return owner if isinstance(owner, ChainedStep) else None
-
-
-def _frames_of_quantum(innermost: FrameType) -> Iterator[FrameType]:
-    """Yield the frames inside `run_task`, innermost first; of a thread that runs no task, all of them."""
-    frame: FrameType | None = innermost
-    while frame is not None and frame.f_code is not run_task.__code__:
-        yield frame
-        frame = frame.f_back
-
-
-def _format_stack(inside: list[FrameType]) -> list[str]:
-    """Format frames as they were found: a running thread has others by the next look."""
-    from penstock.engines.local.processes.serve import trim_stack
-    from penstock.engines.local.processes.worker import Worker
-
-    for frame in inside:
-        if frame.f_code is Worker.call.__code__:
-            worker: Worker = frame.f_locals["self"]
-            return [f"in worker process {worker.pid}", *worker.stack()]
-    return trim_stack(inside)

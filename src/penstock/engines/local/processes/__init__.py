@@ -3,5 +3,3 @@
 A worker process is forked before a run's threads start, so functions need not travel. Batches go there and
 back as Arrow through anonymous shared memory; what failed comes back as data.
 """
-
-from penstock.engines.local.processes.pool import ProcessPool as ProcessPool

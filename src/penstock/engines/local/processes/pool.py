@@ -10,7 +10,6 @@ for which the same holds. Functions of other modules are trusted.
 
 from __future__ import annotations
 
-import builtins
 import os
 import re
 import threading
@@ -25,17 +24,17 @@ from penstock.engines.local.options import AUTO, PROCESS, THREAD, Settings, avai
 from penstock.engines.local.task_groups import Role, TaskGroup, split_into_groups
 from penstock.engines.local.tasks.task import Task
 from penstock.errors import EngineError
+from penstock.events import Event, ScaleDecided
 from penstock.operators.function import BatchFunction, RowFunction
 from penstock.operators.op import IN, OUT
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, user_function
-from penstock.plan.plan import Plan, Ref, Step
+from penstock.plan.plan import Plan, Step
 from penstock.stages.build import build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage
 
 if TYPE_CHECKING:
     from penstock.engines.local.processes.stage import WorkerChoice
     from penstock.engines.local.processes.worker import Worker
-    from penstock.events import Event
 
 
 CAN_FORK = hasattr(os, "fork")
@@ -86,18 +85,20 @@ def is_single_threaded() -> bool:
 
 def explain_workers(plan: Iterable[Step]) -> list[str]:
     """Return the lines of explain() about replicas of plain-Python functions."""
-    return [_explain_step(step) for step in plan if step.degree.most > 1 and can_run_in_process(step)]
-
-
-def _explain_step(step: Step) -> str:
-    reason = reason_for_threads(step)
-    if reason is None:
-        return (
-            f"{step.name}: replicas turn into processes when a batch takes much longer than the way there "
-            "and back, on more than one core and in a program without other threads"
-        )
-    ask = "" if reason == _NO_FORK else '; workers="process" makes them processes'
-    return f"{step.name}: replicas are threads, because {reason}{ask}"
+    lines = []
+    for step in plan:
+        if step.degree.most == 1 or not can_run_in_process(step):
+            continue
+        reason = reason_for_threads(step)
+        if reason is None:
+            lines.append(
+                f"{step.name}: replicas turn into processes when a batch takes much longer than the way "
+                "there and back, on more than one core and in a program without other threads"
+            )
+        else:
+            ask = "" if reason == _NO_FORK else '; workers="process" makes them processes'
+            lines.append(f"{step.name}: replicas are threads, because {reason}{ask}")
+    return lines
 
 
 def _may_be_compiled(step: Step) -> bool:
@@ -111,14 +112,14 @@ def _may_be_compiled(step: Step) -> bool:
     return CompiledFunction(op.how, step.up.schema, down, wraps=op.compile).program is not None
 
 
-def find_shared_state(call: Callable[..., Any]) -> str | None:
-    """Return why the function would behave differently in a copy of the program; None if it would not."""
+def find_shared_state(call: Callable[..., Any], seen: set[CodeType] | None = None) -> str | None:
+    """Return why the function would behave differently in a copy of the program; None if it would not.
+
+    seen  functions that need no second look
+    """
     if not isinstance(call, FunctionType):
         return "it is an object, which may have a state of its own"
-    return _find_shared_state(call, set())
-
-
-def _find_shared_state(call: FunctionType, seen: set[CodeType]) -> str | None:
+    seen = set() if seen is None else seen
     if call.__code__ in seen:
         return None
     seen.add(call.__code__)
@@ -129,7 +130,8 @@ def _find_shared_state(call: FunctionType, seen: set[CodeType]) -> str | None:
         return "it has attributes, which it may change"
     for name, value in _outside_values(call):
         if isinstance(value, FunctionType):
-            inner = _find_shared_state(value, seen) if value.__module__ == call.__module__ else None
+            own = value.__module__ == call.__module__
+            inner = find_shared_state(value, seen) if own else None
             if inner is not None:
                 return f"it calls {name}, and {inner}"
         elif not _is_constant(value):
@@ -144,10 +146,9 @@ def _assigned_names(code: CodeType, inner: tuple[str, ...] = ()) -> Iterator[str
         opname = instruction.opname
         if opname in _SETS_GLOBAL or (opname in _SETS_CAPTURED and outside):
             yield str(instruction.argval)
-    own = (*inner, *code.co_cellvars)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _assigned_names(constant, own)
+            yield from _assigned_names(constant, (*inner, *code.co_cellvars))
 
 
 def _outside_values(call: FunctionType) -> Iterator[tuple[str, object]]:
@@ -160,20 +161,12 @@ def _outside_values(call: FunctionType) -> Iterator[tuple[str, object]]:
     for place, value in enumerate(call.__defaults__ or ()):
         yield f"default {place + 1}", value
     yield from (call.__kwdefaults__ or {}).items()
-    for name in _globals_of(call.__code__):
-        if name in call.__globals__:
-            yield name, call.__globals__[name]
-        elif hasattr(builtins, name):
-            yield name, None
-
-
-def _globals_of(code: CodeType) -> Iterator[str]:
-    for instruction in get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            yield str(instruction.argval)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals_of(constant)
+    codes = [call.__code__]
+    for code in codes:
+        codes += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+        for instruction in get_instructions(code):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and instruction.argval in call.__globals__:
+                yield str(instruction.argval), call.__globals__[instruction.argval]
 
 
 def _is_constant(value: object) -> bool:
@@ -221,22 +214,17 @@ class ProcessPool:
         """
         if (step.name, replica) not in self._hosts:
             return build_stage(step.op, step.up, site, totally_ordered=ordered)
-        from penstock.engines.local.processes.stage import (
-            AdaptiveStage,
-            RemoteStage,
-            RemoteStateless,
-            RemoteStep,
-        )
+        from penstock.engines.local.processes.stage import AdaptiveStage, RemoteStage, RemoteStateless
 
         worker, index = self._hosts[step.name, replica]
-        remote = RemoteStep(worker, index, step, site)
         if step.op.stateful:
-            return RemoteStage(remote)
+            return RemoteStage(worker, index, step, site)
+        remote = RemoteStateless(worker, index, step, site)
         if self._mode == PROCESS:
-            return RemoteStateless(remote)
+            return remote
         local = build_stage(step.op, step.up, site)
         assert isinstance(local, StatelessStage), "a step without state has such a stage"
-        return AdaptiveStage(local, RemoteStateless(remote), self._choice(step))
+        return AdaptiveStage(local, remote, self._choice(step))
 
     def serves(self, task: Task) -> bool:
         """Return whether a task waits for a worker process, so that it needs a thread of its own."""
@@ -264,27 +252,20 @@ class ProcessPool:
         from penstock.engines.local.processes.worker import Worker
 
         for replica in range(group.width):
-            hosted = [HostedStep(step, self._clock, self._read_ports(step)) for step in steps]
+            hosted = [HostedStep(step, self._clock, self._plan.read_ports(step)) for step in steps]
             worker = Worker(hosted, before=self.workers)
             self.workers.append(worker)
             for index, step in enumerate(steps):
                 self._hosts[step.name, replica] = (worker, index)
 
-    def _read_ports(self, step: Step) -> frozenset[str]:
-        return frozenset(port for port in step.outputs if self._plan.is_read(Ref(step.name, port)))
-
     def _choice(self, step: Step) -> WorkerChoice:
-        if step.name not in self._choices:
-            from penstock.engines.local.processes.stage import WorkerChoice
-            from penstock.events import ScaleDecided
+        from penstock.engines.local.processes.stage import WorkerChoice
 
+        def report(reason: str) -> None:
             n = step.degree.least
+            self.report(ScaleDecided(self._clock.now(), step.name, n, n, reason))
 
-            def report(reason: str) -> None:
-                self.report(ScaleDecided(self._clock.now(), step.name, n, n, reason))
-
-            self._choices[step.name] = WorkerChoice(report)
-        return self._choices[step.name]
+        return self._choices.setdefault(step.name, WorkerChoice(report))
 
 
 def build_process_pool(plan: Plan, settings: Settings, clock: Clock) -> ProcessPool | None:

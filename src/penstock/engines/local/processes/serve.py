@@ -12,13 +12,13 @@ import gc
 import linecache
 import os
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, field
-from types import CodeType, FrameType
+from multiprocessing.connection import Connection as PipeEnd
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -26,38 +26,28 @@ import numpy as np
 from penstock.accounts import Accounts
 from penstock.caller import is_ours
 from penstock.clock import Clock
-from penstock.engines.local.processes.transport import Connection, Message, send_framed
+from penstock.engines.local.processes.transport import Connection, Message
 from penstock.engines.wire import failure_to_dict, pack_batch, unpack_batch
 from penstock.errors import EngineError
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
 from penstock.stages.build import build_stage
-from penstock.stages.stage import Stage, StageContext
+from penstock.stages.stage import StageContext
 
 N_FRAMES = 3
 """Frames to show where none is the user's."""
 
 
-def user_stack(frame: FrameType | None, below: Container[CodeType]) -> list[str]:
-    """Return the lines of the frames inside the innermost call of `below`, outermost first, without ours."""
-    frames: list[FrameType] = []
-    while frame is not None and frame.f_code not in below:
-        frames.append(frame)
-        frame = frame.f_back
-    return trim_stack(frames)
-
-
 def trim_stack(frames: Sequence[FrameType]) -> list[str]:
     """Return frames (innermost first) as lines (outermost first): the user's, or our last if none is."""
     users = [frame for frame in frames if not is_ours(frame.f_code.co_filename)]
-    return [_format_frame(frame) for frame in reversed(users or frames[:N_FRAMES])]
-
-
-def _format_frame(frame: FrameType) -> str:
-    code = frame.f_code
-    text = linecache.getline(code.co_filename, frame.f_lineno).strip()
-    place = f"{code.co_filename}:{frame.f_lineno}, in {code.co_qualname}"
-    return f"{place}: {text}" if text else place
+    lines = []
+    for frame in reversed(users or frames[:N_FRAMES]):
+        code = frame.f_code
+        text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+        place = f"{code.co_filename}:{frame.f_lineno}, in {code.co_qualname}"
+        lines.append(f"{place}: {text}" if text else place)
+    return lines
 
 
 FAILED = 70
@@ -80,24 +70,8 @@ class HostedStep:
         site = StageContext(self.step.name, self.step.where, self.accounts, self.clock, self.read)
         self.stage = build_stage(self.step.op, self.step.up, site)
 
-    def take_counts(self) -> dict[str, Any]:
-        """Return what was counted since the last call."""
-        return {name: value for name, value in asdict(self.accounts.take()).items() if value}
 
-
-@contextmanager
-def exit_when_done() -> Iterator[None]:
-    """End the process with the block, whatever happens there."""
-    code = FAILED
-    try:
-        yield
-        code = 0
-    finally:
-        flush()
-        os._exit(code)
-
-
-def serve(connection: Connection, side: socket.socket, hosted: Sequence[HostedStep]) -> None:
+def serve(connection: Connection, side: PipeEnd, hosted: Sequence[HostedStep]) -> None:
     """Answer calls until the program hangs up."""
     # Leave alone what belongs to the program: objects waiting for collection, its event loop, its random
     # numbers.
@@ -130,42 +104,39 @@ def _answer(host: HostedStep, message: Message, bodies: Sequence[bytes]) -> tupl
     ports: list[str] = []
     results: list[Any] = []
     reply: Message = {"ports": ports}
+    call = message["call"]
     try:
         if message["fresh"]:
             host.reset()
-        if message["call"] == "snapshot":
+        if call == "snapshot":
             saved = host.stage.snapshot()
             reply["buckets"] = list(saved)
             results.extend(saved.values())
-        elif message["call"] == "restore":
+        elif call == "restore":
             host.stage.restore(dict(zip(message["buckets"], bodies, strict=True)))
         else:
-            for port, rows in _call_stage(host, host.stage, message, bodies):
+            arguments: list[Any] = [unpack_batch(body, host.step.up.schema) for body in bodies]
+            if message["watermark"] is not None:
+                arguments.append(message["watermark"])
+            outputs = [("", *arguments)] if call == "echo" else getattr(host.stage, call)(*arguments)
+            for port, rows in outputs:
                 results.append(pack_batch(rows))
                 ports.append(port)
     except BaseException as failure:
         reply["failure"] = failure_to_dict(failure)
-    reply["counted"] = {} if host.stage is None else host.take_counts()
+    counts = asdict(host.accounts.take())
+    reply["counted"] = {name: count for name, count in counts.items() if count}
     return reply, results
 
 
-def _call_stage(host: HostedStep, stage: Stage, message: Mapping[str, Any], bodies: Sequence[bytes]) -> Any:
-    if message["call"] == "drain":
-        return stage.drain()
-    if message["call"] == "on_watermark":
-        return stage.on_watermark(message["watermark"])
-    batch = unpack_batch(bodies[0], host.step.up.schema)
-    if message["call"] == "echo":
-        return [("", batch)]
-    if message["call"] == "process":
-        return stage.process(batch)  # type: ignore[attr-defined]  # only asked of a stage without state
-    return stage.on_batch(batch, message["watermark"])
-
-
-def _answer_stack(side: socket.socket, working: int) -> None:
+def _answer_stack(side: PipeEnd, working: int) -> None:
     """Answer with the stack of the working thread when asked; end the process when the program is gone."""
-    with suppress(OSError):
-        while side.recv(1):
-            stack = user_stack(sys._current_frames().get(working), {_call_stage.__code__, _answer.__code__})
-            send_framed(side, "\n".join(stack).encode())
+    with suppress(EOFError, OSError):
+        while side.recv_bytes():
+            frames: list[FrameType] = []
+            frame = sys._current_frames().get(working)
+            while frame is not None and frame.f_code is not _answer.__code__:
+                frames.append(frame)
+                frame = frame.f_back
+            side.send_bytes("\n".join(trim_stack(frames)).encode())
     os._exit(0)

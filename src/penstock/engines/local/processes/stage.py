@@ -33,102 +33,82 @@ MIN_ROUND_TRIP_NS = 200_000
 """Assumed cost of a round trip at least, so that it need not be measured for small batches."""
 
 
-class RemoteStep:
-    """One step in a worker process.
+class RemoteCalls:
+    """Calls of the stage of one step, which is in a worker process.
 
     index  its position among the steps that the worker hosts
     """
 
     def __init__(self, worker: Worker, index: int, step: Step, site: StageContext) -> None:
-        self._worker, self._index, self.step, self.site = worker, index, step, site
-        self._fresh = True
+        self._worker, self._index, self._step = worker, index, step
+        self.up, self.site, self._fresh = step.up, site, True
 
     def call(self, method: str, batch: Batch | None = None, watermark: float | None = None) -> Outputs:
         """Call a method of the stage and yield its results; then raise its error, if it failed."""
         bodies = [] if batch is None else [pack_batch(batch)]
-        reply, results = self._send({"call": method, "watermark": watermark}, bodies)
-        if reply.get("counted"):
-            accounts = self.site.accounts
-            assert isinstance(accounts, Accounts), "engines count in accounts of the plan"
-            accounts.add(Accounts(**reply["counted"]))
-        outputs = self.step.outputs
+        reply, results = self.send({"call": method, "watermark": watermark}, bodies)
+        self.site.accounts.add(Accounts(**reply.get("counted", {})))
+        outputs = self._step.outputs
         for port, body in zip(reply.get("ports", ()), results, strict=False):
-            yield port, unpack_batch(body, outputs[port].schema if port else self.step.up.schema)
-        self._raise_failure(reply)
+            yield port, unpack_batch(body, outputs[port].schema if port else self.up.schema)
+        self.raise_failure(reply)
 
-    def snapshot(self) -> dict[int, bytes]:
-        """Return the state that the worker keeps, by bucket."""
-        reply, pieces = self._send({"call": "snapshot"})
-        self._raise_failure(reply)
-        return dict(zip(reply["buckets"], pieces, strict=True))
-
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Restore a snapshot."""
-        reply, _ = self._send({"call": "restore", "buckets": list(saved)}, list(saved.values()))
-        self._raise_failure(reply)
-
-    def _send(self, message: Message, bodies: Sequence[Any] = ()) -> tuple[Message, list[bytes]]:
+    def send(self, message: Message, bodies: Sequence[Any] = ()) -> tuple[Message, list[bytes]]:
+        """Send a call, and return the reply."""
         message |= {"index": self._index, "fresh": self._fresh}
         self._fresh = False
-        return self._worker.call(self.step, message, bodies)
+        return self._worker.call(self._step, message, bodies)
 
-    def _raise_failure(self, reply: Message) -> None:
+    def raise_failure(self, reply: Message) -> None:
+        """Raise the error of a call that failed."""
         if "failure" in reply:
-            raise failure_from_dict(reply["failure"]).at(self.step.name, self.step.where)
+            raise failure_from_dict(reply["failure"]).at(self._step.name, self._step.where)
 
 
-class RemoteStateless(StatelessStage):
+class RemoteStateless(RemoteCalls, StatelessStage):
     """A step without state: every batch goes to the worker and comes back."""
-
-    def __init__(self, remote: RemoteStep) -> None:
-        super().__init__(remote.step.up, remote.site)
-        self._remote = remote
 
     def process(self, batch: Batch) -> Outputs:
         """Implement `StatelessStage.process`."""
-        return self._remote.call("process", batch)
-
-    def echo(self, batch: Batch) -> None:
-        """Send a batch to the worker and back, to measure the round trip."""
-        for _ in self._remote.call("echo", batch):
-            pass
+        return self.call("process", batch)
 
     def explain(self) -> list[str]:
         """Implement `StatelessStage.explain`."""
         return ["runs in a worker process"]
 
 
-class RemoteStage:
+class RemoteStage(RemoteCalls):
     """A step with state, which the worker keeps."""
 
-    def __init__(self, remote: RemoteStep) -> None:
-        self._remote, self.site = remote, remote.site
-        self._watermark = BEFORE_ALL
+    _watermark = BEFORE_ALL
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
         """Implement `Stage.on_batch`."""
         self._watermark = max(self._watermark, watermark)
-        return self._remote.call("on_batch", batch, watermark)
+        return self.call("on_batch", batch, watermark)
 
     def on_watermark(self, watermark: float) -> Outputs:
         """Implement `Stage.on_watermark`; a watermark that has not moved is not worth the round trip."""
         if watermark <= self._watermark:
             return iter(())
         self._watermark = watermark
-        return self._remote.call("on_watermark", watermark=watermark)
+        return self.call("on_watermark", watermark=watermark)
 
     def drain(self) -> Outputs:
         """Implement `Stage.drain`."""
-        return self._remote.call("drain")
+        return self.call("drain")
 
     def snapshot(self) -> Mapping[int, bytes]:
         """Implement `Stage.snapshot`."""
-        return self._remote.snapshot()
+        reply, pieces = self.send({"call": "snapshot"})
+        self.raise_failure(reply)
+        return dict(zip(reply["buckets"], pieces, strict=True))
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
         """Implement `Stage.restore`."""
         self._watermark = BEFORE_ALL
-        self._remote.restore(saved)
+        reply, _ = self.send({"call": "restore", "buckets": list(saved)}, list(saved.values()))
+        self.raise_failure(reply)
 
 
 class WorkerChoice:
@@ -151,7 +131,7 @@ class WorkerChoice:
         self._recent: deque[int] = deque(maxlen=N_SLOW)
         self._round_trip_ns = MIN_ROUND_TRIP_NS
 
-    def add(self, cpu_ns: int, echo: Callable[[], None]) -> None:
+    def add(self, cpu_ns: int, echo: Callable[[], object]) -> None:
         """Add the processor time of a batch in a thread; `echo` makes a round trip with the batch."""
         self._recent.append(cpu_ns)
         if len(self._recent) < N_SLOW or min(self._recent) < MIN_RATIO * self._round_trip_ns:
@@ -161,16 +141,14 @@ class WorkerChoice:
         echo()
         self._round_trip_ns = max(MIN_ROUND_TRIP_NS, self._now_ns() - before)
         if min(self._recent) >= MIN_RATIO * self._round_trip_ns:
-            self._choose_processes(min(self._recent))
-
-    def _choose_processes(self, cpu_ns: int) -> None:
-        with self._lock:
-            first, self.processes = not self.processes, True
-        if first:
-            took, way = cpu_ns / 1e6, self._round_trip_ns / 1e6
-            self._report(
-                f"processes: a batch takes {took:.1f} ms of plain Python, the way there and back {way:.1f} ms"
-            )
+            with self._lock:
+                first, self.processes = not self.processes, True
+            if first:
+                took, way = min(self._recent) / 1e6, self._round_trip_ns / 1e6
+                self._report(
+                    f"processes: a batch takes {took:.1f} ms of plain Python, "
+                    f"the way there and back {way:.1f} ms"
+                )
 
 
 class AdaptiveStage(StatelessStage):
@@ -186,7 +164,7 @@ class AdaptiveStage(StatelessStage):
             return self._remote.process(batch)
         before = self._choice.cpu_ns()
         outputs = list(self._local.process(batch))
-        self._choice.add(self._choice.cpu_ns() - before, lambda: self._remote.echo(batch))
+        self._choice.add(self._choice.cpu_ns() - before, lambda: deque(self._remote.call("echo", batch), 0))
         return iter(outputs)
 
     def explain(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Transport to a worker process: short messages over a socket, long bodies in shared memory.
+"""Transport to a worker process: short messages over a pipe, long bodies in shared memory.
 
 A shared buffer is an anonymous file in memory, mapped by both processes. It is created before the fork and
 has no name, so nothing is left behind, whoever dies. No pickle: messages are JSON, bodies are Arrow or bytes
@@ -13,10 +13,9 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import socket
-import struct
 import tempfile
 from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection as PipeEnd
 from typing import Any
 
 from penstock.errors import EngineError
@@ -29,8 +28,12 @@ class SharedBuffer:
     """Bytes for the other process."""
 
     def __init__(self) -> None:
-        self._file = _open_anonymous()
-        self._map = self._map_new(MIN_NBYTES)
+        if hasattr(os, "memfd_create"):
+            self._file = os.memfd_create("penstock")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self._file = os.dup(file.fileno())
+        self._map = mmap.mmap(self._file, _allocate(self._file, MIN_NBYTES))
 
     @property
     def nbytes(self) -> int:
@@ -69,7 +72,7 @@ class SharedBuffer:
         while size < wanted:
             size *= 2
         try:
-            self._remap(size, new=True)
+            self._remap(_allocate(self._file, size))
         except OSError as cause:
             raise EngineError(
                 f"there is no memory for {wanted} bytes on their way between processes",
@@ -77,29 +80,20 @@ class SharedBuffer:
                 hint='read smaller batches, or run with ps.LocalOptions(workers="thread")',
             ) from cause
 
-    def _remap(self, size: int, *, new: bool = False) -> None:
-        before, self._map = self._map, self._map_new(size) if new else mmap.mmap(self._file, size)
+    def _remap(self, size: int) -> None:
+        before, self._map = self._map, mmap.mmap(self._file, size)
         before.close()
 
-    def _map_new(self, size: int) -> mmap.mmap:
-        if hasattr(
-            os, "posix_fallocate"
-        ):  # Why: writing to a file without memory behind it would kill the process
-            os.posix_fallocate(self._file, 0, size)
-        else:
-            os.ftruncate(self._file, size)
-        return mmap.mmap(self._file, size)
 
+def _allocate(file: int, size: int) -> int:
+    """Give a file its size, and return the size."""
+    if hasattr(os, "posix_fallocate"):
+        # Why: writing to a file without memory behind it would kill the process.
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.ftruncate(file, size)
+    return size
 
-def _open_anonymous() -> int:
-    """Return a file without a name."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("penstock")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
-
-
-_LENGTH = struct.Struct("!I")
 
 Message = dict[str, Any]
 
@@ -107,46 +101,21 @@ Message = dict[str, Any]
 class Connection:
     """One end of a connection; this side writes the buffer `write`, and the other side `read`."""
 
-    def __init__(self, control: socket.socket, *, write: SharedBuffer, read: SharedBuffer) -> None:
-        self._control, self._write, self._read = control, write, read
-
-    def fileno(self) -> int:
-        """Return the file descriptor to wait on."""
-        return self._control.fileno()
+    def __init__(self, pipe: PipeEnd, *, write: SharedBuffer, read: SharedBuffer) -> None:
+        self.pipe, self._write, self._read = pipe, write, read
 
     def send(self, message: Mapping[str, Any], bodies: Sequence[Any] = ()) -> None:
         """Send a message and its bodies."""
         sizes = self._write.put(bodies)
-        send_framed(self._control, json.dumps({**message, "sizes": sizes}).encode())
+        self.pipe.send_bytes(json.dumps({**message, "sizes": sizes}).encode())
 
     def receive(self) -> tuple[Message, list[bytes]]:
         """Return what the other side sent; raise EOFError when it is gone."""
-        message: Message = json.loads(receive_framed(self._control))
+        message: Message = json.loads(self.pipe.recv_bytes())
         return message, self._read.take(message.pop("sizes"))
 
     def close(self) -> None:
         """Hang up."""
-        self._control.close()
+        self.pipe.close()
         self._write.close()
         self._read.close()
-
-
-def send_framed(control: socket.socket, text: bytes) -> None:
-    """Send a text with its length."""
-    control.sendall(_LENGTH.pack(len(text)) + text)
-
-
-def receive_framed(control: socket.socket) -> bytes:
-    """Return one text; raise EOFError when the other side is gone."""
-    (length,) = _LENGTH.unpack(_receive_exactly(control, _LENGTH.size))
-    return _receive_exactly(control, length)
-
-
-def _receive_exactly(control: socket.socket, n: int) -> bytes:
-    received = bytearray()
-    while len(received) < n:
-        chunk = control.recv(n - len(received))
-        if not chunk:
-            raise EOFError("the other side is gone")
-        received += chunk
-    return bytes(received)

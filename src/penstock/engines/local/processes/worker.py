@@ -7,18 +7,17 @@ and the error says how it died.
 from __future__ import annotations
 
 import os
-import select
 import signal
-import socket
 import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.connection import Pipe, wait
 from typing import Any
 
-from penstock.engines.local.processes.serve import HostedStep, exit_when_done, flush, serve
-from penstock.engines.local.processes.transport import Connection, Message, SharedBuffer, receive_framed
+from penstock.engines.local.processes.serve import FAILED, HostedStep, flush, serve
+from penstock.engines.local.processes.transport import Connection, Message, SharedBuffer
 from penstock.errors import EngineError
 from penstock.plan.plan import Step
 
@@ -28,7 +27,7 @@ DEATH_TIMEOUT = 10.0
 """Seconds for a worker to end that has hung up itself: it may have much memory to dump or to free."""
 STACK_TIMEOUT = 5.0
 """Seconds for a worker to answer where it is."""
-_POLL = 0.005
+_POLL = 0.001
 _UNKNOWN = -1
 """Exit status of a worker when nobody can tell."""
 
@@ -43,8 +42,8 @@ class Worker:
         self.steps = tuple(hosted_step.step for hosted_step in hosted)
         self._lock = threading.Lock()
         self._status: int | None = None
-        ours, theirs = socket.socketpair()
-        self._side, their_side = socket.socketpair()
+        ours, theirs = Pipe()
+        self._side, their_side = Pipe()
         requests, replies = SharedBuffer(), SharedBuffer()
         self._connection = Connection(ours, write=requests, read=replies)
         try:
@@ -55,12 +54,17 @@ class Worker:
             raise
         else:
             if not self.pid:
-                with exit_when_done():
+                code = FAILED
+                try:
                     for worker in before:
                         worker.hang_up()
                     ours.close()
                     self._side.close()
                     serve(Connection(theirs, write=replies, read=requests), their_side, hosted)
+                    code = 0
+                finally:
+                    flush()
+                    os._exit(code)
         finally:
             theirs.close()
             their_side.close()
@@ -72,7 +76,9 @@ class Worker:
         """Send a message and wait for the reply; raise EngineError if the process is gone."""
         try:
             self._connection.send(message, bodies)
-            self._wait()
+            pipe = self._connection.pipe
+            if self._gone is not None and pipe not in wait([pipe, self._gone]):
+                raise EOFError("the worker has ended")
             return self._connection.receive()
         except (EOFError, OSError):
             raise self._death_error(step) from None
@@ -80,19 +86,23 @@ class Worker:
     def stack(self) -> list[str]:
         """Return where its Python code is; empty if it does not answer."""
         try:
-            self._side.setblocking(False)
-            with suppress(BlockingIOError):
-                while self._side.recv(1 << 16):  # an answer that came too late
-                    pass
-            self._side.settimeout(STACK_TIMEOUT)
-            self._side.sendall(b"?")
-            return receive_framed(self._side).decode().splitlines()
+            while self._side.poll():
+                self._side.recv_bytes()  # an answer that came too late
+            self._side.send_bytes(b"?")
+            answered = self._side.poll(STACK_TIMEOUT)
+            return self._side.recv_bytes().decode().splitlines() if answered else []
         except (EOFError, OSError):
             return []
 
-    def kill(self) -> None:
-        """Kill the process; whoever waits for a reply sees that it died."""
+    def kill(self, after: float = 0.0) -> None:
+        """Kill the process, unless it ends by itself within so many seconds.
+
+        Whoever waits for a reply sees that it died.
+        """
+        until = time.monotonic() + after
         with self._lock:
+            while self._status is None and not self._reap(os.WNOHANG) and time.monotonic() < until:
+                time.sleep(_POLL)
             if self._status is None:
                 with suppress(ProcessLookupError):
                     if self._gone is None:
@@ -109,53 +119,26 @@ class Worker:
     def end(self) -> None:
         """Hang up, and wait until the process is gone."""
         self.hang_up()
-        with self._lock:
-            self._wait_for_end(END_TIMEOUT)
-        self.kill()
+        self.kill(after=END_TIMEOUT)
         if self._gone is not None:
             os.close(self._gone)
 
-    def _wait(self) -> None:
-        """Wait for a reply; raise EOFError if the process ends before."""
-        if self._gone is None:
-            return
-        poll = select.poll()
-        poll.register(self._connection.fileno(), select.POLLIN)
-        poll.register(self._gone, select.POLLIN)
-        if self._connection.fileno() not in dict(poll.poll()):
-            raise EOFError("the worker has ended")
-
     def _death_error(self, step: Step) -> EngineError:
-        with self._lock:
-            self._wait_for_end(DEATH_TIMEOUT)
-        self.kill()  # it hung up and lives on: nobody would talk to it again
+        self.kill(after=DEATH_TIMEOUT)  # if it hung up and lives on, nobody would talk to it again
+        end = "ended"
+        if self._status is not None and self._status != _UNKNOWN:
+            code = os.waitstatus_to_exitcode(self._status)
+            names = {int(known): f" ({known.name})" for known in signal.Signals}
+            killed = f"was killed by signal {-code}{names.get(-code, '')}"
+            end = f"ended with exit code {code}" if code >= 0 else killed
         return EngineError(
-            f"a worker process {self._describe_end()}",
+            f"a worker process {end}",
             step=step.name,
             where=step.where,
             detail="the rows that it was working on are not done",
             hint="look for os._exit, a crash in native code, or too little memory; "
             'ps.LocalOptions(workers="thread") runs the functions in this process',
         )
-
-    def _describe_end(self) -> str:
-        if self._status in (None, _UNKNOWN):
-            return "ended"
-        code = os.waitstatus_to_exitcode(self._status)
-        if code >= 0:
-            return f"ended with exit code {code}"
-        try:
-            return f"was killed by signal {-code} ({signal.Signals(-code).name})"
-        except ValueError:
-            return f"was killed by signal {-code}"
-
-    def _wait_for_end(self, seconds: float) -> None:
-        until = time.monotonic() + seconds
-        while self._status is None and not self._reap(os.WNOHANG) and time.monotonic() < until:
-            if self._gone is None:
-                time.sleep(_POLL)
-            else:
-                _wait_readable(self._gone, seconds)
 
     def _reap(self, options: int = 0) -> bool:
         """Note how the process ended, so that no zombie stays; return False if it has not."""
@@ -183,10 +166,3 @@ def _fork() -> int:
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _wait_readable(file: int, seconds: float) -> None:
-    """Wait until a file is readable; `select` would refuse high file numbers."""
-    poll = select.poll()
-    poll.register(file, select.POLLIN)
-    poll.poll(seconds * 1_000)

@@ -9,7 +9,6 @@ engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -17,15 +16,13 @@ from penstock.accounts import Accounts
 from penstock.engines.ends import SinkWriter
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels import Output
+from penstock.engines.local.direct_call import RowContext, RowOutput
 from penstock.engines.local.progress import Progress
 from penstock.operators.op import ERRORS
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, batches_to_columns
 from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import PlainRow, RowStage, RowStep, Stage, StatelessStage
-
-if TYPE_CHECKING:
-    from penstock.engines.local.row_path import RowContext
 
 Target = Callable[[Batch], None]
 Outputs = Iterable[tuple[str, Batch]]
@@ -160,8 +157,8 @@ class StageStep(ChainedStep):
         return Frontier(reached - self._output_delay, frontier.idle, frontier.over)
 
 
-class SinkStep(ChainedStep):
-    """Writes and commits the rows of each round under its number; also a `RowOutput` of single rows.
+class SinkStep(ChainedStep, RowOutput):
+    """Writes and commits the rows of each round under its number; also those that come singly.
 
     n_written  the number of rows in the last round
     """
@@ -187,11 +184,9 @@ class SinkStep(ChainedStep):
 
     def begin(self, context: RowContext, number: int, frontier: Frontier) -> None:
         """Implement `RowOutput.begin`: the output is open by now."""
+        super().begin(context, number, frontier)
         self._write_row = self.writer.write_row
         self.count_row_path = lambda accounts: count_rows(accounts, self._n_single, self._n_single)
-
-    def advance_frontier(self, frontier: Frontier) -> None:
-        """Implement `RowOutput.advance_frontier`: frontiers do not concern a sink."""
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
         """Implement `RowOutput.put_row`: writes and commit."""
@@ -199,10 +194,6 @@ class SinkStep(ChainedStep):
             self._write_row(number, values)
             self._n_single += 1
         return False
-
-    def end(self, number: int) -> int:
-        """Implement `RowOutput.end`: nothing is behind it."""
-        return 0
 
 
 class CollectedRows:

@@ -33,23 +33,15 @@ PUSHED_AT_ONCE = 1024
 class ProcessTask(InputTask):
     """One operator; one replica, whatever the degree."""
 
-    def __init__(
-        self,
-        number: int,
-        steps: tuple[Step, ...],
-        chain: list[ChainedStep],
-        progress: Progress,
-        *,
-        in_rounds: bool,
-    ) -> None:
-        super().__init__(number, steps, 0, chain, progress, in_rounds=in_rounds)
-        op, self._accounts = steps[0].op, chain[0].accounts
-        assert isinstance(op, Process), "only operators of the user's have a loop of their own"
+    def __init__(self, number: int, replica: int, chain: list[ChainedStep], progress: Progress) -> None:
+        super().__init__(number, replica, chain, progress)
+        step, self._accounts = chain[0].step, chain[0].accounts
+        assert isinstance(step.op, Process), "only operators of the user's have a loop of their own"
         self.loop = ProcessRoutine(
-            steps[0], op, self._accounts, has_room=self.room, stopping=self._is_stopping
+            step, step.op, self._accounts, has_room=self.room, stopping=self._is_stopping
         )
         self._n_asked = 0
-        self._timed = {port.port for port in steps[0].inputs if port.stream.time is not None}
+        self._timed = {port.port for port in step.inputs if port.stream.time is not None}
 
     def room(self) -> bool:
         """Return whether the operator may push."""

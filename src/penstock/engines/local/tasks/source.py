@@ -9,9 +9,9 @@ from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.ends import SourceReader
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.progress import Progress
+from penstock.engines.local.row_path import RowSource
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.task import Task, TaskRoutine
-from penstock.plan.plan import Step
 
 
 class PushedInput:
@@ -40,7 +40,6 @@ class SourceTask(Task):
     def __init__(
         self,
         number: int,
-        steps: tuple[Step, ...],
         chain: list[ChainedStep],
         progress: Progress,
         reader: SourceReader,
@@ -49,15 +48,13 @@ class SourceTask(Task):
         round_group: int,
         drain: bool,
     ) -> None:
-        super().__init__(number, steps, 0, chain, progress)
+        super().__init__(number, 0, chain, progress)
         self.reader, self._pushed, self.round_group, self._drain = reader, pushed, round_group, drain
 
     def routine(self) -> TaskRoutine:
         """Run round after round, while the run lets it and there is input."""
         reader, pushed, row_source = self.reader, self._pushed, None
         if pushed is None and reader.gives_rows and self.progress.is_only_source(self.round_group):
-            from penstock.engines.local.row_path import RowSource
-
             row_source = RowSource(self)
         while True:
             if not self.has_room():
@@ -99,11 +96,15 @@ class SourceTask(Task):
             if not self._drain:  # a later run may go on here, so the source still holds back
                 return False
             reader.end()
+        self.report_read(self.round, None if is_last else n_rows, before)
+        self.end_round(self.round_group, self.round, reader.frontier)
+        return not is_last
+
+    def report_read(self, number: int, n_rows: int | None, before: float) -> None:
+        """Report that the rows of a round were read; `before` is the watermark before them."""
+        progress, name = self.progress, self.reader.step.name
         if progress.checkpoint is not None:
             pass_crash_point(READ)
-        name, frontier = reader.step.name, reader.frontier
-        progress.record_read(self.round_group, self.round, name, None if is_last else n_rows)
+        progress.record_read(self.round_group, number, name, n_rows)
         if progress.has_listener:
-            progress.report_watermark(name, before, frontier.watermark)
-        self.end_round(self.round_group, self.round, frontier)
-        return not is_last
+            progress.report_watermark(name, before, self.reader.frontier.watermark)

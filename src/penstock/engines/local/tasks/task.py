@@ -31,7 +31,6 @@ from penstock.engines.local.channels import (
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED, TaskStatistics
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep, count_written
-from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, RowBatch
 
 if TYPE_CHECKING:
@@ -61,11 +60,9 @@ class Task(ABC):
     now              the dispatcher's clock
     """
 
-    def __init__(
-        self, number: int, steps: tuple[Step, ...], replica: int, chain: list[ChainedStep], progress: Progress
-    ) -> None:
-        self.number, self.steps, self.replica = number, steps, replica
-        self.statistics = TaskStatistics(steps[0].name, replica)
+    def __init__(self, number: int, replica: int, chain: list[ChainedStep], progress: Progress) -> None:
+        self.number, self.replica, self.steps = number, replica, tuple(chained.step for chained in chain)
+        self.statistics = TaskStatistics(chain[0].step.name, replica)
         self.chain = self.round_end_steps = chain
         self.progress, self.round = progress, progress.first
         self.channels: list[Channel] = []
@@ -150,25 +147,15 @@ class InputTask(Task):
     the watermark that the batches before it have reached. A branch that runs ahead would bring its rows
     before the other has said how far that is, and fewer of them would be late.
 
-    in_rounds          rows wait for the end of their round
     data               the channels whose frontiers and ends count
     open               those that may be read now
     forwards_sequence  whether the ends of numbered batches are forwarded, for a task behind that restores the
                        order
     """
 
-    def __init__(
-        self,
-        number: int,
-        steps: tuple[Step, ...],
-        replica: int,
-        chain: list[ChainedStep],
-        progress: Progress,
-        *,
-        in_rounds: bool,
-    ) -> None:
-        super().__init__(number, steps, replica, chain, progress)
-        self.in_rounds, self._feed = in_rounds, chain[0].feed
+    def __init__(self, number: int, replica: int, chain: list[ChainedStep], progress: Progress) -> None:
+        super().__init__(number, replica, chain, progress)
+        self._in_rounds, self._feed = progress.in_rounds, chain[0].feed
         self.open: list[Channel] = []
         self.data: list[Channel] = []
         self.frontier = Frontier()
@@ -271,7 +258,7 @@ class InputTask(Task):
 
     def on_rows(self, channel: Channel, batch: Batch) -> None:
         """Process the rows, or keep them for the end of their round."""
-        if self.in_rounds:
+        if self._in_rounds:
             channel.kept.append(batch)
         else:
             self._feed(batch)
@@ -295,7 +282,7 @@ class InputTask(Task):
 
     def process_round(self, round_group: int, number: int) -> None:
         """Process the rows that were kept, and end the round."""
-        if self.in_rounds:
+        if self._in_rounds:
             for channel in self.channels:
                 for batch in channel.take_kept():
                     self._feed(batch)
