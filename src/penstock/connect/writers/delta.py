@@ -49,7 +49,7 @@ _VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaWriter(staged_files.FileWriter):
+class DeltaWriter(staged_files.FileWriter["DeltaOutput"]):
     """A writer into a Delta table, which is created if there is none."""
 
     target: ClassVar[tuple[str, str]] = ("a Delta table", "delta")

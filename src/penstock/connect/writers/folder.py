@@ -46,7 +46,7 @@ _GROUP_ROWS, _GROUP_BYTES = 1 << 17, 1 << 26
 
 
 @dataclass(frozen=True, slots=True)
-class FolderWriter(staged_files.FileWriter):
+class FolderWriter(staged_files.FileWriter["FolderOutput"]):
     """A writer of files into a folder."""
 
     def other_run(self, sink: str) -> ConnectorError:

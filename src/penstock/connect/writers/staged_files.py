@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, ClassVar, Protocol
+from typing import IO, Any, ClassVar, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from penstock.connect.writers.partition_folders import check_partition_columns, 
 from penstock.errors import ConnectorError
 from penstock.frozen import dataclass
 
+_Output = TypeVar("_Output", bound="StagingOutput")
 METADATA = "_penstock"
 STAGED = f"{METADATA}/staged"
 MAX_ROWS_PER_FILE = 10_000_000
@@ -69,7 +70,7 @@ class OutputFormat:
 
 
 @dataclass(frozen=True, slots=True)
-class FileWriter(ABC):
+class FileWriter(ABC, Generic[_Output]):
     """A writer of files below a folder.
 
     format             the kind of the files
@@ -95,7 +96,7 @@ class FileWriter(ABC):
         if self.format.check is not None:
             self.format.check(schema)
 
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> StagingOutput:
+    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> _Output:
         """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
         self.check_schema(schema)
         with self.translate_errors():
@@ -146,7 +147,7 @@ class FileWriter(ABC):
         """Return the error for a folder that another run writes to."""
 
     @abstractmethod
-    def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> StagingOutput:
+    def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> _Output:
         """Prepare the folder, which is locked, and return its output."""
 
 
@@ -177,7 +178,7 @@ class FolderStage:
     Rows are divided by partition folder. When a file has the most rows it may have, another is begun.
     """
 
-    def __init__(self, writer: FileWriter, schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
+    def __init__(self, writer: FileWriter[Any], schema: pa.Schema, tag: str, *, hint: str = _HINT) -> None:
         self._format, self._folder, self._place, self._tag = writer.format, writer.folder, writer.place, tag
         self._partition_by, self._max_rows = writer.partition_by, writer.max_rows_per_file
         stored = writer.stored_schema(schema)
@@ -235,7 +236,8 @@ class FolderStage:
     def _create(self, folder: str) -> _OpenFile:
         suffix = self._format.suffix or self._format.name
         place = self._place(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        if place != self._folder / STAGED:  # that one is prepared, and must not vanish
+            place.mkdir(parents=True, exist_ok=True)
         path = place / f"{self._tag}-{len(self._paths)}.{suffix}"
         self._paths.append(path)
         return _OpenFile(path, self._format.create(path, self._schema))
@@ -259,7 +261,7 @@ class StagingOutput(ABC):
     hint: ClassVar[str] = _HINT  # where its folder cannot be written
 
     def __init__(
-        self, writer: FileWriter, schema: pa.Schema, *, tag: str = "", lock: IO[str] | None = None
+        self, writer: FileWriter[Any], schema: pa.Schema, *, tag: str = "", lock: IO[str] | None = None
     ) -> None:
         self._writer, self._folder, self._schema = writer, writer.folder, schema
         self._tag, self._lock = tag, lock
