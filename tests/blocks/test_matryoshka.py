@@ -52,7 +52,7 @@ def test_last_op_of_a_nested_one_is_that_of_its_seed() -> None:
 def test_last_op_passes_over_distributions_and_splitting_functions() -> None:
     filtered = combine_with_last(B, Seq(Function("parity", Splitting.FUNCTION)))
     assert last_op(pipe_with_last(filtered, Seq(Function("x", Distribution.KEY_BY)))) is Kind.F
-    central = Matryoshka((Seq(Function("x", Distribution.KEY_BY)),), 1)
+    central = Matryoshka(Seq(Function("x", Distribution.KEY_BY)), 1)
     assert last_op(put_seed(B, central)) is Kind.F
     assert last_op(central) is None
 

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 
 from penstock.blocks import operations
-from penstock.blocks.operations import Growth, Matryoshka, Subterm, combine_with_last, create, out_card
+from penstock.blocks.operations import Growth, Subterm, combine_with_last, create, out_card
 from penstock.blocks.terms import (
     PBB,
     Composition,
@@ -194,7 +194,8 @@ class _Builder:
     def __init__(self, nodes: Sequence[Node], splits: Mapping[str, str], composition: Composition) -> None:
         self._nodes, self._splits, self._composition = nodes, splits, composition
         self._readers, self._inputs = _check_edges(nodes)
-        self._root = Subterm(Matryoshka((), 0), "")  # nothing grows on it but branches
+        nothing = create(Operator("", Kind.ID))  # the root has no blocks, only branches
+        self._root = Subterm(nothing, "")
         self._steps: list[DerivationStep] = []
         self._ready: list[tuple[int, Subterm | None]] = []
         self._arrived: dict[int, dict[int, Subterm]] = {}

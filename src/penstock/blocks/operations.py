@@ -41,20 +41,34 @@ from penstock.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Matryoshka:
-    """n identical open pipes (the seed), and the Matryoshka around them."""
+    """n identical open pipes (the seed), and the Matryoshka around them.
 
-    steps: tuple[SBB, ...]
+    last    the last block of each pipe
+    before  the seed without it, so that appending costs the same at any length; None for a pipe of one block
+    """
+
+    last: SBB
     n: int
+    before: Matryoshka | None = None
     outer: Matryoshka | None = None
 
     def term(self) -> PBB:
         """Return the nested building block: a container of pipes, or an A2A."""
-        inner: PBB = Container((Pipe(self.steps),), self.n)
+        inner: PBB = Container((Pipe(self.steps()),), self.n)
         layer = self.outer
         while layer is not None:
-            inner = A2A(Container((Pipe(layer.steps),), layer.n), contain(inner))
+            inner = A2A(Container((Pipe(layer.steps()),), layer.n), contain(inner))
             layer = layer.outer
         return inner
+
+    def steps(self) -> tuple[SBB, ...]:
+        """Return the blocks of one pipe of the seed."""
+        blocks: list[SBB] = []
+        m: Matryoshka | None = self
+        while m is not None:
+            blocks.append(m.last)
+            m = m.before
+        return tuple(reversed(blocks))
 
     def __repr__(self) -> str:
         return f"Matryoshka({self.term()!r})"
@@ -75,11 +89,10 @@ def last_operator(m: Matryoshka) -> Function | None:
     """Return the operator added last; distributions and splitting functions behind it are passed over."""
     layer: Matryoshka | None = m
     while layer is not None:
-        for block in reversed(layer.steps):
-            operator = operator_at_end(block)
-            if operator is not None:
-                return operator
-        layer = layer.outer
+        operator = operator_at_end(layer.last)
+        if operator is not None:
+            return operator
+        layer = layer.before or layer.outer
     return None
 
 
@@ -97,12 +110,12 @@ def operator_at_end(block: SBB) -> Function | None:
 
 def combine_with_last(m: Matryoshka, after: SBB) -> Matryoshka:
     """▷: fuse a copy of `after` to every rightmost sequential block."""
-    return replace(m, steps=(*m.steps[:-1], Comb(m.steps[-1], after)))
+    return replace(m, last=Comb(m.last, after))
 
 
 def pipe_with_last(m: Matryoshka, after: SBB) -> Matryoshka:
     """⊢: append a copy of `after` to every rightmost pipe."""
-    return replace(m, steps=(*m.steps, after))
+    return replace(m, last=after, before=m)
 
 
 class Growth(StrEnum):
@@ -115,7 +128,7 @@ class Growth(StrEnum):
 
 def create(op: Operator) -> Matryoshka:
     """create: a seed of n pipes, each of one Seq."""
-    return Matryoshka((Seq(op.logic),), op.n)
+    return Matryoshka(Seq(op.logic), op.n)
 
 
 def growth(m: Matryoshka, op: Operator, *, chain: bool) -> Growth:
@@ -148,7 +161,7 @@ def distribute(m: Matryoshka, routing: SBB, composition: Composition) -> Matryos
         return combine_with_last(m, routing)
     if composition == "dedicated":
         return pipe_with_last(m, routing)
-    return put_seed(m, Matryoshka((routing,), 1))
+    return put_seed(m, Matryoshka(routing, 1))
 
 
 def refuse_after_sink(m: Matryoshka, op: Operator) -> None:
@@ -190,7 +203,7 @@ def merge(
 ) -> tuple[list[Matryoshka], Matryoshka]:
     """merge-ind and merge4: A2A([Γ_i ▷ Seq f_d], M'). Return the ends of the Γ_i as they are then, and M'."""
     if composition == "centralised":
-        return list(ends), put_seed(Matryoshka((Seq(op.routing),), 1), create(op))
+        return list(ends), put_seed(Matryoshka(Seq(op.routing), 1), create(op))
     return [distribute(end, Seq(op.routing), composition) for end in ends], create(op)
 
 

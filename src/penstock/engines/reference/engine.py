@@ -156,7 +156,8 @@ class ReferenceHarness:
     def promise(self, watermark: int) -> None:
         """Implement `EngineHarness.promise`."""
         self._require_open()
-        self._interpreter.promise(watermark)
+        for step in self._interpreter.plan.sources:
+            self._interpreter.source(step.name).promise(watermark)
         self._round({})
 
     def take(self, ref: Ref) -> pa.Table:

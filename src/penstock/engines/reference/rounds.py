@@ -165,11 +165,11 @@ class Interpreter:
         if first is not None:
             raise first
 
-    def promise(self, watermark: int) -> None:
-        """Move the watermark of every source, in microseconds, as if it had said so."""
-        for node in self._nodes.values():
-            if isinstance(node, SourceNode):
-                node.promise(watermark)
+    def source(self, name: str) -> SourceNode:
+        """Return the node of a source."""
+        node = self._nodes[name]
+        assert isinstance(node, SourceNode), f"{name} is a source"
+        return node
 
     def round(self, batches: Mapping[str, SourceBatch], *, ended: Collection[str] = ()) -> None:
         """Process one batch per source; `ended` sources have no more and hold nothing back."""
