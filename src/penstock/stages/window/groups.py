@@ -181,8 +181,8 @@ def window_groups(
 
         assert not sketches, "count windows keep rows, and no sketches"
         windows = [window for _, window in counts]
-        store = CountStore(windows, resolved.lateness, accumulators, partial=partial, rows=rows)
-        groups.append(WindowGroup(np.array([number for number, _ in counts]), store, counted=True))
+        counted = CountStore(windows, resolved.lateness, accumulators, partial=partial, rows=rows)
+        groups.append(WindowGroup(np.array([number for number, _ in counts]), counted, counted=True))
     return tuple(groups)
 
 
