@@ -22,7 +22,7 @@ import copy
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 Function = Callable[..., Any]
 Step = Function | str
@@ -73,7 +73,9 @@ class _Inliner(ast.NodeTransformer):
         step = copy.deepcopy(self._steps[call.func.id])
         shared = {parameter.arg for parameter in step.args.kwonlyargs}
         is_frame = step.args.kwarg is not None
-        assigned = set() if is_frame else {node.id for node in ast.walk(step) if _is_assigned(node)} - shared
+        names = [node for node in ast.walk(step) if isinstance(node, ast.Name)]
+        written = {name.id for name in names if isinstance(name.ctx, ast.Store)}
+        assigned = set() if is_frame else written - shared
         renamed = {name: f"{name}_{step.name}" for name in assigned}
         statements: list[ast.stmt] = []
         for parameter, value in zip(step.args.args, call.args, strict=True):
@@ -82,7 +84,8 @@ class _Inliner(ast.NodeTransformer):
                 continue
             renamed[parameter.arg] = f"{parameter.arg}_{step.name}"
             statements.append(ast.Assign([ast.Name(renamed[parameter.arg], ast.Store())], value))
-        statements += [_Renamer(renamed).visit(statement) for statement in _without_docstring(step.body)]
+        has_docstring = ast.get_docstring(step) is not None
+        statements += [_Renamer(renamed).visit(statement) for statement in step.body[int(has_docstring) :]]
         if isinstance(statements[-1], ast.Return):
             returned = statements.pop()
             assert isinstance(returned, ast.Return)
@@ -106,16 +109,6 @@ class _Renamer(ast.NodeTransformer):
             return ast.Name(node.attr, node.ctx)
         self.generic_visit(node)
         return node
-
-
-def _is_assigned(node: ast.AST) -> TypeGuard[ast.Name]:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-
-
-def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
-    first = body[0]
-    has_one = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-    return body[1:] if has_one else body
 
 
 def _parse(step: Step) -> ast.FunctionDef:

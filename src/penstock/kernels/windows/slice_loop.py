@@ -277,38 +277,12 @@ def add_keyed(
     return i
 
 
-def find_block_cells(
-    now: Ints, own: Ints, start: int, stop: int, first: int, last: int, *, of: Frame, cells: Ints
-) -> int:
-    """Find the cells of a block as if every ring held them, without a branch.
-
-    Why: many looks at the table are under way at once. A row that was not held, or that changes what the tree
-    holds, turns `outside` negative, and the block is gone through again row by row.
-    """
-    block_cells, rings = cells[start:stop], of.rings
-    outside = 0
-    if first == last:
-        for j in range(now.shape[0]):
-            slot = np.uint64(own[j])
-            outside |= (first - rings[slot, FIRST]) | (rings[slot, END] - 1 - first)
-            outside |= first - rings[slot, CLEAN]
-            block_cells[j] = rings[slot, BASE] + (first & rings[slot, MASK])
-    else:
-        for j in range(now.shape[0]):
-            slot = np.uint64(own[j])
-            id_ = of.base_id + slice_at(now[j] - of.base_time, of.period, of.inverse, of.offsets)
-            outside |= (id_ - rings[slot, FIRST]) | (rings[slot, END] - 1 - id_)
-            outside |= id_ - rings[slot, CLEAN]
-            block_cells[j] = rings[slot, BASE] + (id_ & rings[slot, MASK])
-    return DONE if outside >= 0 else ROW_BY_ROW
-
-
 def keep_cell(row: np.uint64, cell: np.uint64, *, cells: Ints) -> None:
     """Write the cell of one row."""
     cells[row] = np.int64(cell)
 
 
-@loop("Ir Ir i I I2 I I I", add_keyed=add_keyed, add_keyed_block=find_block_cells, add_row=keep_cell)
+@loop("Ir Ir i I I2 I I I", add_keyed=add_keyed, add_keyed_block=add_keyed_block, add_row=keep_cell)
 def find_cells(
     slots: Ints, times: Ints, row: int, clock: Ints, rings: Ints, spare: Ints, late: Ints, cells: Ints
 ) -> int:

@@ -27,19 +27,10 @@ from penstock.kernels.windows import accumulate
 from penstock.kernels.windows.accumulate import MAX
 from penstock.operators.choices import explain_method
 from penstock.stages.policy import JitPolicy
+from penstock.stages.rows import store as row_store
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, InputRows, no_ints
 from penstock.stages.rows.order import is_sorted, sort_indices
-from penstock.stages.rows.store import (
-    PLACE,
-    RowBlocks,
-    find_members,
-    ints_of,
-    places_of,
-    rows_from_snapshot,
-    rows_of_slots,
-    rows_to_snapshot,
-)
 from penstock.stages.window.accumulators import StoredAccumulators, WindowAccumulator, cells_to_columns
 from penstock.stages.window.combine import Combiner, list_next_windows
 from penstock.stages.window.folds import CombineFailure, WindowRef, lift_values
@@ -81,7 +72,7 @@ class CountStore:
         self._panes = [CountPanes(window, accumulators, jit) for window in windows]
         # Rows in no full window: the slot, the rows that it needs for the first to be full, and the tag.
         self._open = np.empty((0, 3), np.int64)
-        self._waiting, self._rows = RowBlocks(), RowBlocks()
+        self._waiting, self._rows = row_store.RowBlocks(), row_store.RowBlocks()
         self._slots = np.zeros((0, CLOSED + len(self._windows)), np.int64)
 
     @property
@@ -145,7 +136,8 @@ class CountStore:
         keys = [rows.slots, rows.times, *rows.order]
         rows = rows if is_sorted(keys) else rows.at(sort_indices(keys, rows.rows))
         heads = np.append(0, np.flatnonzero(rows.slots[1:] != rows.slots[:-1]) + 1)
-        slots, counts = rows.slots[heads], np.diff(heads, append=len(rows.slots))
+        slots: Ints = rows.slots[heads]
+        counts = np.diff(heads, append=len(rows.slots))
         numbers = np.arange(len(rows.slots)) + np.repeat(self._slots[slots, NUMBERED] - heads, counts)
         self._slots[slots, NUMBERED] += counts
         self._add(numbers, rows)
@@ -202,11 +194,13 @@ class CountStore:
         windows = [panes.windows(kind, slots, *bounds) for kind, (panes, *bounds) in enumerate(kinds)]
         closed = ClosedWindows.concat(windows)
         if self._schema is not None:
-            rows = self._rows.find(rows_of_slots(closed.slots)) if len(closed.slots) else None
+            rows = self._rows.find(row_store.rows_of_slots(closed.slots)) if len(closed.slots) else None
             sizes = np.array([(window.every, window.size) for window in self._windows])[closed.kinds]
             begins = np.asarray(closed.index) * sizes[:, 0]
             bounds = closed.slots, begins, begins + sizes[:, 1]
-            closed = replace(closed, members=find_members(rows, self._schema, *bounds, numbered=True))
+            closed = replace(
+                closed, members=row_store.find_members(rows, self._schema, *bounds, numbered=True)
+            )
             if needed_from is not None:
                 self._drop_rows(slots, np.minimum.reduce(needed_from))
         return closed
@@ -239,32 +233,37 @@ class CountStore:
         columns = {
             name: pa.array(column) for name, column in zip(self._names, self._slots[slots].T, strict=True)
         }
-        columns[PLACE] = pa.array(np.arange(len(slots)))
+        columns[row_store.PLACE] = pa.array(np.arange(len(slots)))
         saved = {
             "slots": pa.RecordBatch.from_pydict(columns),
-            "waiting": rows_to_snapshot(self._waiting.find(rows_of_slots(slots)), slots),
+            "waiting": row_store.rows_to_snapshot(self._waiting.find(row_store.rows_of_slots(slots)), slots),
         }
         saved |= {f"panes {kind}": panes.export(slots) for kind, panes in enumerate(self._panes)}
         rows = self._open[np.isin(self._open[:, 0], slots)]
-        columns = {PLACE: places_of(rows[:, 0], slots), "due": rows[:, 1], "tag": rows[:, 2]}
+        columns = {
+            row_store.PLACE: row_store.places_of(rows[:, 0], slots),
+            "due": rows[:, 1],
+            "tag": rows[:, 2],
+        }
         saved["open rows"] = pa.RecordBatch.from_pydict(columns)
         if self._schema is not None:
-            saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
+            saved["rows"] = row_store.rows_to_snapshot(self._rows.find(row_store.rows_of_slots(slots)), slots)
         return saved
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take over exported state: what was at place i now belongs to slots[i]."""
         self._reserve(slots)
         known = saved["slots"]
-        columns = [ints_of(known, name) for name in self._names]
-        self._slots[slots[ints_of(known, PLACE)]] = np.stack(columns, axis=1)
+        columns = [row_store.ints_of(known, name) for name in self._names]
+        self._slots[slots[row_store.ints_of(known, row_store.PLACE)]] = np.stack(columns, axis=1)
         for kind, panes in enumerate(self._panes):
             panes.load(saved[f"panes {kind}"], slots)
-        open_, due_and_tag = saved["open rows"], ("due", "tag")
-        rows = [slots[ints_of(open_, PLACE)], *(ints_of(open_, name) for name in due_and_tag)]
-        self._open = np.concatenate([self._open, np.stack(rows, axis=1)])
+        followed = saved["open rows"]
+        open_ = [slots[row_store.ints_of(followed, row_store.PLACE)]]
+        open_ += [row_store.ints_of(followed, name) for name in ("due", "tag")]
+        self._open = np.concatenate([self._open, np.stack(open_, axis=1)])
         for name, blocks in (("waiting", self._waiting), ("rows", self._rows)):
-            rows = rows_from_snapshot(saved[name], slots) if name in saved else None
+            rows = row_store.rows_from_snapshot(saved[name], slots) if name in saved else None
             if rows is not None:
                 blocks.add(rows)
 
@@ -362,10 +361,12 @@ class CountPanes:
     def export(self, slots: Ints) -> pa.RecordBatch:
         """Return the panes of these slots that have rows."""
         owners, ids, cells = self._slices.of_slots(slots)
-        columns = {PLACE: pa.array(places_of(owners, slots)), "pane": pa.array(ids)}
+        columns = {row_store.PLACE: pa.array(row_store.places_of(owners, slots)), "pane": pa.array(ids)}
         return pa.RecordBatch.from_pydict(columns | cells_to_columns(self._slices.arena.cells, cells))
 
     def load(self, saved: pa.RecordBatch, slots: Ints) -> None:
         """Take over exported panes: what was at place i now belongs to slots[i]."""
         if saved.num_rows:
-            self._slices.load(saved, slots[ints_of(saved, PLACE)], ints_of(saved, "pane"))
+            self._slices.load(
+                saved, slots[row_store.ints_of(saved, row_store.PLACE)], row_store.ints_of(saved, "pane")
+            )

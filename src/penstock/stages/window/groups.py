@@ -2,8 +2,8 @@
 
 There is one store for all windows that can share their state: time windows share slices where their
 boundaries allow it (`timing/slices.py`), count windows share pending and kept rows, and every session window
-has a store of its own. Accumulators of time windows are kept in slices, with sketches where aggregates need
-them; rows, if any, in a store beside, and both are asked as one.
+has a store of its own. Accumulators of time windows are kept in slices, with sketches and rows beside them
+where aggregates need them.
 
 A row passes when some kind of window admits it; it is late when none does and one says late; otherwise it
 lies in no window. Time and session windows know at once. Count windows decide last, and only over the rows
@@ -181,8 +181,8 @@ def window_groups(
 
         assert not sketches, "count windows keep rows, and no sketches"
         windows = [window for _, window in counts]
-        store = CountStore(windows, resolved.lateness, accumulators, partial=partial, rows=rows)
-        groups.append(WindowGroup(np.array([number for number, _ in counts]), store, counted=True))
+        counted = CountStore(windows, resolved.lateness, accumulators, partial=partial, rows=rows)
+        groups.append(WindowGroup(np.array([number for number, _ in counts]), counted, counted=True))
     return tuple(groups)
 
 

@@ -114,10 +114,7 @@ class ResultBuilder:
         """Put the window of each result row before its result columns."""
         whole = self._keys.columns_of(windows.slots)
         whole += [self._labels.take(pa.array(windows.kinds))] if self._resolved.has_labels else []
-        whole += [
-            build_time_column(windows.starts, self._time),
-            build_time_column(windows.ends, self._time),
-        ]
+        whole += [build_time_column(bounds, self._time) for bounds in (windows.starts, windows.ends)]
         if self._resolved.has_counts:
             index = window_index(windows)
             whole += [build_column(index, pa.int64(), index < 0)]

@@ -20,21 +20,11 @@ import pyarrow as pa
 from penstock.kernels.windows.accumulate import Cells, add_parts, build_rule_loop
 from penstock.kernels.windows.sessions import NO_SESSION, assign_sessions
 from penstock.stages.policy import JitPolicy
+from penstock.stages.rows import store as row_store
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.order import sort_indices
-from penstock.stages.rows.store import (
-    PLACE,
-    RowBlocks,
-    find_members,
-    ints_of,
-    places_of,
-    rows_before,
-    rows_from_snapshot,
-    rows_of_slots,
-    rows_to_snapshot,
-)
-from penstock.stages.window import sketches as sketched
+from penstock.stages.window import sketches as sketch_ops
 from penstock.stages.window.accumulators import (
     StoredAccumulators,
     WindowAccumulator,
@@ -68,7 +58,7 @@ class SessionStore:
     ) -> None:
         self._window, self._gap, self._lateness = window, window.gap, lateness
         self._open = OpenSessions(accumulators, sketches, JitPolicy(compile_after))
-        self._schema, self._rows = rows, RowBlocks()
+        self._schema, self._rows = rows, row_store.RowBlocks()
         self._first_end = ENDED  # no session ends before
 
     @property
@@ -161,8 +151,8 @@ class SessionStore:
         if self._schema is not None:
             # Invariant: sessions close oldest first, so before the end of the last a slot has no other rows.
             look = self._rows.pull if remove else self._rows.find
-            rows = look(rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
-            members = find_members(rows, self._schema, slots, starts, ends)
+            rows = look(row_store.rows_before(slots, ends), below=int(ends.max(initial=NEVER)))
+            members = row_store.find_members(rows, self._schema, slots, starts, ends)
         return ClosedWindows(
             np.zeros(len(sessions), np.int64),
             slots,
@@ -171,39 +161,43 @@ class SessionStore:
             ends - 1,
             cells=self._open.accumulators.results([cells[sessions] for cells in self._open.cells]),
             members=members,
-            sketches=sketched.transpose_cells(self._open.sketches, self._open.sketch_cells[sessions]),
+            sketches=sketch_ops.transpose_cells(
+                self._open.sketches, self._open.sketch_cells[sessions].tolist()
+            ),
         )
 
     def export(self, slots: Ints) -> StateBatches:
         """Return the open sessions of these slots, and their rows."""
         sessions = self._open.of_slots(slots)
         columns = {
-            PLACE: pa.array(places_of(self._open.slots[sessions], slots)),
+            row_store.PLACE: pa.array(row_store.places_of(self._open.slots[sessions], slots)),
             "start": pa.array(self._open.opens[sessions]),
             "end": pa.array(self._open.closes[sessions]),
             "changed": pa.array(self._open.changed[sessions]),
             **cells_to_columns(self._open.cells, sessions),
-            **sketched.export_sketches(self._open.sketches, self._open.sketch_cells[sessions]),
+            **sketch_ops.export_sketches(self._open.sketches, self._open.sketch_cells[sessions].tolist()),
         }
         saved = {"sessions": pa.RecordBatch.from_pydict(columns)}
         if self._schema is not None:
-            saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
+            saved["rows"] = row_store.rows_to_snapshot(self._rows.find(row_store.rows_of_slots(slots)), slots)
         return saved
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take over exported sessions: what was at place i now belongs to slots[i]."""
         batch = saved["sessions"]
-        owners, starts = slots[ints_of(batch, PLACE)], ints_of(batch, "start")
-        ends = ints_of(batch, "end")
+        owners, starts = slots[row_store.ints_of(batch, row_store.PLACE)], row_store.ints_of(batch, "start")
+        ends = row_store.ints_of(batch, "end")
         self._first_end = min(self._first_end, int(ends.min(initial=ENDED)))
         order = sort_indices([owners, starts])
         sessions, _, _ = self._open.assign(owners[order], starts[order], ends[order], must_touch=False)
         ordered = batch.take(pa.array(order))
         load_cells(ordered, self._open.cells, sessions)
-        for number, cell in zip(sessions, sketched.load_sketches(self._open.sketches, ordered), strict=False):
+        for number, cell in zip(
+            sessions, sketch_ops.load_sketches(self._open.sketches, ordered), strict=False
+        ):
             self._open.sketch_cells[number] = cell
         self._open.changed[sessions] = ordered.column("changed").to_numpy(zero_copy_only=False)
-        if self._schema is not None and (rows := rows_from_snapshot(saved["rows"], slots)):
+        if self._schema is not None and (rows := row_store.rows_from_snapshot(saved["rows"], slots)):
             self._rows.add(rows)
 
 
@@ -260,7 +254,7 @@ class OpenSessions:
         own = self._newest.nbytes + 4 * self.slots.nbytes + self.changed.nbytes
         own += sum(cells.nbytes for cells in self.cells)
         held = self.sketch_cells[self.numbers()] if self.sketches else ()
-        return own + sum(sketched.cell_nbytes(cell) for cell in held)
+        return own + sum(sketch_ops.cell_nbytes(cell) for cell in held)
 
     def numbers(self) -> Ints:
         """Return the numbers of the open sessions, in order."""
@@ -316,7 +310,7 @@ class OpenSessions:
             update.apply(accumulator, cells)
         if self.sketches and len(numbers):
             cells_of = self.sketch_cells.__getitem__
-            updated = sketched.update_cells(self.sketches, [numbers], cells_of, rows.values)
+            updated = sketch_ops.update_cells(self.sketches, [numbers], cells_of, rows.values)
             for (number,), cell in updated.items():
                 self.sketch_cells[number] = cell
         self.changed[numbers] = True
@@ -330,7 +324,7 @@ class OpenSessions:
                     self._run(build_rule_loop(add_parts, rule), into, cells[sources], cells, at)
             for source, target in zip(sources, into, strict=True) if self.sketches else ():
                 parts = [self.sketch_cells[target], self.sketch_cells[source]]
-                self.sketch_cells[target] = sketched.merge_cells(self.sketches, parts)
+                self.sketch_cells[target] = sketch_ops.merge_cells(self.sketches, parts)
             self._clear(sources)
 
     def _clear(self, sessions: Ints) -> None:

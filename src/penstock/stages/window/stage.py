@@ -19,7 +19,7 @@ What all of that means is in docs/semantics.md; the reference engine says the sa
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -359,7 +359,13 @@ class RowBuffer:
         if len(rows) + self.n_rows > sizes.buffered_rows:
             return False
         times, orders = batch.plain_times_and_order()
-        if min(times) < maybe_late_before or self._fails_on(rows):
+        if min(times) < maybe_late_before:
+            return False
+        try:
+            for compute in self._expressions:
+                for row in rows:
+                    compute(row)
+        except RowFailure:
             return False
         self._rows += rows
         self._times += times
@@ -375,13 +381,3 @@ class RowBuffer:
         batch = RowBatch(self._rows, self._schema, self._times, tuple(self._orders))
         self._rows, self._times, self._orders, self.n_rows = [], [], [], 0
         return batch
-
-    def _fails_on(self, rows: Sequence[Plain]) -> bool:
-        """Return whether an expression fails on some row."""
-        try:
-            for compute in self._expressions:
-                for row in rows:
-                    compute(row)
-        except RowFailure:
-            return True
-        return False

@@ -23,18 +23,9 @@ from penstock.kernels.windows.ring import expand_ranges
 from penstock.kernels.windows.slice_loop import END, FIRST
 from penstock.operators.choices import explain_method
 from penstock.stages.policy import JitPolicy
+from penstock.stages.rows import store as row_store
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
-from penstock.stages.rows.store import (
-    PLACE,
-    RowBlocks,
-    find_members,
-    ints_of,
-    places_of,
-    rows_from_snapshot,
-    rows_of_slots,
-    rows_to_snapshot,
-)
 from penstock.stages.window.accumulators import StoredAccumulators, WindowAccumulator, cells_to_columns
 from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, list_ready
 from penstock.stages.window.folds import CombineFailure, WindowRef
@@ -78,7 +69,7 @@ class TimeStore:
         self._closed_to = NEVER  # windows with end + lateness up to here have closed
         self.early_firings = EarlyFirings()
         self._sketches, self.n_kinds = sketches, len(slicing.windows)
-        self._schema, self._rows = rows, RowBlocks()
+        self._schema, self._rows = rows, row_store.RowBlocks()
 
     @property
     def nbytes(self) -> int:
@@ -123,9 +114,9 @@ class TimeStore:
             on_time = numbers.at(np.flatnonzero(rows.times >= open_from))
             self._sketches.add(on_time, self.slicing.ids(on_time.times))
         if self._schema is not None:
-            kept = InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted)
+            to_keep = InputRows(rows.slots, rows.times, rows.order, rows=rows.rows, lifted=rows.lifted)
             is_late = rows.times < open_from
-            self._rows.add(kept.at(np.flatnonzero(~is_late)) if is_late.any() else kept)
+            self._rows.add(to_keep.at(np.flatnonzero(~is_late)) if is_late.any() else to_keep)
         if len(rows.times) == len(times):
             least = least_added
         return decide_rows(self.slicing.windows, self.lateness, times, watermark, least)
@@ -209,7 +200,7 @@ class TimeStore:
             closed = replace(closed, sketches=self._sketches.read(closed.slots, first, past))
         if self._schema is not None:
             rows = self._rows.find(below=int(closed.ends.max(initial=NEVER)))
-            closed = replace(closed, members=find_members(rows, self._schema, *bounds))
+            closed = replace(closed, members=row_store.find_members(rows, self._schema, *bounds))
         return closed
 
     def export(self, slots: Ints) -> StateBatches:
@@ -219,7 +210,7 @@ class TimeStore:
         if self._sketches is not None:
             slices, fresh = saved["slices"], pa.array(np.ones(len(ids), np.bool_))
             columns = {
-                PLACE: slices.column(PLACE),
+                row_store.PLACE: slices.column(row_store.PLACE),
                 "slice": slices.column("slice"),
                 FRESH: slices.column(FRESH) if FRESH in slices.schema.names else fresh,
                 "closed_to": slices.column("closed_to"),
@@ -227,7 +218,7 @@ class TimeStore:
             }
             saved["sketches"] = pa.RecordBatch.from_pydict(columns)
         if self._schema is not None:
-            saved["rows"] = rows_to_snapshot(self._rows.find(rows_of_slots(slots)), slots)
+            saved["rows"] = row_store.rows_to_snapshot(self._rows.find(row_store.rows_of_slots(slots)), slots)
         return saved
 
     def _state_batches(
@@ -235,7 +226,7 @@ class TimeStore:
     ) -> StateBatches:
         """Return slices as a batch: those at these places of the cells, whose slots are `owners`."""
         columns = {
-            PLACE: pa.array(places_of(owners, slots)),
+            row_store.PLACE: pa.array(row_store.places_of(owners, slots)),
             "slice": pa.array(ids),
             "closed_to": pa.array(np.full(len(ids), self._closed_to)),
             **cells_to_columns(cells, places),
@@ -248,14 +239,19 @@ class TimeStore:
         batch = saved["slices"]
         if batch.num_rows == 0:
             return
-        self._closed_to = max(self._closed_to, int(ints_of(batch, "closed_to").max()))
-        owners, ids = slots[ints_of(batch, PLACE)], ints_of(batch, "slice")
+        self._closed_to = max(self._closed_to, int(row_store.ints_of(batch, "closed_to").max()))
+        owners, ids = slots[row_store.ints_of(batch, row_store.PLACE)], row_store.ints_of(batch, "slice")
         self._slices.load(batch, owners, ids)
-        self.early_firings.load(batch, owners, ids, ints_of(batch, "0.0"))
+        self.early_firings.load(batch, owners, ids, row_store.ints_of(batch, "0.0"))
         if self._sketches is not None:
             beside = saved["sketches"]
-            self._sketches.load(beside, slots[ints_of(beside, PLACE)], ints_of(beside, "slice"))
-        if self._schema is not None and (rows := rows_from_snapshot(saved["rows"], slots)) is not None:
+            self._sketches.load(
+                beside, slots[row_store.ints_of(beside, row_store.PLACE)], row_store.ints_of(beside, "slice")
+            )
+        if (
+            self._schema is not None
+            and (rows := row_store.rows_from_snapshot(saved["rows"], slots)) is not None
+        ):
             self._rows.add(rows)
 
 
