@@ -273,6 +273,16 @@ def test_a_batch_of_several_partitions_has_a_file_in_each_and_the_columns_in_the
     assert manifest_of(tmp_path)["partition_by"] == ["place", "day"]
 
 
+def test_what_a_killed_job_of_spark_left_staged_is_removed_when_the_run_is_resumed(tmp_path: Path) -> None:
+    run(write.jsonl(tmp_path), [1])
+    left = staged_folder(tmp_path) / "4f1c" / "_temporary"
+    left.mkdir(parents=True)
+    (left / "part-0.parquet").write_text("half a fi")
+    run(write.jsonl(tmp_path), [1], [2], resume=True)
+    assert list(staged_folder(tmp_path).iterdir()) == []
+    assert rows_of(read.jsonl(tmp_path)) == [{"a": 1}, {"a": 2}]
+
+
 def test_partitioned_output_is_resumed_and_read_by_its_files(tmp_path: Path) -> None:
     writer = write.jsonl(tmp_path, partition_by="place")
     for n in (1, 2):

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -239,9 +240,12 @@ def rename_files(folder: Path, publishing: Iterable[tuple[str, str]]) -> None:
 
 
 def remove_staged_files(folder: Path) -> None:
-    """Remove what is in the staged folder."""
+    """Remove what is in the staged folder: files, and the folders in which Spark stages by itself."""
     for entry in (folder / STAGED).iterdir():
-        entry.unlink(missing_ok=True)
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
 
 
 def build_folder_writer(
