@@ -246,7 +246,7 @@ def test_plain_rows_go_on_from_a_state_that_was_restored() -> None:
 
 def test_a_float_key_leaves_as_the_key_that_it_equals() -> None:
     up = Stream(pa.schema([("k", pa.float64()), ("v", pa.int64())]), None, ("k",))
-    rows = [{"k": -0.0, "v": 2}, {"k": 0.0, "v": 3}, {"k": None, "v": 4}]
+    rows: list[dict[str, object]] = [{"k": -0.0, "v": 2}, {"k": 0.0, "v": 3}, {"k": None, "v": 4}]
     stage = build_stage(TOTALS, up, StageContext("totals", None, Accounts(), ManualClock()))
     ((_, out),) = stage.on_batch(RowBatch(rows, up.schema, (0, 0, 0), ((0, 1, 2),)), 0)
     assert str(out.rows.to_pylist()) == str(

@@ -35,7 +35,7 @@ from penstock.operators.function import BatchFunction, Row, RowFunction, own_cop
 from penstock.operators.op import ERRORS, Op, Stream
 from penstock.operators.windows import WindowContext, takes_window
 from penstock.stages import policy, stage
-from penstock.stages.rows.batch import Batch, Ints
+from penstock.stages.rows.batch import Batch
 from penstock.stages.stage import Outputs, PlainRow, StageContext
 
 new_object = object.__new__
@@ -131,13 +131,11 @@ class RowResults(Generic[Result]):
 
     rows          those rows
     values        one for each of them
-    indices       int64[n]  where they stand in the batch; None for all of it
     dead_letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
     """
 
     rows: Batch
     values: list[Result]
-    indices: Ints | None = None
     dead_letters: Batch | None = None
 
 
@@ -160,8 +158,7 @@ def call_rows(
     failed = np.zeros(batch.num_rows, np.bool_)
     failed[failed_at] = True
     dead_letters = errors.handle(batch, failed, contexts)
-    indices = np.flatnonzero(~failed)
-    return RowResults(batch.take(indices), values, indices, dead_letters)
+    return RowResults(batch.where(~failed), values, dead_letters)
 
 
 def keeps_plain_rows(batch: Batch) -> bool:

@@ -31,7 +31,7 @@ from penstock.frozen import dataclass
 from penstock.kernels.user_functions import CheckedFunction, build_row_loop
 from penstock.operators.function import RowFunction
 from penstock.stages import policy
-from penstock.stages.functions.rewrite import NotCompilable, RowProgram, kernel_type_code, rewrite_function
+from penstock.stages.functions.rewrite import NotCompilable, RowProgram, kernel_type_code
 from penstock.stages.rows.batch import Ints
 
 FunctionNode = ast.FunctionDef | ast.Lambda
@@ -153,7 +153,7 @@ class CompiledFunction:
         self._refusal: str | None = None
         self.program: RowProgram | None = None
         try:
-            self.program = rewrite_function(read_source(function.call), up, down, wraps=wraps)
+            self.program = RowProgram(read_source(function.call), up, down, wraps=wraps)
             self._loop = self._build_loop(self.program, down)
         except NotCompilable as reason:
             self._refusal = str(reason)

@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.types as kind
 
-from penstock.frozen import dataclass
-
 if TYPE_CHECKING:
     from penstock.stages.functions.compile import FunctionSource
 
@@ -133,24 +131,6 @@ def fits_column(value_type: ValueType, letter: str) -> bool:
 Types = dict[str, ValueType]
 
 
-@dataclass(frozen=True, slots=True)
-class RowProgram:
-    """What can be compiled of a function.
-
-    text            `def row_function(_0, _1): ...`, which returns a tuple of one value per computed column
-    inputs          the columns it reads, in the order of its arguments
-    outputs         the columns it computes, in order; one without a name for a predicate
-    passed_through  column of the result: column of the row that it is, unchanged
-    source          the function, to see whether the constants in it still hold
-    """
-
-    text: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    passed_through: dict[str, str]
-    source: FunctionSource
-
-
 def kernel_type_code(type_: pa.DataType) -> str | None:
     """Return how a kernel holds a column: F float64, I int64, B bool; None if it cannot."""
     if kind.is_floating(type_):
@@ -172,43 +152,41 @@ _MATH = {
 """Functions of `math` that do the same in the machine, written with operators: the text needs no module."""
 
 
-def rewrite_function(
-    source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
-) -> RowProgram:
-    """Return the program of a function of rows of `up`; raise NotCompilable if there is none.
+class RowProgram:
+    """What can be compiled of a function, rewritten in one pass with the types of its local names.
 
-    down   the columns it returns; None for a predicate
-    wraps  the user accepts that whole numbers wrap at 64 bits
-    """
-    rewriter = _Rewriter(source, up, down, wraps=wraps)
-    body, _, ends = rewriter.block(source.body, {})
-    if not ends:
-        raise NotCompilable("it can come to its end without giving anything")
-    arguments = ", ".join(f"_{index}" for index in range(len(rewriter.inputs)))
-    header = ast.parse(f"def row_function({arguments}):\n    pass").body[0]
-    assert isinstance(header, ast.FunctionDef), "as written above"
-    header.body = body
-    text = ast.unparse(ast.fix_missing_locations(header))
-    return RowProgram(text, tuple(rewriter.inputs), rewriter.outputs, rewriter.passed_through, source)
-
-
-class _Rewriter:
-    """Rewrites a function in one pass, statement by statement, with the types of its local names.
-
-    inputs, outputs, passed_through  as in RowProgram
+    text            `def row_function(_0, _1): ...`, which returns a tuple of one value per computed column
+    inputs          the columns it reads, in the order of its arguments
+    outputs         the columns it computes, in order; one without a name for a predicate
+    passed_through  column of the result: column of the row that it is, unchanged
+    source          the function, to see whether the constants in it still hold
     """
 
-    def __init__(self, source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool) -> None:
-        self._source, self._up, self._down, self._wraps = source, up, down, wraps
+    def __init__(
+        self, source: FunctionSource, up: pa.Schema, down: pa.Schema | None, *, wraps: bool = False
+    ) -> None:
+        """Rewrite a function of rows of `up`; raise NotCompilable where that cannot be done.
+
+        down   the columns it returns; None for a predicate
+        wraps  the user accepts that whole numbers wrap at 64 bits
+        """
+        self.source, self._up, self._down, self._wraps = source, up, down, wraps
         self.inputs: list[str] = []
         self.outputs: tuple[str, ...] = (PREDICATE,)
         self.passed_through: dict[str, str] = {}
         if down is not None:
             self._find_passed_through(down)
+        header = ast.parse("def row_function():\n    pass").body[0]
+        assert isinstance(header, ast.FunctionDef), "as written above"
+        header.body, _, ends = self.block(source.body, {})
+        if not ends:
+            raise NotCompilable("it can come to its end without giving anything")
+        header.args.args = [ast.arg(f"_{index}") for index in range(len(self.inputs))]
+        self.text = ast.unparse(ast.fix_missing_locations(header))
 
     def _find_passed_through(self, down: pa.Schema) -> None:
         """Find out which columns all return statements pass through, and so which are computed."""
-        nodes = ast.walk(ast.Module(self._source.body, []))
+        nodes = ast.walk(ast.Module(self.source.body, []))
         returned = [node.value or ast.Constant(None) for node in nodes if isinstance(node, ast.Return)]
         rows = [self._returned_columns(value, down) for value in returned]
         for target in down:
@@ -256,7 +234,7 @@ class _Rewriter:
     def _assign(
         self, statements: list[ast.stmt], name: str, value: ast.expr, value_type: ValueType, types: Types
     ) -> Types:
-        if name in (self._source.argument, "abs", "float") or name.startswith("_"):
+        if name in (self.source.argument, "abs", "float") or name.startswith("_"):
             raise NotCompilable(f"it has a value of its own called {name}")
         statements.append(ast.Assign([ast.Name(name, ast.Store())], value))
         return {**types, name: value_type}
@@ -287,7 +265,7 @@ class _Rewriter:
             case ast.Name(name):
                 if self._is_local(name):
                     raise NotCompilable(f"{name} may be without a value")
-                return self._literal(self._source.value(name), name)
+                return self._literal(self.source.value(name), name)
             case ast.Attribute(ast.Name(name), attribute) if self._is_math(name):
                 value = getattr(math, attribute, None)
                 return self._literal(value, f"math.{attribute}")
@@ -338,10 +316,10 @@ class _Rewriter:
         return rewritten
 
     def _is_local(self, name: str) -> bool:
-        return name in self._source.function.__code__.co_varnames
+        return name in self.source.function.__code__.co_varnames
 
     def _is_math(self, name: str) -> bool:
-        return not self._is_local(name) and self._source.value(name) is math
+        return not self._is_local(name) and self.source.value(name) is math
 
     def _call(self, called: ast.expr, argument: ast.expr, types: Types) -> tuple[ast.expr, ValueType]:
         rewritten, value_type = self.expression(argument, types)
@@ -349,7 +327,7 @@ class _Rewriter:
             case ast.Name(name) if self._is_local(name):
                 raise NotCompilable(f"it calls {name}, a value of its own")
             case ast.Name("abs" | "float" as name) if (
-                self._source.value(name) is getattr(builtins, name) and value_type != ValueType.BOOL
+                self.source.value(name) is getattr(builtins, name) and value_type != ValueType.BOOL
             ):
                 if name == "abs" and value_type == ValueType.EITHER:
                     raise NotCompilable("it takes abs of what may be a whole number; write 0.0 for 0")
@@ -364,11 +342,11 @@ class _Rewriter:
     def _column_of(self, expr: ast.expr) -> str | None:
         """Return the column that `row.name` or `row["name"]` is; None for any other expression."""
         match expr:
-            case ast.Attribute(ast.Name(argument), name) if argument == self._source.argument:
+            case ast.Attribute(ast.Name(argument), name) if argument == self.source.argument:
                 if name.startswith("_") or name == "keys":
                     raise NotCompilable(f"it uses {argument}.{name}")
             case ast.Subscript(ast.Name(argument), ast.Constant(str(name))) if (
-                argument == self._source.argument
+                argument == self.source.argument
             ):
                 pass
             case _:
@@ -384,7 +362,7 @@ class _Rewriter:
             case ast.Dict(keys, values):
                 for key, part in zip(keys, values, strict=True):
                     match key, part:
-                        case None, ast.Name(argument) if argument == self._source.argument:
+                        case None, ast.Name(argument) if argument == self.source.argument:
                             whole = {name: ast.Constant(name) for name in self._up.names}
                             columns |= {name: ast.Subscript(part, whole[name], ast.Load()) for name in whole}
                         case ast.Constant(str(name)), _:
@@ -405,7 +383,7 @@ class _Rewriter:
 
     def _fields(self, name: str) -> list[str]:
         """Return the fields of a class, if creating one only stores them."""
-        cls = self._source.value(name)
+        cls = self.source.value(name)
         if isinstance(cls, type) and _is_bare_dataclass(cls):
             return [field.name for field in fields(cls)]
         if isinstance(cls, type) and issubclass(cls, tuple) and cls.__bases__ == (tuple,):

@@ -128,9 +128,8 @@ class KeyedStage(BucketedStage, RowStage):
 
     def _process(self, batch: Batch, slots: Ints | None) -> Outputs:
         """Process rows in order; the slots of their keys are found here if they are not known."""
-        keys = [batch.times, *batch.order]
-        if batch.num_rows > 1 and not (batch.order and is_sorted(keys)):
-            order = sort_indices(keys, batch.rows)
+        if batch.num_rows > 1 and not (batch.order and is_sorted([batch.times, *batch.order])):
+            order = sort_indices([batch.times, *batch.order], batch.rows)
             batch, slots = batch.take(order), None if slots is None else slots[order]
         if slots is None and calls.keeps_plain_rows(batch):
             # Why: columns of 1,000 rows take a third of the time to build (`python -m bench runtime`, rows).
