@@ -29,6 +29,7 @@ from penstock.caller import name_of
 from penstock.errors import CheckpointError
 from penstock.operators.function import Row, RowFunction
 from penstock.operators.op import Op, Stream
+from penstock.stages.rows.batch import Ints
 from penstock.stages.snapshot import HINT
 from penstock.stages.stage import StageContext
 
@@ -291,6 +292,55 @@ def _hints(item: object) -> dict[str, object]:
 
 
 _STATE_SCHEMA = pa.schema([("place", pa.int64()), ("state", pa.binary())])
+
+
+class SavedStates:
+    """States as they were saved, by slot, until somebody asks for them."""
+
+    def __init__(self) -> None:
+        self._columns: list[pa.Array] = []
+        self._n_states = 0
+        self._places = np.empty(0, np.int64)  # slot -> place in all columns, or -1
+
+    def __bool__(self) -> bool:
+        return bool(self._columns)
+
+    def put(self, slots: Ints, saved: pa.RecordBatch) -> None:
+        """Keep the states of a piece in place of older ones; its keys have these slots."""
+        n_slots = int(slots.max(initial=-1)) + 1
+        if n_slots > len(self._places):
+            more = max(n_slots, 2 * len(self._places)) - len(self._places)
+            self._places = np.append(self._places, np.full(more, -1, np.int64))
+        self._places[slots] = -1
+        with_state = slots[saved.column("place").to_numpy()]
+        self._places[with_state] = self._n_states + np.arange(len(with_state))
+        self._columns.append(saved.column("state"))
+        self._n_states += len(with_state)
+
+    def take(self, slots: Ints) -> pa.RecordBatch:
+        """Return the states of slots, which are no longer kept then; their places are slots."""
+        known = self._known(np.unique(slots))
+        states = self._select(known, known)
+        self._places[known] = -1
+        return states
+
+    def add_to(self, encoded: pa.RecordBatch, slots: Ints) -> pa.RecordBatch:
+        """Return encoded states and those of slots that are here; their places are indices of slots."""
+        known = self._known(slots)
+        if not len(known):
+            return encoded
+        places = np.searchsorted(slots, known)
+        both = pa.Table.from_batches([encoded, self._select(known, places)]).combine_chunks()
+        (states,) = both.to_batches()
+        return states
+
+    def _known(self, slots: Ints) -> Ints:
+        slots = slots[slots < len(self._places)]
+        return slots[self._places[slots] >= 0]
+
+    def _select(self, slots: Ints, places: Ints) -> pa.RecordBatch:
+        chosen = pa.chunked_array(self._columns, pa.binary()).take(pa.array(self._places[slots]))
+        return pa.RecordBatch.from_arrays([pa.array(places), chosen.combine_chunks()], schema=_STATE_SCHEMA)
 
 
 class StateCodec:

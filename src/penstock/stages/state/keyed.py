@@ -11,7 +11,7 @@ the state of its key is in its subclasses.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -39,6 +39,7 @@ from penstock.stages.functions.calls import (
     row_type,
 )
 from penstock.stages.keys.index import build_keys
+from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.map import expand_rows, filter_rows
 from penstock.stages.rows.batch import Batch, Ints, rows_to_columns
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
@@ -46,7 +47,10 @@ from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
 from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
 from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
 from penstock.stages.stage import Outputs, PlainRow, RowErrors, RowStage, RowStep, StageContext
-from penstock.stages.state.codec import StateCodec
+from penstock.stages.state.codec import SavedStates, StateCodec
+
+_OBJECT_ROWS = 1 << 16
+"""Rows that are objects of Python at a time."""
 
 EmitRow = Callable[[PlainRow, Any], PlainRow | None]
 """From a row and the result of its processing to the row that leaves, None for no row."""
@@ -55,8 +59,12 @@ EmitRow = Callable[[PlainRow, Any], PlainRow | None]
 class KeyedStage(BucketedStage, RowStage):
     """One replica of a step with a state per key.
 
-    exact  whether keys that are equal look the same, so that a row's own key can stand for its slot
+    exact         whether keys that are equal look the same, so that a row's own key can stand for its slot
+    decodes_late  whether restored states wait as bytes until a row asks for them; else they are decoded, and
+                  refused if need be, at once
     """
+
+    decodes_late = False
 
     def __init__(
         self, op: Op, up: Stream, site: StageContext, function: RowFunction, new_state: Callable[[], Any]
@@ -77,6 +85,7 @@ class KeyedStage(BucketedStage, RowStage):
         self.keys = build_keys([self.up.schema.field(name).type for name in self.up.key])
         self._changed_buckets = ChangedBuckets(self.keys)
         self._states: dict[int, Any] = {}
+        self._saved = SavedStates()
         self._slot_by_key: dict[object, int] = {}
         self._waiting: list[tuple[Batch, Ints]] = []
         self._watermark = NEVER
@@ -135,8 +144,22 @@ class KeyedStage(BucketedStage, RowStage):
         if ready:
             merged = merge_batches([batch for batch, _ in ready], self.up.schema)
             slots = np.concatenate([slots for _, slots in ready])
+            self._decode(slots)
             self._changed_buckets.note(slots)
-            yield from self._process(merged, slots)
+            yield from self._process_in_parts(merged, slots)
+
+    def _process_in_parts(self, batch: Batch, slots: Ints) -> Outputs:
+        """Process rows, not all at once where they are many.
+
+        Why: a row is ten times as large as an object of Python as it is in columns.
+        """
+        if batch.num_rows <= _OBJECT_ROWS:
+            yield from self._process(batch, slots)
+            return
+        order = sort_indices([batch.times, *batch.order], batch.rows)
+        for start in range(0, len(order), _OBJECT_ROWS):
+            part = order[start : start + _OBJECT_ROWS]
+            yield from self._process(batch.take(part), slots[part])
 
     def drain(self) -> Outputs:
         """Process everything that is left."""
@@ -145,6 +168,7 @@ class KeyedStage(BucketedStage, RowStage):
     def _assign_slots(self, batch: Batch) -> Ints:
         """Return the slots of the rows' keys, whose states are about to change."""
         slots = self.keys.assign([batch.column(name) for name in self.up.key])
+        self._decode(slots)
         self._changed_buckets.note(slots)
         return slots
 
@@ -157,6 +181,7 @@ class KeyedStage(BucketedStage, RowStage):
             (slot,) = self.keys.assign(
                 [from_checked([values[name]], type_) for name, type_ in types]
             ).tolist()
+            self._decode(np.array([slot]))
             if self.exact:
                 self._slot_by_key[key] = slot
         self._changed_buckets.note_slot(slot)
@@ -218,15 +243,44 @@ class KeyedStage(BucketedStage, RowStage):
         """Implement `BucketedStage.fingerprint`: the operator, the function, the key and the input."""
         return self._codec.fingerprint
 
+    def snapshot_changes(self, buckets: Collection[int]) -> dict[int, bytes]:
+        """Return the state per bucket that has changed; of these buckets only that of keys that have.
+
+        Such a piece is restored on top of those before it: it says everything of its keys, and nothing of
+        others.
+        """
+        n_keys = np.bincount(self.keys.buckets_of(self.keys.live()), minlength=BUCKETS).tolist()
+        changed = self._changed_buckets.take(buckets)
+        return self._encode_buckets(changed, {bucket: n_keys[bucket] for bucket in buckets})
+
+    def idle_buckets(self, buckets: Iterable[int]) -> set[int]:
+        """Return those of some buckets that no row waits in: without rows, nothing happens there."""
+        waiting = [self.keys.buckets_of(of_rows) for _, of_rows in self._waiting]
+        return {*buckets}.difference(*(np.unique(of_rows).tolist() for of_rows in waiting))
+
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
-        saved, states = self._export_bucket(bucket, slots)
-        encoded = self._codec.encode(states, saved.batches[KEYS])
+        saved, states = self._export_known(bucket, slots)
+        encoded = self._saved.add_to(self._codec.encode(states, saved.batches[KEYS]), slots)
         return BucketState(bucket, saved.n_keys, saved.watermark, {**saved.batches, "states": encoded})
 
     def _load_bucket(self, saved: BucketState) -> None:
-        self._import_bucket((saved, self._codec.decode(saved.batches["states"])))
+        slots = self._import_rows(saved)
+        for slot in slots.tolist() if self._states else ():
+            self._states.pop(slot, None)
+        self._saved.put(slots, saved.batches["states"])
+        if not self.decodes_late:
+            self._decode(slots)
+
+    def _decode(self, slots: Ints) -> None:
+        """Decode the saved states of slots, unless that has been done."""
+        if self._saved:
+            self._states |= self._codec.decode(self._saved.take(slots))
 
     def _export_bucket(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
+        self._decode(slots)
+        return self._export_known(bucket, slots)
+
+    def _export_known(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
         """Return the keys of a bucket with their waiting rows, and the states themselves by index of key."""
         masks = [(batch, of_rows, np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
         waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks if mask.any()]
@@ -242,13 +296,22 @@ class KeyedStage(BucketedStage, RowStage):
 
     def _import_bucket(self, exported: tuple[BucketState, dict[int, Any]]) -> None:
         saved, states = exported
+        slots = self._import_rows(saved)
+        for index, state in states.items():
+            self._states[int(slots[index])] = state
+
+    def _import_rows(self, saved: BucketState) -> Ints:
+        """Take up the waiting rows of a piece in place of those known of its keys; return their slots."""
+        n_known = self.keys.n_live
         slots = self.keys.assign(saved.batches[KEYS].columns, saved.n_keys)
+        if self.keys.n_live - n_known < saved.n_keys:
+            waiting = [(batch, of_rows, ~np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
+            self._waiting = [(batch.where(other), of_rows[other]) for batch, of_rows, other in waiting]
         rows = rows_from_snapshot(saved.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
-        for index, state in states.items():
-            self._states[int(slots[index])] = state
         self._watermark = max(self._watermark, saved.watermark)
+        return slots
 
 
 class UserStateStage(KeyedStage):

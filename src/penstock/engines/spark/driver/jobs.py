@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
-from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.checkpoint.state_files import StateHandles, state_size
 from penstock.engines.spark.closures import require_picklable
 from penstock.engines.spark.driver.job_results import JobResult, no_room_error, read_job_result
 from penstock.engines.spark.driver.read_ahead import ReadRows, split_source
@@ -51,6 +51,7 @@ from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, Wir
 from penstock.errors import FunctionError
 from penstock.operators.ends import Source
 from penstock.plan.plan import Plan, Step
+from penstock.stages.keys.slots import BUCKETS
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -66,6 +67,11 @@ RemoteBatches = Mapping[int, Mapping[str, RemoteBatch | UnreadBatch]]
 SMALL_INPUT, SMALL_STATE, SMALL_WORK = 1 << 20, 1 << 23, 100_000
 """One task runs a micro-batch with at most so many bytes of rows and of state, if the one before it kept
 workers busy for at most so many microseconds."""
+PARTITION_ROWS, PARTITION_BYTES, PARTITION_STATE = 1 << 20, 1 << 27, 1 << 24
+"""There are as many partitions that one has no more rows than this, bytes of files, and bytes of saved state.
+
+Why: a task holds the rows of a partition in memory, to bring them in order, and the state of its keys.
+"""
 ROW_WEIGHT = 8
 """What a row in a file counts for among bytes that are sent: it is quickly read."""
 
@@ -99,11 +105,11 @@ class SparkJobs:
         self._broadcast: Broadcast[bytes] | None = None
         self._n_tasks = n_partitions if spark is None else spark.sparkContext.defaultParallelism
         self.remote = {
-            pipeline.source.name: RemoteSource(spark, plan, pipeline, self.fragments, n_partitions)
+            pipeline.source.name: RemoteSource(spark, plan, pipeline, self.fragments)
             for pipeline in source_pipelines(plan)
         }
         self._plans = [
-            plan_fragment(plan, self.fragments, number, run=self._run, n_partitions=n_partitions)
+            plan_fragment(plan, self.fragments, number, run=self._run)
             for number in range(len(self.fragments.fragments))
         ]
         self._native = self._plan_native()
@@ -145,6 +151,10 @@ class SparkJobs:
             assert isinstance(cached, CachedRows), "they were read by these jobs"
             frame = frame.unionAll(cached.frame.where(f"kind = {Kind.SOURCE:d}"))
         n_read = sum(cached.n_rows for cached in read)
+        task = replace(task, n_partitions=self._count_partitions(remote, n_read, task.state))
+        if task.n_partitions > self.n_partitions:
+            more = self.wake_ups(task.rounds[-1].number, range(self.n_partitions, task.n_partitions))
+            frame = frame.unionAll(self._slots_frame([more]))
         if not in_jvm and self._is_small(rows, n_read, task):
             frame = frame.coalesce(1).mapInArrow(self._function(task, None), SPARK_SCHEMA)
         else:
@@ -267,13 +277,28 @@ class SparkJobs:
             *(WireRow(0, Kind.READ, NO_EDGE, 0, 0, split.to_bytes()) for split in proven),
         ]
 
-    def wake_ups(self, round_: int) -> list[WireRow]:
+    def _count_partitions(self, remote: RemoteBatches, n_read: int, state: StateHandles) -> int:
+        """Return how many partitions the exchanges of a job have: more where rows are many, or keys."""
+        batches = [batch for by_source in remote.values() for batch in by_source.values()]
+        n_rows = n_read + sum(batch.load for batch in batches)
+        n_bytes = sum(
+            batch.n_bytes // (batch.rows_as_one if isinstance(batch, RemoteBatch) else 1) for batch in batches
+        )
+        n_saved, _ = state_size(state)
+        n = self.n_partitions
+        n_needed = max(n_rows // PARTITION_ROWS, n_bytes // PARTITION_BYTES, n_saved // PARTITION_STATE)
+        while n < min(n_needed, BUCKETS):
+            n = min(2 * n, BUCKETS)
+        return n
+
+    def wake_ups(self, round_: int, partitions: Iterable[int] | None = None) -> list[WireRow]:
         """Return a call to every partition of every keyed fragment: watermarks concern all."""
+        partitions = range(self.n_partitions) if partitions is None else partitions
         return [
             WireRow(fragment.number, Kind.WAKE, NO_EDGE, round_, partition)
             for fragment in self.fragments.fragments
             if fragment.keyed
-            for partition in range(self.n_partitions)
+            for partition in partitions
         ]
 
     def _is_small(self, rows: Sequence[WireRow], n_read: int, task: JobTask) -> bool:
@@ -300,7 +325,7 @@ class SparkJobs:
         plans = self._broadcast_plans()
         for fragment in self.fragments.fragments:
             if fragment.keyed:
-                frame = frame.repartitionById(self.n_partitions, "partition")
+                frame = frame.repartitionById(task.n_partitions, "partition")
             if fragment.keyed or has_rows:
                 frame = frame.mapInArrow(self._function(task, fragment.number), SPARK_SCHEMA)
             if not fragment.keyed:
