@@ -51,8 +51,8 @@ class StateHandle(NamedTuple):
     @classmethod
     def of(cls, fields: Sequence[Any]) -> StateHandle:
         """Return the handle that was written as JSON."""
-        *own, before = fields if len(fields) == len(cls._fields) else (*fields, ())
-        return cls(*own, before=tuple(map(cls.of, before)))
+        handle = cls(*fields)
+        return handle._replace(before=tuple(map(cls.of, handle.before)))
 
     @property
     def pieces(self) -> tuple[StateHandle, ...]:

@@ -303,7 +303,7 @@ class SavedStates:
         self._places = np.empty(0, np.int64)  # slot -> place in all columns, or -1
 
     def __bool__(self) -> bool:
-        return bool(self._columns)
+        return self._n_states > 0
 
     def put(self, slots: Ints, saved: pa.RecordBatch) -> None:
         """Keep the states of a piece in place of older ones; its keys have these slots."""
@@ -319,28 +319,26 @@ class SavedStates:
 
     def take(self, slots: Ints) -> pa.RecordBatch:
         """Return the states of slots, which are no longer kept then; their places are slots."""
-        known = self._known(np.unique(slots))
-        states = self._select(known, known)
-        self._places[known] = -1
-        return states
+        slots = np.unique(slots)
+        states = self.select(slots)
+        slots = slots[states.column("place").to_numpy()]
+        self._places[slots] = -1
+        return states.set_column(0, "place", pa.array(slots))
 
-    def add_to(self, encoded: pa.RecordBatch, slots: Ints) -> pa.RecordBatch:
-        """Return encoded states and those of slots that are here; their places are indices of slots."""
-        known = self._known(slots)
-        if not len(known):
-            return encoded
-        places = np.searchsorted(slots, known)
-        both = pa.Table.from_batches([encoded, self._select(known, places)]).combine_chunks()
-        (states,) = both.to_batches()
-        return states
+    def select(self, slots: Ints) -> pa.RecordBatch:
+        """Return the states of slots that are kept here; their places are indices of slots."""
+        if len(self._columns) != 1:
+            self._columns = [pa.concat_arrays([*self._columns, pa.array([], pa.binary())])]
+        places = np.flatnonzero(self._find(slots) >= 0)
+        states = self._columns[0].take(pa.array(self._find(slots[places])))
+        return pa.RecordBatch.from_arrays([pa.array(places), states], schema=_STATE_SCHEMA)
 
-    def _known(self, slots: Ints) -> Ints:
-        slots = slots[slots < len(self._places)]
-        return slots[self._places[slots] >= 0]
-
-    def _select(self, slots: Ints, places: Ints) -> pa.RecordBatch:
-        chosen = pa.chunked_array(self._columns, pa.binary()).take(pa.array(self._places[slots]))
-        return pa.RecordBatch.from_arrays([pa.array(places), chosen.combine_chunks()], schema=_STATE_SCHEMA)
+    def _find(self, slots: Ints) -> Ints:
+        """Return the places of slots in all columns, -1 for those that have none."""
+        places = np.full(len(slots), -1, np.int64)
+        is_within = slots < len(self._places)
+        places[is_within] = self._places[slots[is_within]]
+        return places
 
 
 class StateCodec:
@@ -369,8 +367,10 @@ class StateCodec:
         annotations = [_hints(function).get("return") for function in (self._function.call, self._new_state)]
         return state_classes(self._new_state(), *annotations)
 
-    def encode(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Return states by the index of their key, as columns."""
+    def encode(
+        self, states: Mapping[int, Any], keys: pa.RecordBatch, encoded: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        """Return states by the index of their key, as columns, and behind them those that are so already."""
         saving = StateEncoder(self._classes)
         coded = []
         for place, state in states.items():
@@ -378,9 +378,9 @@ class StateCodec:
                 coded.append(saving.encode(state))
             except NotSerializable as problem:
                 raise self._refusal(problem, keys.slice(place, 1)) from None
-        return pa.RecordBatch.from_arrays(
-            [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())], schema=_STATE_SCHEMA
-        )
+        columns = [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())]
+        both = [pa.concat_arrays(pair) for pair in zip(columns, encoded.columns, strict=True)]
+        return pa.RecordBatch.from_arrays(both, schema=_STATE_SCHEMA)
 
     def decode(self, saved: pa.RecordBatch) -> dict[int, Any]:
         """Return the states by the index of their key."""

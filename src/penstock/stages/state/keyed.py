@@ -49,6 +49,7 @@ from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBu
 from penstock.stages.stage import Outputs, PlainRow, RowErrors, RowStage, RowStep, StageContext
 from penstock.stages.state.codec import SavedStates, StateCodec
 
+_STATES = "states"  # the part of saved state with the states, encoded
 _OBJECT_ROWS = 1 << 16
 """Rows that are objects of Python at a time."""
 
@@ -146,20 +147,7 @@ class KeyedStage(BucketedStage, RowStage):
             slots = np.concatenate([slots for _, slots in ready])
             self._decode(slots)
             self._changed_buckets.note(slots)
-            yield from self._process_in_parts(merged, slots)
-
-    def _process_in_parts(self, batch: Batch, slots: Ints) -> Outputs:
-        """Process rows, not all at once where they are many.
-
-        Why: a row is ten times as large as an object of Python as it is in columns.
-        """
-        if batch.num_rows <= _OBJECT_ROWS:
-            yield from self._process(batch, slots)
-            return
-        order = sort_indices([batch.times, *batch.order], batch.rows)
-        for start in range(0, len(order), _OBJECT_ROWS):
-            part = order[start : start + _OBJECT_ROWS]
-            yield from self._process(batch.take(part), slots[part])
+            yield from self._process(merged, slots)
 
     def drain(self) -> Outputs:
         """Process everything that is left."""
@@ -191,6 +179,12 @@ class KeyedStage(BucketedStage, RowStage):
         if batch.num_rows > 1:
             order = sort_indices([batch.times, *batch.order], batch.rows)
             batch, slots = batch.take(order), slots[order]
+        if batch.num_rows > _OBJECT_ROWS:
+            # Why: a row is ten times as large as an object of Python as it is in columns.
+            for start in range(0, batch.num_rows, _OBJECT_ROWS):
+                part = np.arange(start, min(start + _OBJECT_ROWS, batch.num_rows))
+                yield from self._process(batch.take(part), slots[part])
+            return
         next_slot = iter(slots.tolist())
         results = call_rows(
             batch, lambda values: self._apply(next(next_slot), values), self._function, self._errors
@@ -259,17 +253,12 @@ class KeyedStage(BucketedStage, RowStage):
         return {*buckets}.difference(*(np.unique(of_rows).tolist() for of_rows in waiting))
 
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
-        saved, states = self._export_known(bucket, slots)
-        encoded = self._saved.add_to(self._codec.encode(states, saved.batches[KEYS]), slots)
-        return BucketState(bucket, saved.n_keys, saved.watermark, {**saved.batches, "states": encoded})
+        saved, states = self._export_bucket(bucket, slots)
+        encoded = self._codec.encode(states, saved.batches[KEYS], saved.batches[_STATES])
+        return BucketState(bucket, saved.n_keys, saved.watermark, {**saved.batches, _STATES: encoded})
 
     def _load_bucket(self, saved: BucketState) -> None:
-        slots = self._import_rows(saved)
-        for slot in slots.tolist() if self._states else ():
-            self._states.pop(slot, None)
-        self._saved.put(slots, saved.batches["states"])
-        if not self.decodes_late:
-            self._decode(slots)
+        self._import_bucket((saved, {}))
 
     def _decode(self, slots: Ints) -> None:
         """Decode the saved states of slots, unless that has been done."""
@@ -277,10 +266,6 @@ class KeyedStage(BucketedStage, RowStage):
             self._states |= self._codec.decode(self._saved.take(slots))
 
     def _export_bucket(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
-        self._decode(slots)
-        return self._export_known(bucket, slots)
-
-    def _export_known(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
         """Return the keys of a bucket with their waiting rows, and the states themselves by index of key."""
         masks = [(batch, of_rows, np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
         waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks if mask.any()]
@@ -290,28 +275,29 @@ class KeyedStage(BucketedStage, RowStage):
             of_rows = np.concatenate([of_rows for _, of_rows in waiting])
             rows = InputRows(of_rows, merged.times, merged.order, rows=merged.rows)
         batches = {KEYS: self.keys.export(slots), "waiting": rows_to_snapshot(rows, slots)}
-        indexed = enumerate(slots.tolist())
-        states = {index: self._states[slot] for index, slot in indexed if slot in self._states}
+        batches[_STATES] = self._saved.select(slots)
+        held = self._states
+        states = {index: held[slot] for index, slot in enumerate(slots.tolist()) if slot in held}
         return BucketState(bucket, len(slots), self._watermark, batches), states
 
     def _import_bucket(self, exported: tuple[BucketState, dict[int, Any]]) -> None:
+        """Take up the keys of a bucket, in place of what is known of some of them."""
         saved, states = exported
-        slots = self._import_rows(saved)
-        for index, state in states.items():
-            self._states[int(slots[index])] = state
-
-    def _import_rows(self, saved: BucketState) -> Ints:
-        """Take up the waiting rows of a piece in place of those known of its keys; return their slots."""
-        n_known = self.keys.n_live
+        n_before = self.keys.n_live
         slots = self.keys.assign(saved.batches[KEYS].columns, saved.n_keys)
-        if self.keys.n_live - n_known < saved.n_keys:
-            waiting = [(batch, of_rows, ~np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
-            self._waiting = [(batch.where(other), of_rows[other]) for batch, of_rows, other in waiting]
+        if self.keys.n_live - n_before < saved.n_keys:
+            masks = [(batch, of_rows, ~np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
+            self._waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks]
+            self._states = {slot: self._states[slot] for slot in self._states.keys() - set(slots.tolist())}
         rows = rows_from_snapshot(saved.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
+        for index, state in states.items():
+            self._states[int(slots[index])] = state
+        self._saved.put(slots, saved.batches[_STATES])
+        if not self.decodes_late:
+            self._decode(slots)
         self._watermark = max(self._watermark, saved.watermark)
-        return slots
 
 
 class UserStateStage(KeyedStage):
