@@ -270,8 +270,9 @@ def format_measurement(one: Measurement) -> str:
     return (
         f"  {one.case.name:<36}{one.n_rows / report.seconds:>12,.0f} rows/s {report.seconds:>8.1f} s  "
         f"driver +{report.growth_bytes / 1e6:,.0f} MB on {report.before_bytes / 1e6:,.0f} MB, "
-        f"a worker {report.worker_bytes / 1e6:,.0f} MB, heap {report.heap_bytes / 1e6:,.0f} MB  micro-batches {report.micro_batches:,} "
-        f"of {report.rounds:,} rounds, driver received: {received}  {'; '.join(one.problems) or 'exact'}"
+        f"a worker {report.worker_bytes / 1e6:,.0f} MB, heap {report.heap_bytes / 1e6:,.0f} MB  "
+        f"micro-batches {report.micro_batches:,} of {report.rounds:,} rounds, driver received: {received}  "
+        f"{'; '.join(one.problems) or 'exact'}"
     )
 
 

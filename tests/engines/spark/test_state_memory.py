@@ -17,8 +17,9 @@ from penstock.engines.checkpoint import state_files
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.engines.protocol import RunResult
 from penstock.engines.spark import tasks
-from penstock.engines.spark.driver import rounds
-from tests.support.parquet_feeds import same_as_reference, write_files
+from penstock.engines.spark.driver import jobs, rounds
+from penstock.testing.assertions import difference
+from tests.support.parquet_feeds import run, same_as_reference, write_files
 from tests.support.spark_in_process import InProcessSparkEngine
 
 N_KEYS = 40
@@ -86,11 +87,7 @@ def test_state_that_is_dropped_after_every_job_gives_what_the_reference_gives(
 
 
 def test_only_buckets_that_rows_come_for_are_read_again(folder: Path, pieces: Pieces) -> None:
-    def untimed(graph: ps.PipeGraph) -> list[ps.MultiPipe]:
-        rows = graph.source(ps.read.parquet(folder)).key_by("key")
-        return [rows.accumulate(lambda row, n: n + row.v, 0, schema={"n": int})]
-
-    same_as_reference(untimed, InProcessSparkEngine(256))
+    same_as_reference(lambda graph: build(graph, folder)[1:2], InProcessSparkEngine(256))
     assert len(pieces) <= 6 * 11  # a file has six keys at most, and the first finds nothing
 
 
@@ -111,30 +108,35 @@ def test_a_bucket_becomes_one_piece_again_and_not_all_in_one_micro_batch(
 def test_a_run_goes_on_from_changes_on_either_engine(
     folder: Path, pieces: Pieces, tmp_path: Path, second: str
 ) -> None:
-    def run(engine: Any, **options: Any) -> RunResult:
+    def run_stopped(engine: Any, **options: Any) -> RunResult:
         graph = ps.PipeGraph("stopped")
         for number, pipe in enumerate(build(graph, folder)):
             pipe.sink(ps.write.parquet(tmp_path / f"out-{number}"), name=f"out {number}")
         return graph.run(engine, checkpoint=str(tmp_path / "checkpoint"), clock=ps.ManualClock(), **options)
 
-    run(InProcessSparkEngine(2), until=8)
+    run_stopped(InProcessSparkEngine(2), until=8)
     last = sorted((tmp_path / "checkpoint" / "commits").glob("*.json"))[-1]
     assert any(handle.before for handle in handles_of(last))
-    run("local" if second == "local" else InProcessSparkEngine(3))
-    graph = ps.PipeGraph("whole")
-    memories = [ps.write.memory() for _ in range(3)]
-    for pipe, memory in zip(build(graph, folder), memories, strict=True):
-        pipe.sink(memory)
-    graph.run("reference", clock=ps.ManualClock())
-    for number, memory in enumerate(memories):
-        got = pa.concat_tables(pq.read_table(file) for file in files_of(tmp_path / f"out-{number}"))
-        expected = memory.table().select(got.column_names).cast(got.schema)
-        by = [(name, "ascending") for name in got.column_names]
-        assert got.sort_by(by).equals(expected.sort_by(by))
+    run_stopped("local" if second == "local" else InProcessSparkEngine(3))
+    expected, _ = run("reference", lambda graph: build(graph, folder))
+    for number, table in enumerate(expected):
+        files = [path for path in (tmp_path / f"out-{number}").glob("*.parquet") if path.name[0] not in "._"]
+        written = pa.concat_tables([pq.read_table(file) for file in files])
+        assert difference(written, table) is None
 
 
-def files_of(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.glob("*.parquet")) if not path.name.startswith(("_", "."))]
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", [False, True], ids=["jobs", "a query"])
+def test_spark_gives_the_same_with_more_partitions_than_cores(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streams: bool
+) -> None:
+    monkeypatch.setattr(jobs, "PARTITION_ROWS", 20)
+    monkeypatch.setattr(jobs, "SMALL_INPUT", 0)
+    monkeypatch.setattr(rounds, "MAX_ROWS", 100)
+    options = {"checkpoint": str(tmp_path / "checkpoint")} if streams else {}
+    expected, _ = run("reference", lambda graph: build(graph, folder))
+    actual, _ = run("spark", lambda graph: build(graph, folder), **options)
+    assert [difference(*pair) for pair in zip(actual, expected, strict=True)] == [None] * 3
 
 
 def handles_of(manifest: Path) -> list[StateHandle]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.connect.protocol import OutputStage
 from penstock.engines.spark.file_splits import FileSplit
 from penstock.engines.spark.fragment_task import FragmentInput, FragmentTask
-from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan
+from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan, state_key
 from penstock.engines.spark.source_task import Read, SourceReport, SourceSplit
 from penstock.engines.spark.wire import (
     SCHEMA,
@@ -336,9 +336,9 @@ def report_outcomes(source: str, outcomes: Mapping[int, int], round_: RoundPlan,
 
 def _is_idle(plan: FragmentPlan, partition: int, task: JobTask) -> bool:
     """Return whether nothing happens on a partition without rows, so that its state need not be there."""
-    keyed = all(isinstance(step.op, _KEYED) for step in plan.fragment.steps if step.op.stateful)
-    state = (at for step in plan.fragment.steps for at in task.state_of(step.name, partition).values())
-    if not (keyed and all(handle.idle for handle in state)):
+    steps = [step for step in plan.fragment.steps if state_key(step) is not None]
+    state = [handle for step in steps for handle in task.state_of(step.name, partition).values()]
+    if not all(isinstance(step.op, _KEYED) for step in steps) or not all(handle.idle for handle in state):
         return False
     place = plan.fragment.number, partition, task.n_partitions
     work, job = _WARM.get(plan.run, {}).get(place, (None, ""))

@@ -33,8 +33,8 @@ SCHEMA = pa.schema(
 )
 SPARK_SCHEMA = "fragment int, kind int, edge int, round int, partition int, body binary"
 
-MAX_ROWS = 1 << 17
-"""Rows of one packed batch."""
+MAX_ROWS, MAX_BYTES = 1 << 17, 1 << 22
+"""Rows of one packed batch, and bytes of their columns."""
 MIN_ROWS = 10_000
 """Rows for fragment 0 are split into pieces of at least this many, so that all cores have work."""
 
@@ -138,7 +138,8 @@ class WirePartitioner:
 
 def pack_pieces(batch: Batch) -> Iterator[bytes]:
     """Pack a batch in pieces of bounded size, each the bytes of one cell."""
-    for piece in _cut(batch, [*range(0, batch.num_rows, MAX_ROWS), batch.num_rows]):
+    n_rows = min(MAX_ROWS, MAX_BYTES * batch.num_rows // (batch.rows.nbytes + 1) + 1)
+    for piece in _cut(batch, [*range(0, batch.num_rows, n_rows), batch.num_rows]):
         yield pack_batch(piece).to_pybytes()
 
 
