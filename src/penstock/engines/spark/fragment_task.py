@@ -13,7 +13,7 @@ one. The state is that of keyed windows, so a run may go on from a checkpoint wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
 from typing import Protocol
 
@@ -49,30 +49,28 @@ class FragmentInput:
     partials  (round, step) -> packed partials; the stage knows their columns
     """
 
-    def __init__(self, edges: Mapping[int, Edge], rows: Iterable[WireRow] = ()) -> None:
+    def __init__(self, edges: Mapping[int, Edge]) -> None:
         self._edges = edges
         self.rows: dict[tuple[int, str], list[Batch]] = {}
         self.partials: dict[tuple[int, str], list[bytes]] = {}
         self.partition = 0
-        self.add(rows)
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing has arrived."""
         return not (self.rows or self.partials)
 
-    def add(self, rows: Iterable[WireRow]) -> None:
-        """Add wire rows."""
-        for row in rows:
-            self.partition = row.partition
-            if row.body is None or row.kind is Kind.WAKE:
-                continue
-            edge = self._edges[row.edge]
-            assert edge.step is not None, "only steps take rows in"
-            if edge.ref.port == PARTIALS:
-                self.partials.setdefault((row.round, edge.step), []).append(row.body)
-            else:
-                self.rows.setdefault((row.round, edge.step), []).append(unpack_batch(row.body, edge.schema))
+    def add(self, row: WireRow) -> None:
+        """Add a wire row."""
+        self.partition = row.partition
+        if row.body is None or row.kind is Kind.WAKE:
+            return
+        edge = self._edges[row.edge]
+        assert edge.step is not None, "only steps take rows in"
+        if edge.ref.port == PARTIALS:
+            self.partials.setdefault((row.round, edge.step), []).append(row.body)
+        else:
+            self.rows.setdefault((row.round, edge.step), []).append(unpack_batch(row.body, edge.schema))
 
 
 class AdaptiveFinalStage(FinalAggregateStage):

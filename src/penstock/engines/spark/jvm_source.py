@@ -159,15 +159,24 @@ class RemoteSource:
         """Return what became of the rows of a batch in the JVM, step by step."""
         if batch.by_workers:
             return {}  # the steps have counted for themselves
-        n, accounts = batch.n_rows, dict[str, Accounts]()
-        arrived, first = sum(outcomes.values()), True
+        n_filtered = {place: outcomes.get(place, 0) for place in self.filters[1:]}
+        if self.filters:
+            n_filtered[self.filters[0]] = batch.n_rows - sum(outcomes.values())
+        return self.count_steps(batch.n_rows, n_filtered)
+
+    @property
+    def filters(self) -> list[int]:
+        """Return the places of the filters among the steps, from 1 on."""
+        return [n for n, step in enumerate(self.pipeline.steps, 1) if isinstance(step.op, Filter)]
+
+    def count_steps(self, n_rows: int, n_filtered: Mapping[int, int]) -> dict[str, Accounts]:
+        """Return what became of rows, step by step, of which filters dropped so many, by their places."""
+        accounts = {}
         for place, step in enumerate(self.pipeline.steps, 1):
-            counts = Accounts(rows_in=n)
-            if isinstance(step.op, Filter):
-                counts.filtered = n - arrived if first else outcomes.get(place, 0)
-                n, first = n - counts.filtered, False
-            counts.passed = counts.rows_out = n
-            accounts[step.name] = counts
+            filtered = n_filtered.get(place, 0)
+            n_left = n_rows - filtered
+            accounts[step.name] = Accounts(rows_in=n_rows, filtered=filtered, passed=n_left, rows_out=n_left)
+            n_rows = n_left
         return accounts
 
     def frame(

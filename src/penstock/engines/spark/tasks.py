@@ -217,7 +217,7 @@ def _run_keyed(plan: FragmentPlan, task: JobTask, rows: Iterable[WireRow | pa.Re
     inputs = FragmentInput(plan.edges_in)
     for row in rows:
         if isinstance(row, WireRow):
-            inputs.add((row,))
+            inputs.add(row)
         else:
             yield row
     began = time.perf_counter_ns()

@@ -243,6 +243,8 @@ class KeyedStage(BucketedStage, RowStage):
         Such a piece is restored on top of those before it: it says everything of its keys, and nothing of
         others.
         """
+        if not buckets:
+            return self.snapshot()
         n_keys = np.bincount(self.keys.buckets_of(self.keys.live()), minlength=BUCKETS).tolist()
         changed = self._changed_buckets.take(buckets)
         return self._encode_buckets(changed, {bucket: n_keys[bucket] for bucket in buckets})

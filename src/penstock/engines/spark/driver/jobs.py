@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
@@ -146,7 +147,7 @@ class SparkJobs:
             if isinstance(batch, RemoteBatch) and not batch.by_workers
         ]
         if frame is None:
-            frame = self._frame(rows, task.rounds[-1].number)
+            frame = self._slots_frame(self.tasks(rows, task.rounds[-1].number))
         for cached in read:
             assert isinstance(cached, CachedRows), "they were read by these jobs"
             frame = frame.unionAll(cached.frame.where(f"kind = {Kind.SOURCE:d}"))
@@ -190,7 +191,7 @@ class SparkJobs:
         if frame is not None:
             frame.sparkSession.conf.set(ARROW_ROWS_SETTING, str(ARROW_ROWS))  # that of its query alone
             return self._keep(hand_over(frame, splits[0], self._broadcast_plans()))
-        files = [split for split in splits if not self._reads_dataframe(split)]
+        files = [split for split in splits if not isinstance(self._reader(split.source), SparkReader)]
         rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in files]
         plans = self._broadcast_plans()
 
@@ -200,8 +201,9 @@ class SparkJobs:
         n_tasks = min(self._n_tasks, max(1, len(rows)))
         frame = self._slots_frame(balance_slots(rows, n_tasks, 0)).mapInArrow(run, SPARK_SCHEMA)
         for split in splits:
-            if self._reads_dataframe(split):
-                frame = frame.unionAll(self._hand_over(split, plans))
+            reader = self._reader(split.source)
+            if isinstance(reader, SparkReader):
+                frame = frame.unionAll(hand_over(in_session(reader.frame, self._spark), split, plans))
         return self._keep(frame)
 
     def _name_job(self, batch: str, steps: str) -> None:
@@ -218,14 +220,12 @@ class SparkJobs:
         self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
     ) -> list[SourceSplit]:
         """Return what tasks read of a batch, where source stages look at its rows."""
-        op = self._plan[source].op
-        assert isinstance(op, Source), "only sources read"
-        if not isinstance(op.reader, FileReader):
+        reader = self._reader(source)
+        if not isinstance(reader, FileReader):
             return [SourceSplit(source, number, now)]
         whole = self._plans[0].stages[source].needs_whole_batch
-        n_tasks = self._n_tasks
         return split_source(
-            op.reader, source, number, batch, now, whole=whole, n_tasks=n_tasks, scan=self.read
+            reader, source, number, batch, now, whole=whole, n_tasks=self._n_tasks, scan=self.read
         )
 
     def _plan_native(self) -> NativeRun | None:
@@ -244,16 +244,10 @@ class SparkJobs:
             step = replace(step, op=replace(op, reader=table(op.reader.schema.empty_table())))
         return SourceReadPlan(self._run, step, rank)
 
-    def _reads_dataframe(self, split: SourceSplit) -> bool:
-        op = self._plan[split.source].op
-        return isinstance(op, Source) and isinstance(op.reader, SparkReader)
-
-    def _hand_over(self, split: SourceSplit, plans: Broadcast[bytes]) -> DataFrame:
-        """Return the rows of a DataFrame as Python workers see them, with times, as wire rows."""
-        op = self._plan[split.source].op
+    def _reader(self, source: str) -> Reader:
+        op = self._plan[source].op
         assert isinstance(op, Source), "only sources read"
-        assert isinstance(op.reader, SparkReader), "it is a DataFrame"
-        return hand_over(in_session(op.reader.frame, self._spark), split, plans)
+        return op.reader
 
     def close(self) -> None:
         """Release what workers hold of this run."""
@@ -368,11 +362,8 @@ class SparkJobs:
             except FunctionError as error:
                 raise error.at(step.name, step.where) from None
 
-    def _frame(self, rows: Sequence[WireRow], round_: int) -> DataFrame:
-        """Return what the driver sends, balanced over all tasks, as a DataFrame."""
-        return self._slots_frame(self.tasks(rows, round_))
-
     def _slots_frame(self, slots: Sequence[Sequence[WireRow]]) -> DataFrame:
+        """Return what the driver sends as a DataFrame."""
         rows = pa.Table.from_batches(map(to_wire, slots), schema=SCHEMA)
         try:
             return self._spark.createDataFrame(rows)
