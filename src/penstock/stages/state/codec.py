@@ -299,11 +299,11 @@ class SavedStates:
 
     def __init__(self) -> None:
         self._columns: list[pa.Array] = []
-        self._n_states = 0
+        self._n_states = self._n_left = 0  # in all columns, and of those not yet taken
         self._places = np.empty(0, np.int64)  # slot -> place in all columns, or -1
 
     def __bool__(self) -> bool:
-        return self._n_states > 0
+        return self._n_left > 0
 
     def put(self, slots: Ints, saved: pa.RecordBatch) -> None:
         """Keep the states of a piece in place of older ones; its keys have these slots."""
@@ -311,11 +311,11 @@ class SavedStates:
         if n_slots > len(self._places):
             more = max(n_slots, 2 * len(self._places)) - len(self._places)
             self._places = np.append(self._places, np.full(more, -1, np.int64))
+        self._n_left += saved.num_rows - int(np.count_nonzero(self._places[slots] >= 0))
         self._places[slots] = -1
-        with_state = slots[saved.column("place").to_numpy()]
-        self._places[with_state] = self._n_states + np.arange(len(with_state))
+        self._places[slots[saved.column("place").to_numpy()]] = self._n_states + np.arange(saved.num_rows)
         self._columns.append(saved.column("state"))
-        self._n_states += len(with_state)
+        self._n_states += saved.num_rows
 
     def take(self, slots: Ints) -> pa.RecordBatch:
         """Return the states of slots, which are no longer kept then; their places are slots."""
@@ -323,6 +323,9 @@ class SavedStates:
         states = self.select(slots)
         slots = slots[states.column("place").to_numpy()]
         self._places[slots] = -1
+        self._n_left -= len(slots)
+        if not self._n_left:
+            self._columns, self._n_states = [], 0
         return states.set_column(0, "place", pa.array(slots))
 
     def select(self, slots: Ints) -> pa.RecordBatch:

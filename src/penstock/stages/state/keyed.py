@@ -278,8 +278,7 @@ class KeyedStage(BucketedStage, RowStage):
             rows = InputRows(of_rows, merged.times, merged.order, rows=merged.rows)
         batches = {KEYS: self.keys.export(slots), "waiting": rows_to_snapshot(rows, slots)}
         batches[_STATES] = self._saved.select(slots)
-        held = self._states
-        states = {index: held[slot] for index, slot in enumerate(slots.tolist()) if slot in held}
+        states = {i: self._states[slot] for i, slot in enumerate(slots.tolist()) if slot in self._states}
         return BucketState(bucket, len(slots), self._watermark, batches), states
 
     def _import_bucket(self, exported: tuple[BucketState, dict[int, Any]]) -> None:
@@ -294,8 +293,7 @@ class KeyedStage(BucketedStage, RowStage):
         rows = rows_from_snapshot(saved.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
-        for index, state in states.items():
-            self._states[int(slots[index])] = state
+        self._states |= {int(slots[index]): state for index, state in states.items()}
         self._saved.put(slots, saved.batches[_STATES])
         if not self.decodes_late:
             self._decode(slots)
