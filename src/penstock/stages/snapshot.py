@@ -101,15 +101,15 @@ def split_pieces(data: bytes) -> Iterator[bytes]:
     """Yield the pieces of a bucket that stand one after the other; what cannot be split, as it is."""
     import json
 
-    start = 0
-    while start < len(data):
+    start, end = 0, -1
+    while end < len(data):
         end = len(data)
         with suppress(ValueError, KeyError, TypeError, struct.error):  # damaged: whoever reads it says so
             magic, version, length = _FRONT.unpack_from(data, start)
             if (magic, version) == (MAGIC, VERSION):
                 body = start + _FRONT.size + length
                 parts = json.loads(data[start + _FRONT.size : body])["parts"]
-                end = body + sum(nbytes for _, nbytes in parts) + _CHECK
+                end = body + sum(max(nbytes, 0) for _, nbytes in parts) + _CHECK
         yield data[start:end]
         start = end
 

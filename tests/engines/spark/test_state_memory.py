@@ -64,6 +64,7 @@ def folder(tmp_path: Path) -> Path:
 def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
     """Nothing stays warm, and every bucket is worth changes; (bucket, pieces) of what was read again."""
     monkeypatch.setattr(tasks, "WARM_BYTES", 0)
+    monkeypatch.setattr(tasks, "_WARM", {})
     monkeypatch.setattr(state_files, "_MIN_WHOLE_NBYTES", 0)
     monkeypatch.setattr(rounds, "MAX_ROUNDS", 1)
     seen: Pieces = []
