@@ -15,8 +15,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,8 @@ from bench.large.programs import PROGRAMS
 from penstock.events import BatchDone, Event
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-SAMPLE_S = 0.02
+SAMPLE_S, WORKER_SAMPLES = 0.02, 25
+"""Seconds between samples of this process, and how many of them for one of the workers."""
 SPARK_SCHEMA = "ts timestamp, key long, value double, payload binary"
 
 
@@ -35,6 +38,7 @@ class Order:
 
     warm_up             folder of the smaller input
     files_per_trigger   None reads files; a number reads a stream of Spark, so many files a micro-batch
+    until               stop after so many rounds, and let a second run go on from the checkpoint
     """
 
     program: str
@@ -44,6 +48,7 @@ class Order:
     master: str
     conf: Mapping[str, str] = field(default_factory=dict)
     files_per_trigger: int | None = None
+    until: int | None = None
 
     def to_json(self) -> str:
         """Return the order as an argument."""
@@ -56,6 +61,7 @@ class Report:
 
     growth_bytes   greatest resident memory of the driver's Python during the run, less that before it
     heap_bytes     the limit of the JVM's heap
+    worker_bytes   greatest resident memory of one Python worker, if workers are on this machine
     rounds         rounds of batches, and how many micro-batches they shared
     received       what the driver received per micro-batch, by name, if the engine tells; the greatest
     """
@@ -67,22 +73,31 @@ class Report:
     rounds: int
     micro_batches: int
     received: Mapping[str, float]
+    worker_bytes: int = 0
 
 
 class MemoryWatch:
-    """Watches the resident memory of this process: the kernel's own maximum, or samples without it."""
+    """Watches the resident memory of this process: the kernel's own maximum, or samples without it.
+
+    worker  the greatest resident memory of a Python worker
+    """
 
     def __init__(self) -> None:
         gc.collect()
         self._stop = threading.Event()
+        self.worker = 0
         self.before = self._peak = read_status("VmRSS")
         self._is_reset = _reset_peak()
         self._thread = threading.Thread(target=self._sample, daemon=True)
         self._thread.start()
 
     def _sample(self) -> None:
-        while not self._stop.wait(SAMPLE_S):
+        for number in count():
+            if self._stop.wait(SAMPLE_S):
+                return
             self._peak = max(self._peak, read_status("VmRSS"))
+            if number % WORKER_SAMPLES == 0:
+                self.worker = max(self.worker, *map(_resident, _find_workers()), 0)
 
     def growth(self) -> int:
         """Stop, and return by how much the memory had grown at most."""
@@ -90,6 +105,32 @@ class MemoryWatch:
         self._thread.join()
         peak = max(self._peak, read_status("VmHWM") if self._is_reset else 0)
         return peak - self.before
+
+
+def _find_workers() -> list[str]:
+    """Return the Python workers of Spark that descend from this process."""
+    parents, names = dict[str, str](), dict[str, str]()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            before, _, after = stat.read_text().rpartition(")")
+            pid, _, names[stat.parent.name] = before.partition(" (")
+            parents[pid] = after.split()[1]
+    chains = {pid: list(_ancestors(pid, parents)) for pid in parents}
+    me = str(os.getpid())
+    # Why three: the JVM is between this process and the daemon that forks workers.
+    return [pid for pid, above in chains.items() if me in above[2:] and names[pid].startswith("python")]
+
+
+def _ancestors(pid: str, parents: Mapping[str, str]) -> Iterator[str]:
+    while pid in parents:
+        pid = parents[pid]
+        yield pid
+
+
+def _resident(pid: str) -> int:
+    with suppress(OSError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+    return 0
 
 
 def read_status(name: str) -> int:
@@ -136,12 +177,16 @@ def run_order(order: Order) -> Report:
     _run(order, order.warm_up, output / "warm-up", settings)
     batches.clear()
     watch, began = MemoryWatch(), time.perf_counter()
+    if order.until is not None:
+        _run(order, order.input, output / "large", {**settings, "until": order.until})
     _run(order, order.input, output / "large", settings)
     seconds = time.perf_counter() - began
     growth = watch.growth()
     micro_batches = count_micro_batches(batches)
     received = find_received(batches)
-    return Report(seconds, growth, watch.before, _heap_limit(), len(batches), micro_batches, received)
+    return Report(
+        seconds, growth, watch.before, _heap_limit(), len(batches), micro_batches, received, watch.worker
+    )
 
 
 def _run(order: Order, folder: str, output: Path, settings: dict[str, Any]) -> None:

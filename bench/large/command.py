@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 ABOUT = (
     "Run programs over a hundred million rows on Spark, with a driver of 1 GB, and watch its memory.\n\n"
     "The same rows are read from one file, from 20 and from 5,000, and as a stream of Spark: a filter and "
-    "more columns, sliding windows per key, a function with a state per key; all write parquet. The output "
-    "is added up and compared with NumPy's totals. The code is 1 if a total differs, a run fails, or the "
-    "memory of the driver's Python grows by more than 100 MB.\n\n"
+    "more columns, sliding windows per key, a function with a state per key, and one with more than ten "
+    "million keys, stopped and resumed half-way; all write parquet. The output is added up and compared with "
+    "NumPy's totals. The code is 1 if a total differs, a run fails, or the memory of the driver's Python "
+    "grows by more than 100 MB.\n\n"
     "\b\nExamples:\n"
     "  python -m bench large --quick\n"
     "  python -m bench large --only windows --only '5000 files'\n"
@@ -52,12 +53,13 @@ class Case:
     program: str
     n_files: int
     stream: bool = False
+    restart: bool = False
 
     @property
     def name(self) -> str:
         """Return the name of the case, such as `windows, 20 files`."""
         files = f"{self.n_files} file{'s' * (self.n_files > 1)}"
-        return f"{self.program}, {files}{', as a stream' * self.stream}"
+        return f"{self.program}, {files}{', as a stream' * self.stream}{', resumed' * self.restart}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +120,9 @@ def run_large(
 def build_cases(many: int) -> list[Case]:
     """Return all cases, layout by layout, so that one input at a time is needed."""
     cases = [Case(program, n) for n in (1, SOME_FILES, many) for program in ("stateless", "windows", "keyed")]
-    streams = [Case(program, SOME_FILES, stream=True) for program in ("stateless", "windows")]
+    more = [Case(program, SOME_FILES, stream=True) for program in ("stateless", "windows", "keyed")]
     place = [case.n_files for case in cases].index(many)
-    return [*cases[:place], *streams, *cases[place:]]
+    return [*cases[:place], Case("many keys", SOME_FILES, restart=True), *more, *cases[place:]]
 
 
 def select_cases(cases: Sequence[Case], only: Sequence[str]) -> list[Case]:
@@ -203,9 +205,15 @@ class LargeRun:
 
         output = self.work / "output"
         shutil.rmtree(output, ignore_errors=True)
-        per_trigger = 1 if case.stream else None
         order = Order(
-            case.program, str(layout), str(self.work / "warm-up"), str(output), self.master, CONF, per_trigger
+            case.program,
+            str(layout),
+            str(self.work / "warm-up"),
+            str(output),
+            self.master,
+            CONF,
+            files_per_trigger=1 if case.stream else None,
+            until=case.n_files // 2 if case.restart else None,
         )
         measurement = Measurement(case, self.n_rows)
         fields, problem = run_child(["bench.large.child", order.to_json()], self.limit_s)
@@ -262,8 +270,9 @@ def format_measurement(one: Measurement) -> str:
     return (
         f"  {one.case.name:<36}{one.n_rows / report.seconds:>12,.0f} rows/s {report.seconds:>8.1f} s  "
         f"driver +{report.growth_bytes / 1e6:,.0f} MB on {report.before_bytes / 1e6:,.0f} MB, "
-        f"heap {report.heap_bytes / 1e6:,.0f} MB  micro-batches {report.micro_batches:,} "
-        f"of {report.rounds:,} rounds, driver received: {received}  {'; '.join(one.problems) or 'exact'}"
+        f"a worker {report.worker_bytes / 1e6:,.0f} MB, heap {report.heap_bytes / 1e6:,.0f} MB  "
+        f"micro-batches {report.micro_batches:,} of {report.rounds:,} rounds, driver received: {received}  "
+        f"{'; '.join(one.problems) or 'exact'}"
     )
 
 

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 SECOND = 1_000_000
 BEGIN = 1_700_000_000 * SECOND
 SPAN_S = 600
-N_KEYS = 1_000
+N_KEYS, VALUES_16 = 1_000, 16_000
+"""Keys, and values in sixteenths: of the sixteen million pairs, twenty million rows have more than ten."""
 PAYLOAD = 40
 ROW_BYTES = 8 + 2 + 3 + PAYLOAD
 """Bytes of a row in a file, roughly: numbers compress."""
@@ -67,6 +68,7 @@ class Totals:
     selected, selected_total  of the rows that pass the filter
     windows                   windows with rows, of all keys
     ranks                     sum over all rows of how many of its key came up to it, itself included
+    pairs, pair_ranks         pairs of key and value, and the ranks of rows by them
     """
 
     rows: int
@@ -75,6 +77,8 @@ class Totals:
     selected_total: int
     windows: int
     ranks: int
+    pairs: int
+    pair_ranks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ def draw_block(shape: Shape, number: int) -> tuple[Block, bytes]:
     n = shape.block_rows
     arrival = np.arange(number * n, (number + 1) * n, dtype=np.int64) * (SPAN_S * SECOND) // shape.n_rows
     times = BEGIN + arrival - chance.integers(0, SECOND, n)
-    block = Block(times, chance.integers(0, N_KEYS, n), chance.integers(0, 16_000, n))
+    block = Block(times, chance.integers(0, N_KEYS, n), chance.integers(0, VALUES_16, n))
     return block, chance.bytes(n * PAYLOAD)
 
 
@@ -151,6 +155,7 @@ class _Counter:
     def __init__(self, shape: Shape) -> None:
         self._rows = self._total = self._selected = self._selected_total = 0
         self._per_key = np.zeros(N_KEYS, np.int64)
+        self._per_pair = np.zeros(N_KEYS * VALUES_16, np.int32)
         # A second before the first arrival to the last, in slices of the windows.
         self._first = (BEGIN - SECOND) // (EVERY_S * SECOND)
         n_slices = (BEGIN + SPAN_S * SECOND) // (EVERY_S * SECOND) - self._first + 1
@@ -164,13 +169,23 @@ class _Counter:
         self._selected += int(selected.sum())
         self._selected_total += int(block.values_16[selected].sum())
         self._per_key += np.bincount(block.keys, minlength=N_KEYS)
+        np.add.at(self._per_pair, block.keys * VALUES_16 + block.values_16, 1)
         self._there[block.times // (EVERY_S * SECOND) - self._first, block.keys] = True
 
     def totals(self) -> Totals:
         """Return the totals of all blocks."""
-        ranks = int((self._per_key * (self._per_key + 1) // 2).sum())
+        pairs = self._per_pair[self._per_pair > 0].astype(np.int64)
+        ranks, pair_ranks = (int((n * (n + 1) // 2).sum()) for n in (self._per_key, pairs))
+        n_windows, n_pairs = self._count_windows(), len(pairs)
         return Totals(
-            self._rows, self._total, self._selected, self._selected_total, self._count_windows(), ranks
+            self._rows,
+            self._total,
+            self._selected,
+            self._selected_total,
+            n_windows,
+            ranks,
+            n_pairs,
+            pair_ranks,
         )
 
     def _count_windows(self) -> int:

@@ -56,10 +56,21 @@ def keyed(reader: Any, output: Path) -> ps.PipeGraph:
     return graph
 
 
+def many_keys(reader: Any, output: Path) -> ps.PipeGraph:
+    """Build the same with a state per key and value: millions of them."""
+    graph = ps.PipeGraph("many keys")
+    rows = graph.source(reader, time="ts", delay="2 s", name="rows").select("ts", "key", "value")
+    rows.key_by("key", "value").accumulate(add_to_balance, Balance(), name="balance").select("rows").sink(
+        ps.write.parquet(output), name="out"
+    )
+    return graph
+
+
 PROGRAMS: dict[str, Callable[[Any, Path], ps.PipeGraph]] = {
     "stateless": stateless,
     "windows": windows,
     "keyed": keyed,
+    "many keys": many_keys,
 }
 
 
@@ -78,6 +89,7 @@ def expected_sums(program: str, totals: Totals) -> dict[str, float]:
             "total": totals.total * per_row / 16,
         },
         "keyed": {"rows": totals.rows, "sum of rows": totals.ranks},
+        "many keys": {"rows": totals.rows, "sum of rows": totals.pair_ranks},
     }
     return sums[program]
 
@@ -86,6 +98,7 @@ _COLUMNS: dict[str, dict[str, str]] = {
     "stateless": {"value": "value", "double": "double"},
     "windows": {"sum of rows": "rows", "total": "total"},
     "keyed": {"sum of rows": "rows"},
+    "many keys": {"sum of rows": "rows"},
 }
 """Program -> the name of a sum -> the column that is summed."""
 

@@ -50,6 +50,8 @@ def test_totals_are_those_of_the_rows(tmp_path: Path) -> None:
     assert (totals.rows, totals.total / 16) == (2_000, values.sum())
     assert (totals.selected, totals.selected_total / 16) == ((values < 250).sum(), values[values < 250].sum())
     assert totals.ranks == sum(n * (n + 1) // 2 for n in counts.tolist())
+    pairs = table.group_by(["key", "value"]).aggregate([([], "count_all")]).column("count_all").to_pylist()
+    assert (totals.pairs, totals.pair_ranks) == (len(pairs), sum(n * (n + 1) // 2 for n in pairs))
 
 
 def test_payload_does_not_compress(tmp_path: Path) -> None:
@@ -79,10 +81,11 @@ def test_sums_that_differ_are_named() -> None:
     assert explain_sums({"rows": 1000, "total": 2}, {"rows": 999, "total": 2}) == "rows: 999 instead of 1,000"
 
 
-def test_cases_are_programs_by_layouts_and_two_streams() -> None:
+def test_cases_are_programs_by_layouts_three_streams_and_one_that_is_resumed() -> None:
     cases = build_cases(5_000)
-    assert len(cases) == 11
-    assert sum(case.stream for case in cases) == 2
+    assert len(cases) == 13
+    assert sum(case.stream for case in cases) == 3
+    assert sum(case.restart for case in cases) == 1
     files = [case.n_files for case in cases]
     assert files == sorted(files), "a layout is written once, for all its cases"
 
@@ -94,6 +97,7 @@ def test_cases_are_chosen_by_a_part_of_their_name() -> None:
         "keyed, 20 files",
         "stateless, 20 files, as a stream",
         "windows, 20 files, as a stream",
+        "keyed, 20 files, as a stream",
         "keyed, 500 files",
     ]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -77,7 +78,10 @@ class InProcessJobs(SparkJobs):
     ) -> JobResult:
         """Runs what the driver sends through all fragments."""
         rows_read = [row for part in read if isinstance(part, KeptRows) for row in part.rows]
-        wire = [*rows, *rows_read, *self.wake_ups(task.rounds[-1].number)]
+        # As with jobs of many rows and of few, which have different numbers of partitions.
+        n_partitions = self._random.choice([self.n_partitions, 2 * self.n_partitions])
+        task = replace(task, n_partitions=n_partitions)
+        wire = [*rows, *rows_read, *self.wake_ups(task.rounds[-1].number, range(n_partitions))]
         self._n_jobs += 1
         if self._alone(self._n_jobs - 1):
             self._random.shuffle(wire)

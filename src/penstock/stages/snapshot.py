@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -55,8 +56,13 @@ class BucketState:
     batches: Mapping[str, pa.RecordBatch]
 
 
-def encode_bucket(state: BucketState, step: str, fingerprint: Mapping[str, str]) -> bytes:
-    """Return the state as bytes."""
+def encode_bucket(
+    state: BucketState, step: str, fingerprint: Mapping[str, str], n_rows: int | None = None
+) -> bytes:
+    """Return the state as bytes.
+
+    n_rows  about how many rows the bucket has, if the state is that of only some keys
+    """
     import json
 
     import xxhash
@@ -73,7 +79,9 @@ def encode_bucket(state: BucketState, step: str, fingerprint: Mapping[str, str])
         "bucket": state.bucket,
         "n_keys": state.n_keys,
         "watermark": state.watermark,
-        "rows": sum(batch.num_rows for name, batch in state.batches.items() if name != KEYS),
+        "rows": sum(batch.num_rows for name, batch in state.batches.items() if name != KEYS)
+        if n_rows is None
+        else n_rows,
         "parts": [[name, len(part)] for name, part in parts.items()],
     }
     header = json.dumps(fields_by_name, sort_keys=True).encode()
@@ -100,6 +108,23 @@ def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> Buc
             batches[name] = reader.read_next_batch()
         start += length
     return BucketState(header["bucket"], header["n_keys"], header["watermark"], batches)
+
+
+def split_pieces(data: bytes) -> Iterator[bytes]:
+    """Yield the pieces of a bucket that stand one after the other; what cannot be split, as it is."""
+    import json
+
+    start, end = 0, -1
+    while end < len(data):
+        end = len(data)
+        with suppress(ValueError, KeyError, TypeError, struct.error):  # damaged: whoever reads it says so
+            magic, version, length = _FRONT.unpack_from(data, start)
+            if (magic, version) == (MAGIC, VERSION):
+                body = start + _FRONT.size + length
+                parts = json.loads(data[start + _FRONT.size : body])["parts"]
+                end = body + sum(max(nbytes, 0) for _, nbytes in parts) + _CHECK
+        yield data[start:end]
+        start = end
 
 
 def count_saved_rows(data: bytes) -> int:
@@ -241,10 +266,18 @@ class ChangedBuckets:
         self.tracks = tracks
         self._gone[list(changed)] = tracks
 
-    def take(self) -> dict[int, Ints]:
-        """Return the buckets that changed since the last call, with their live slots; tracks from now on."""
+    def take(self, partly: Collection[int] = ()) -> dict[int, Ints]:
+        """Return the buckets that changed since the last call, with their live slots; tracks from now on.
+
+        partly  buckets of which only the slots that changed are wanted
+        """
         live, buckets = self._live()
         changed = self._changed_mask(live, buckets)
+        if partly:
+            known = live < len(self._slots)
+            known[known] = self._slots[live[known]]
+            wanted = known | ~np.isin(buckets, list(partly))
+            live, buckets = live[wanted], buckets[wanted]
         self.start()
         return {int(bucket): live[buckets == bucket] for bucket in np.flatnonzero(changed)}
 
@@ -302,12 +335,25 @@ class BucketedStage(ABC):
     def snapshot(self) -> dict[int, bytes]:
         """Return the state per bucket: all of it at first, then what changed since the last snapshot."""
         self.flush_pending()
-        states = [self._save_bucket(bucket, slots) for bucket, slots in self._changed_buckets.take().items()]
-        return {state.bucket: encode_bucket(state, self.site.step, self.fingerprint) for state in states}
+        return self._encode_buckets(self._changed_buckets.take())
+
+    def _encode_buckets(
+        self, slots_of: Mapping[int, Ints], n_rows: Mapping[int, int] | None = None
+    ) -> dict[int, bytes]:
+        states = [self._save_bucket(bucket, slots) for bucket, slots in slots_of.items()]
+        step, fingerprint = self.site.step, self.fingerprint
+        return {
+            state.bucket: encode_bucket(state, step, fingerprint, (n_rows or {}).get(state.bucket))
+            for state in states
+        }
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot, or takes up some buckets of one that other replicas took."""
-        states = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
+        """Go back to a snapshot, or takes up some buckets of one that other replicas took.
+
+        A bucket may be several pieces, one after the other: what a later one says of a key counts.
+        """
+        pieces = (piece for data in saved.values() for piece in split_pieces(data))
+        states = [decode_bucket(piece, self.site.step, self.fingerprint) for piece in pieces]
         self._begin()
         for state in states:
             self._load_bucket(state)

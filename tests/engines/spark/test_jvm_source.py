@@ -98,7 +98,7 @@ def test_steps_that_cannot_fail_have_the_plan_of_hand_written_spark(spark: Any, 
     plan = Plan(graph.name, tuple(graph.steps.values()))
     (pipeline,) = read_placement.source_pipelines(plan)
     files = [SourceFile(str(file), 0) for file in sorted(folder.iterdir())]
-    source = RemoteSource(spark, plan, pipeline, split_into_fragments(plan), 2)
+    source = RemoteSource(spark, plan, pipeline, split_into_fragments(plan))
     ours = source.frame(files, numbered=False).drop(TIME)
     by_hand = spark.read.parquet(*(file.path for file in files)).where(F.col("small") > 3)
     assert _physical(ours) == _physical(by_hand.select("key", (F.col("x") * 2.0).alias("y")))
@@ -110,7 +110,7 @@ def test_a_dataframe_is_not_grouped_where_rows_could_not_be_counted(frame: Any) 
         counts.sink(ps.write.memory())
         plan = Plan("counts", tuple(pipe.graph.steps.values()))
         (pipeline,) = read_placement.source_pipelines(plan)
-        return RemoteSource(None, plan, pipeline, split_into_fragments(plan), 2)._windows
+        return RemoteSource(None, plan, pipeline, split_into_fragments(plan))._windows
 
     def source() -> ps.MultiPipe:
         return ps.PipeGraph("counts").source(ps.read.spark(frame), time="t", delay="0 s")

@@ -102,19 +102,19 @@ KEYED = pa.schema([("k", pa.string()), ("v", pa.float64())])
 @pytest.mark.slow
 @given(batches(KEYED, max_size=20), st.integers(1, 300))
 def test_rows_of_one_key_go_to_one_part_whatever_batch_they_are_in(batch: Batch, n_partitions: int) -> None:
-    partitioner = WirePartitioner(("k", "v"), KEYED, n_partitions)
-    whole = {row: part for part, rows in partitioner.partition(batch, 0) for row in _rows(rows)}
-    assert sum(rows.num_rows for _, rows in partitioner.partition(batch, 0)) == batch.num_rows
+    partitioner = WirePartitioner(("k", "v"), KEYED)
+    whole = {row: part for part, rows in partitioner.partition(batch, 0, n_partitions) for row in _rows(rows)}
+    assert sum(rows.num_rows for _, rows in partitioner.partition(batch, 0, n_partitions)) == batch.num_rows
     assert all(0 <= part < n_partitions for part in whole.values())
     for place in range(batch.num_rows):
-        ((part, one),) = partitioner.partition(batch.take(np.array([place])), 0)
+        ((part, one),) = partitioner.partition(batch.take(np.array([place])), 0, n_partitions)
         assert whole[_rows(one)[0]] == part
 
 
 @pytest.mark.slow
 @given(batches(KEYED))
 def test_rows_without_a_key_stay_on_their_part(batch: Batch) -> None:
-    assert [part for part, _ in WirePartitioner(None, KEYED, 8).partition(batch, 5)] == [5]
+    assert [part for part, _ in WirePartitioner(None, KEYED).partition(batch, 5, 8)] == [5]
 
 
 def _rows(batch: Batch) -> list[str]:

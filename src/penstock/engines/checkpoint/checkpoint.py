@@ -128,7 +128,7 @@ class Checkpoint:
             return Manifest()
         fields = self._read(paths[-1])
         state = {
-            step: {int(bucket): StateHandle(*handle) for bucket, handle in handles.items()}
+            step: {int(bucket): StateHandle.of(handle) for bucket, handle in handles.items()}
             for step, handles in fields["state"].items()
         }
         positions = {source: (batches, rows) for source, (batches, rows) in fields["positions"].items()}
@@ -193,15 +193,14 @@ class Checkpoint:
 
     def _remove_unused(self, manifest: Manifest, pending: Collection[str]) -> int:
         """Remove old manifests and unreferenced state; return the bytes that belong to this manifest."""
-        used = {handle.file for handles in manifest.state.values() for handle in handles.values()} | {
-            *pending
-        }
+        handles = [handle for by_bucket in manifest.state.values() for handle in by_bucket.values()]
         commits = sorted((self.folder / "commits").glob("*.json"))
         for path in commits[:-_N_MANIFESTS]:
             path.unlink(missing_ok=True)
         for path in commits[-_N_MANIFESTS:-1]:
             state = self._read(path)["state"]
-            used |= {handle[0] for handles in state.values() for handle in handles.values()}
+            handles += [StateHandle.of(handle) for saved in state.values() for handle in saved.values()]
+        used = {piece.file for handle in handles for piece in handle.pieces} | {*pending}
         for path in (self.folder / "commits").glob("*.tmp"):
             path.unlink(missing_ok=True)
         nbytes = 0

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import xxhash
@@ -29,25 +29,61 @@ _LENGTH_NBYTES = 8
 """Size of the prefix of a file that holds its length before compression."""
 _MAX_RATIO = 1 << 16
 """More than zstd can compress a byte."""
+_MIN_WHOLE_NBYTES, _MAX_PIECES = 1 << 16, 16
+"""Buckets of less are always written whole; of others there are at most so many pieces and one more."""
+_BUCKETS = 256
 
 
 class StateHandle(NamedTuple):
-    """Where a piece of state is: its file, its offset and size before compression, and its number of rows."""
+    """Where the state of a bucket is: a file, the offset and size before compression, and the number of rows.
+
+    idle    nothing happens to the bucket as long as no row comes, whatever the watermark does
+    before  where the pieces are, oldest first, that this one has changes to
+    """
 
     file: str
     offset: int
     nbytes: int
     rows: int = 0
+    idle: bool = False
+    before: tuple[StateHandle, ...] = ()
+
+    @classmethod
+    def of(cls, fields: Sequence[Any]) -> StateHandle:
+        """Return the handle that was written as JSON."""
+        handle = cls(*fields)
+        return handle._replace(before=tuple(map(cls.of, handle.before)))
+
+    @property
+    def pieces(self) -> tuple[StateHandle, ...]:
+        """Return all pieces of the bucket, oldest first."""
+        return (*self.before, self._replace(before=()))
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes of all pieces."""
+        return self.nbytes + sum(piece.nbytes for piece in self.before)
+
+    def takes_changes(self, bucket: int) -> bool:
+        """Return whether the next piece may hold changes only; else it is whole, and replaces all of these.
+
+        So as many bytes are written as have changed, or a few times as many, and as many are read as there
+        are, or twice as many.
+        """
+        whole = self.before[0].nbytes if self.before else self.nbytes
+        # Why: buckets that change alike do not become whole in the same micro-batch.
+        limit = whole * (_BUCKETS + bucket) // (2 * _BUCKETS)
+        return whole >= _MIN_WHOLE_NBYTES and len(self.before) < _MAX_PIECES and self.size - whole < limit
 
 
 StateHandles = Mapping[str, Mapping[int, StateHandle]]
-"""step -> bucket -> where its piece is."""
+"""step -> bucket -> where its newest piece is."""
 
 
 def state_size(state: StateHandles) -> tuple[int, int]:
-    """Return the number of bytes and of rows in all pieces."""
+    """Return the number of bytes and of rows of all buckets."""
     handles = [handle for by_bucket in state.values() for handle in by_bucket.values()]
-    return sum(handle.nbytes for handle in handles), sum(handle.rows for handle in handles)
+    return sum(handle.size for handle in handles), sum(handle.rows for handle in handles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +126,18 @@ class StateFiles:
         return state
 
     def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
-        """Return the pieces of a step by bucket; raise CheckpointError if one is missing or damaged."""
-        pieces: dict[int, bytes] = {}
+        """Return what a step has saved by bucket, piece behind piece; raise CheckpointError if one is missing
+        or damaged.
+        """
+        saved: dict[int, bytes] = {}
         files: dict[str, bytes] = {}
-        for bucket, (name, offset, nbytes, _) in handles.items():
+        for bucket, (name, offset, nbytes, *_) in (
+            (bucket, piece) for bucket, handle in handles.items() for piece in handle.pieces
+        ):
             try:
                 if name not in files:
                     files[name] = _decompress((Path(self.folder) / name).read_bytes())
-                piece = pieces[bucket] = files[name][offset : offset + nbytes]
+                piece = files[name][offset : offset + nbytes]
                 if len(piece) != nbytes:
                     raise ValueError(f"it ends after {len(piece)} of {nbytes} bytes")
                 if xxhash.xxh3_64_digest(piece[:-_CHECKSUM_NBYTES]) != piece[-_CHECKSUM_NBYTES:]:
@@ -109,7 +149,8 @@ class StateFiles:
                     detail=f"state/{name}: {describe_cause(cause)}",
                     hint="bring the file back, or start with an empty checkpoint folder",
                 ) from cause
-        return pieces
+            saved[bucket] = saved.get(bucket, b"") + piece
+        return saved
 
     def open_rows(self, name: str) -> BinaryIO:
         """Create a file of rows beside the state, which lives until the driver has read it."""

@@ -24,6 +24,8 @@ BATCH_ROWS = 1 << 20
 """Rows that go through a fragment together, and about the most that a split has."""
 _NARROW = 4
 """With more columns than this, fewer rows go together."""
+_BYTES_PER_ROW = 64
+"""What a row is taken to have where only the size of a file is known."""
 
 
 class FileChanged(Exception):
@@ -60,6 +62,11 @@ class RemoteBatch:
     rows_as_one: int = 1
     n_bytes: int = 0
 
+    @property
+    def load(self) -> int:
+        """Return the number of rows, by how much there is to do for them."""
+        return self.n_rows // self.rows_as_one
+
 
 @dataclass(frozen=True, slots=True)
 class UnreadBatch:
@@ -72,6 +79,11 @@ class UnreadBatch:
     files: tuple[SourceFile, ...]
     n_rows: int
     n_bytes: int
+
+    @property
+    def load(self) -> int:
+        """Return about how many rows there are."""
+        return self.n_bytes // _BYTES_PER_ROW
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,12 @@ one. The state is that of keyed windows, so a run may go on from a checkpoint wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
 from typing import Protocol
 
 from penstock.accounts import Accounts
+from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragments import FILES, Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
 from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, report
@@ -34,6 +35,7 @@ from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import Stage, StageContext
+from penstock.stages.state.keyed import KeyedStage
 from penstock.stages.window.stage import Emitted, WindowStage
 
 ROWS_PER_PARTIAL = 2
@@ -47,25 +49,28 @@ class FragmentInput:
     partials  (round, step) -> packed partials; the stage knows their columns
     """
 
-    def __init__(self, edges: Mapping[int, Edge], rows: Iterable[WireRow] = ()) -> None:
+    def __init__(self, edges: Mapping[int, Edge]) -> None:
         self._edges = edges
         self.rows: dict[tuple[int, str], list[Batch]] = {}
         self.partials: dict[tuple[int, str], list[bytes]] = {}
         self.partition = 0
-        self.add(rows)
 
-    def add(self, rows: Iterable[WireRow]) -> None:
-        """Add wire rows."""
-        for row in rows:
-            self.partition = row.partition
-            if row.body is None or row.kind is Kind.WAKE:
-                continue
-            edge = self._edges[row.edge]
-            assert edge.step is not None, "only steps take rows in"
-            if edge.ref.port == PARTIALS:
-                self.partials.setdefault((row.round, edge.step), []).append(row.body)
-            else:
-                self.rows.setdefault((row.round, edge.step), []).append(unpack_batch(row.body, edge.schema))
+    @property
+    def is_empty(self) -> bool:
+        """Return whether nothing has arrived."""
+        return not (self.rows or self.partials)
+
+    def add(self, row: WireRow) -> None:
+        """Add a wire row."""
+        self.partition = row.partition
+        if row.body is None or row.kind is Kind.WAKE:
+            return
+        edge = self._edges[row.edge]
+        assert edge.step is not None, "only steps take rows in"
+        if edge.ref.port == PARTIALS:
+            self.partials.setdefault((row.round, edge.step), []).append(row.body)
+        else:
+            self.rows.setdefault((row.round, edge.step), []).append(unpack_batch(row.body, edge.schema))
 
 
 class AdaptiveFinalStage(FinalAggregateStage):
@@ -129,13 +134,16 @@ class SinkRows(Protocol):
 class FragmentTask:
     """The stages of a fragment on one partition.
 
-    files  takes the rows of sinks; None until a job begins
+    files         takes the rows of sinks; None until a job begins
+    n_partitions  of the exchanges of a job
+    n_saved       bytes of its state, as it was last saved
     """
 
     files: SinkRows | None = None
+    n_saved = 0
 
-    def __init__(self, plan: FragmentPlan, partition: int) -> None:
-        self._plan, self.partition = plan, partition
+    def __init__(self, plan: FragmentPlan, partition: int, n_partitions: int = 1) -> None:
+        self._plan, self.partition, self.n_partitions = plan, partition, n_partitions
         self._round_accounts: dict[int, dict[str, Accounts]] = {}
         self._clock = RoundClock()
         self._reasons: dict[str, list[str]] = {}
@@ -143,14 +151,14 @@ class FragmentTask:
         self._steps = {s.name: self._chained_step(s) for s in steps if find_spark_sql(s.op) is None}
         self._only_in_jvm = {s.name: s for s in steps if s.name not in self._steps}
         self._partitioners = {
-            edge.number: WirePartitioner(edge.key, edge.schema, plan.n_partitions)
+            edge.number: WirePartitioner(edge.key, edge.schema)
             for edges in plan.edges_out.values()
             for edge in edges
         }
         self._partials = {step.name: AdaptivePartials(step, self._site(step)) for step, _ in plan.sends}
         for step, edge in plan.sends:
             format_ = self._partials[step.name].format
-            self._partitioners[edge.number] = WirePartitioner(format_.key, format_.schema, plan.n_partitions)
+            self._partitioners[edge.number] = WirePartitioner(format_.key, format_.schema)
         self.at = 0  # the number of the current step, for failures
 
     def _chained_step(self, step: Step) -> _ChainedStep:
@@ -170,10 +178,13 @@ class FragmentTask:
 
     def restore(self, task: JobTask) -> None:
         """Restore the buckets of this partition from the state files."""
-        for name, places in task.state.items():
-            own = {b: place for b, place in places.items() if b % self._plan.n_partitions == self.partition}
-            if own and name in self._steps:
-                self._steps[name].stage.restore(task.files.read(own, name))
+        for name in self._steps:
+            own = task.state_of(name, self.partition)
+            if own:
+                stage = self._steps[name].stage
+                if isinstance(stage, KeyedStage):
+                    stage.decodes_late = True
+                stage.restore(task.files.read(own, name))
 
     def run_round(self, round_: RoundPlan, inputs: FragmentInput) -> Iterator[WireRow]:
         """Run the rows of one round through all steps; yield what leaves."""
@@ -261,7 +272,8 @@ class FragmentTask:
             )
 
     def _pack(self, edge: Edge, batch: Batch, round_: int) -> Iterator[WireRow]:
-        return self._partitioners[edge.number].pack(edge, batch, round_, self.partition)
+        partitioner = self._partitioners[edge.number]
+        return partitioner.pack(edge, batch, round_, self.partition, self.n_partitions)
 
     def _emit_partials(self, round_: RoundPlan) -> Iterator[WireRow]:
         """Pack what is sent to windows behind the exchange: partials, or rows where those are not more."""
@@ -284,9 +296,26 @@ class FragmentTask:
         """Write the state that has changed; return where it is."""
         if not self._plan.fragment.keyed:
             return []
-        pieces = {name: dict(chained.stage.snapshot()) for name, chained in self._steps.items()}
+        changes: dict[str, set[int]] = {}
+        pieces: dict[str, dict[int, bytes]] = {}
+        for name, chained in self._steps.items():
+            stage, changes[name] = chained.stage, set[int]()
+            if isinstance(stage, KeyedStage):
+                handles = task.state.get(name, {})
+                changes[name] = {bucket for bucket, of in handles.items() if of.takes_changes(bucket)}
+                pieces[name] = stage.snapshot_changes(changes[name])
+            else:
+                pieces[name] = dict(stage.snapshot())
         last = task.rounds[-1].number
         places = task.files.write(last + 1, f"{self._plan.fragment.number}-{self.partition}", pieces)
+        for name, by_bucket in places.items():
+            stage = self._steps[name].stage
+            idle = stage.idle_buckets(by_bucket) if isinstance(stage, KeyedStage) else set[int]()
+            for bucket, handle in by_bucket.items():
+                before = task.state[name][bucket].pieces if bucket in changes[name] else ()
+                by_bucket[bucket] = handle._replace(idle=bucket in idle, before=before)
+        known = {name: task.state_of(name, self.partition) | places.get(name, {}) for name in self._steps}
+        self.n_saved, _ = state_size(known)
         written = {step: list(by_bucket.items()) for step, by_bucket in places.items() if by_bucket}
         return [report(Kind.STATE, last, self.partition, written)] if written else []
 

@@ -21,7 +21,7 @@ from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader
 from penstock.connect.writers.delta import DeltaWriter
 from penstock.connect.writers.folder import FolderWriter
-from penstock.engines.checkpoint.state_files import StateFiles, StateHandles
+from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.file_splits import FileReadPlan
 from penstock.engines.spark.source_task import SourceReadPlan
@@ -204,7 +204,6 @@ class FragmentPlan:
     edges_in      the edges into the fragment, by number
     edges_out     the edges out of it, by whose rows they carry
     ports         step -> the output ports that are read
-    n_partitions  of an exchange
     sends         the window steps behind the exchange that are sent partials, and the edges for those
     sinks         the sinks that its tasks may have rows for: who writes them, and their columns
     sources       the ports of all sources with their columns; their places number them on the wire
@@ -217,7 +216,6 @@ class FragmentPlan:
     edges_in: Mapping[int, Edge]
     edges_out: Mapping[Ref, tuple[Edge, ...]]
     ports: Mapping[str, frozenset[str]]
-    n_partitions: int
     sends: tuple[tuple[Step, Edge], ...] = ()
     sinks: Mapping[str, tuple[StagingWriter, pa.Schema]] = field(default_factory=dict)
     sources: tuple[tuple[Ref, pa.Schema], ...] = ()
@@ -259,6 +257,7 @@ class JobTask:
     after  the job whose state it continues: the last that was committed
     state  where the pieces of that state are, by step and bucket
     committed  sink -> the last round that is visible there: its rows are not written again
+    n_partitions  of every exchange; jobs with more rows have more
     """
 
     rounds: tuple[RoundPlan, ...]
@@ -267,6 +266,12 @@ class JobTask:
     state: StateHandles
     files: StateFiles
     committed: Mapping[str, int] = field(default_factory=dict)
+    n_partitions: int = 1
+
+    def state_of(self, step: str, partition: int) -> dict[int, StateHandle]:
+        """Return where the state is that a step has on a partition, by bucket."""
+        handles = self.state.get(step, {})
+        return {bucket: at for bucket, at in handles.items() if bucket % self.n_partitions == partition}
 
     @property
     def rounds_of_batches(self) -> dict[tuple[str, int], RoundPlan]:
@@ -274,9 +279,7 @@ class JobTask:
         return {batch: round_ for round_ in self.rounds for batch in round_.batches.items()}
 
 
-def plan_fragment(
-    plan: Plan, fragments: Fragments, number: int, *, run: str, n_partitions: int
-) -> FragmentPlan:
+def plan_fragment(plan: Plan, fragments: Fragments, number: int, *, run: str) -> FragmentPlan:
     """Return what workers must know of one fragment of a plan.
 
     Rows of sources enter fragment 0, so what reads them is fed from there. It makes the partials of windows
@@ -306,7 +309,6 @@ def plan_fragment(
         {e.number: e for e in (*fragments.edges, *fragments.partials.values()) if e.fragment == number},
         edges_out,
         {name: frozenset(p for p in plan[name].outputs if plan.is_read(Ref(name, p))) for name in steps},
-        n_partitions,
         sends,
         {
             step.name: (_ship(step.op.writer), step.up.schema)

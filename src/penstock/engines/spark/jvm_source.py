@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LIGHT_ROWS = 16
-"""So many rows count as one where workers make partials of windows as they read."""
+"""So many rows count as one where partials of windows are made as they are read."""
 Observe = Callable[["DataFrame", int], "DataFrame"]
 """Returns rows that are counted on their way into a step, whose place it is given."""
 TIME, SEQ, OUTCOME = f"{OURS}time", f"{OURS}seq", f"{OURS}outcome"
@@ -106,18 +106,17 @@ class RemoteSource:
         plan: Plan,
         pipeline: SourcePipeline,
         fragments: Fragments,
-        n_partitions: int,
     ) -> None:
         source = pipeline.source
         assert isinstance(source.op, Source), "pipelines begin with a source"
-        self._spark, self._plan, self.pipeline, self._n_partitions = spark, plan, pipeline, n_partitions
+        self._spark, self._plan, self.pipeline = spark, plan, pipeline
         self._reader, self._time = source.op.reader, source.op.resolve()
         self._rank = plan.sources.index(source) if len(plan.sources) > 1 else None
         self.by_workers = pipeline.jvm_reason is None
         readers = [name for name, _ in plan.readers(pipeline.last)]
-        light = self.by_workers and all(name in fragments.partials for name in readers)
-        self.rows_as_one = _LIGHT_ROWS if light else 1
         windows = None if self.by_workers else grouped_windows(plan, pipeline, fragments)
+        light = self.by_workers and all(name in fragments.partials for name in readers)
+        self.rows_as_one = _LIGHT_ROWS if light or windows is not None else 1
         self._windows = None if windows is None else (windows, fragments.partials[windows.name])
 
     @property
@@ -153,22 +152,31 @@ class RemoteSource:
         if window is not None and round_.advances[window[0].name].before == BEFORE_ALL:
             frame = self.frame(batch.files, numbered=False)
             if OUTCOME not in frame.columns:
-                return self._group(frame, round_, *window)
+                return self._group(frame, round_, *window, task.n_partitions)
         return self._handed_over(self.frame(batch.files, numbered=True), round_, task, plans)
 
     def accounts(self, batch: RemoteBatch, outcomes: Mapping[int, int]) -> dict[str, Accounts]:
         """Return what became of the rows of a batch in the JVM, step by step."""
         if batch.by_workers:
             return {}  # the steps have counted for themselves
-        n, accounts = batch.n_rows, dict[str, Accounts]()
-        arrived, first = sum(outcomes.values()), True
+        n_filtered = {place: outcomes.get(place, 0) for place in self.filters[1:]}
+        if self.filters:
+            n_filtered[self.filters[0]] = batch.n_rows - sum(outcomes.values())
+        return self.count_steps(batch.n_rows, n_filtered)
+
+    @property
+    def filters(self) -> list[int]:
+        """Return the places of the filters among the steps, from 1 on."""
+        return [n for n, step in enumerate(self.pipeline.steps, 1) if isinstance(step.op, Filter)]
+
+    def count_steps(self, n_rows: int, n_filtered: Mapping[int, int]) -> dict[str, Accounts]:
+        """Return what became of rows, step by step, of which filters dropped so many, by their places."""
+        accounts = {}
         for place, step in enumerate(self.pipeline.steps, 1):
-            counts = Accounts(rows_in=n)
-            if isinstance(step.op, Filter):
-                counts.filtered = n - arrived if first else outcomes.get(place, 0)
-                n, first = n - counts.filtered, False
-            counts.passed = counts.rows_out = n
-            accounts[step.name] = counts
+            filtered = n_filtered.get(place, 0)
+            n_left = n_rows - filtered
+            accounts[step.name] = Accounts(rows_in=n_rows, filtered=filtered, passed=n_left, rows_out=n_left)
+            n_rows = n_left
         return accounts
 
     def frame(
@@ -216,22 +224,24 @@ class RemoteSource:
         reader = self._spark.read.schema(spark_schema(self._reader.schema)).option("__globPaths__", "false")
         return reader.parquet(*(file.path for file in files))
 
-    def _group(self, frame: DataFrame, round_: RoundPlan, step: Step, edge: Edge) -> DataFrame:
+    def _group(
+        self, frame: DataFrame, round_: RoundPlan, step: Step, edge: Edge, n_partitions: int
+    ) -> DataFrame:
         """Return partials by Spark's own grouping, as wire rows for the windows behind the exchange."""
         assert isinstance(step.op, Windows), "only windows have partials"
         source, op, up = self.pipeline.source.name, step.op, step.up
-        name, n_partitions = step.name, self._n_partitions
+        name = step.name
 
         def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             partials, here = JvmPartials(op, up), partition_id()
-            partitioner = WirePartitioner(partials.format.key, partials.format.schema, n_partitions)
+            partitioner = WirePartitioner(partials.format.key, partials.format.schema)
             for groups in batches:
                 n_rows = int(pc.sum(groups.column(len(partials.keys) + 1)).as_py() or 0)
                 counts = Accounts(rows_in=n_rows, passed=n_rows).to_dict()
                 output = [
                     report_outcomes(source, {ALIVE: n_rows}, round_, here),
                     report(Kind.ACCOUNTS, round_.number, here, {name: counts}),
-                    *partitioner.pack(edge, partials.to_batch(groups), round_.number, here),
+                    *partitioner.pack(edge, partials.to_batch(groups), round_.number, here, n_partitions),
                 ]
                 yield from to_wire_batches(output)
 

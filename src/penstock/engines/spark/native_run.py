@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,18 +112,11 @@ class NativeRun:
         return frame.select(*names), observed
 
     def _accounts(self, n_rows: int, counts: dict[int | None, Any]) -> dict[str, Accounts]:
-        accounts = {}
-        steps = list(enumerate(self._source.pipeline.steps, 1))
-        later = [place for place, step in steps if isinstance(step.op, Filter)][1:]
-        for place, step in steps:
-            counted = Accounts(rows_in=n_rows)
-            if isinstance(step.op, Filter):
-                after = next((other for other in later if other > place), None)
-                counted.filtered = n_rows - counts[after]["rows"]
-                n_rows -= counted.filtered
-            counted.passed = counted.rows_out = n_rows
-            accounts[step.name] = counted
-        return accounts
+        places: list[int | None] = [*self._source.filters, None]
+        # Before each filter, and behind the last.
+        n_before = [n_rows, *(counts[place]["rows"] for place in places[1:])]
+        dropped = (before - after for before, after in pairwise(n_before))
+        return self._source.count_steps(n_rows, dict(zip(self._source.filters, dropped, strict=True)))
 
 
 def _list_files(folder: Path, tag: str) -> list[StagedFile]:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.connect.writers.staged_files import FolderStage
 from penstock.engines.spark.file_splits import FileSplit
 from penstock.engines.spark.fragment_task import FragmentInput, FragmentTask
-from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan
+from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan, state_key
 from penstock.engines.spark.source_task import Read, SourceReport, SourceSplit
 from penstock.engines.spark.wire import (
     SCHEMA,
@@ -34,6 +34,7 @@ from penstock.engines.spark.wire import (
     to_wire,
 )
 from penstock.engines.wire import failure_to_dict, unpack_batch
+from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
 
@@ -47,6 +48,11 @@ _MOST_PLANS = 4
 """Runs whose plans stay unpickled in one worker."""
 _MOST_RUNS = 8
 """Runs whose state is kept warm in one worker; the oldest are dropped."""
+WARM_BYTES = 1 << 26
+"""Bytes of a run's state, as it is saved, that stay warm in one worker; the oldest partitions are dropped.
+
+As objects of Python they are up to ten times as large.
+"""
 
 
 class SinkFiles:
@@ -138,7 +144,7 @@ def run_all_fragments(
     for batch in batches:
         send(from_wire(batch))
     for number, plan in enumerate(plans):
-        for partition in range(plan.n_partitions if plan.fragment.keyed else 1):
+        for partition in range(task.n_partitions if plan.fragment.keyed else 1):
             send(_run_timed(plan, task, pending.pop((number, partition), [])))
     yield from to_wire_batches(output)
 
@@ -211,12 +217,14 @@ def _run_keyed(plan: FragmentPlan, task: JobTask, rows: Iterable[WireRow | pa.Re
     inputs = FragmentInput(plan.edges_in)
     for row in rows:
         if isinstance(row, WireRow):
-            inputs.add((row,))
+            inputs.add(row)
         else:
             yield row
     began = time.perf_counter_ns()
     partition, round_ = inputs.partition, task.rounds[0]
     work: FragmentTask | None = None
+    if inputs.is_empty and _is_idle(plan, partition, task):
+        return partition, 0
     try:
         work = begin_task(plan, partition, task)
         for round_ in task.rounds:
@@ -326,8 +334,23 @@ def report_outcomes(source: str, outcomes: Mapping[int, int], round_: RoundPlan,
     return report(Kind.OUTCOMES, round_.number, partition, {"source": source, "outcomes": counts})
 
 
-_WARM: dict[str, dict[tuple[int, int], tuple[FragmentTask, str]]] = {}
-"""run -> (fragment, partition) -> the fragment there as a job left it, and that job."""
+def _is_idle(plan: FragmentPlan, partition: int, task: JobTask) -> bool:
+    """Return whether nothing happens on a partition without rows, so that its state need not be there."""
+    steps = [step for step in plan.fragment.steps if state_key(step) is not None]
+    state = [handle for step in steps for handle in task.state_of(step.name, partition).values()]
+    if not all(isinstance(step.op, _KEYED) for step in steps) or not all(handle.idle for handle in state):
+        return False
+    place = plan.fragment.number, partition, task.n_partitions
+    work, job = _WARM.get(plan.run, {}).get(place, (None, ""))
+    if work is not None and job == task.after:
+        _WARM[plan.run][place] = work, task.job
+    return True
+
+
+_KEYED = (Accumulate, Filter, FlatMap, Map)
+"""Operators whose state changes by rows alone, or by a watermark that rows wait for."""
+_WARM: dict[str, dict[tuple[int, int, int], tuple[FragmentTask, str]]] = {}
+"""run -> (fragment, partition, of how many) -> the fragment there as a job left it, and that job."""
 
 
 def begin_task(plan: FragmentPlan, partition: int, task: JobTask) -> FragmentTask:
@@ -336,13 +359,14 @@ def begin_task(plan: FragmentPlan, partition: int, task: JobTask) -> FragmentTas
     Fragment 0 keeps no state, so there any job and any partition will do.
     """
     keyed = plan.fragment.keyed
-    place = plan.fragment.number, partition if keyed else 0
+    place = plan.fragment.number, *((partition, task.n_partitions) if keyed else (0, 0))
     work, job = _WARM.get(plan.run, {}).pop(place, (None, ""))
     if work is None or (keyed and job != task.after):
-        work = FragmentTask(plan, partition)
+        work = FragmentTask(plan, partition, task.n_partitions)
         if keyed:
             work.restore(task)
-    work.partition, work.files = partition, SinkFiles(plan, task, partition)
+    work.partition, work.n_partitions = partition, task.n_partitions
+    work.files = SinkFiles(plan, task, partition)
     return work
 
 
@@ -353,10 +377,16 @@ def finish_task(plan: FragmentPlan, work: FragmentTask, task: JobTask) -> Iterat
     yield from work.files.close()
     work.files = None
     of_run = _WARM.pop(plan.run, {})
-    of_run[plan.fragment.number, work.partition if plan.fragment.keyed else 0] = work, task.job
+    at = (work.partition, task.n_partitions) if plan.fragment.keyed else (0, 0)
+    of_run[plan.fragment.number, *at] = work, task.job
     _WARM[plan.run] = of_run
     for run in list(_WARM)[:-_MOST_RUNS]:
         del _WARM[run]
+    n_saved = sum(warm.n_saved for warm, _ in of_run.values())
+    for place, (warm, _) in list(of_run.items()):
+        if n_saved > WARM_BYTES and warm.n_saved:
+            n_saved -= warm.n_saved
+            del of_run[place]
 
 
 def abort_task(work: FragmentTask | None) -> None:

@@ -93,7 +93,7 @@ def _stream_function(plan: Plan, source: Step, ref: Ref, schema: pa.Schema) -> A
     fragments, op = split_into_fragments(plan), source.op
     fragment, names, collected = None, list[str](), set[int]()
     if fragments.fragments:
-        fragment = plan_fragment(plan, fragments, 0, run="to_spark", n_partitions=1)
+        fragment = plan_fragment(plan, fragments, 0, run="to_spark")
         names = [step.name for step in fragment.fragment.steps]
         collected = {edge.number for edge in fragment.edges_out.get(ref, ()) if edge.step is None}
     assert isinstance(op, Source), "a plan begins with a source"

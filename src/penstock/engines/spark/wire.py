@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.engines.spark.fragments import DRIVER, Edge, Key
 from penstock.engines.wire import pack_batch
 from penstock.frozen import dataclass
-from penstock.stages.keys.slots import KeyBuckets
+from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch
 
 SCHEMA = pa.schema(
@@ -33,8 +33,8 @@ SCHEMA = pa.schema(
 )
 SPARK_SCHEMA = "fragment int, kind int, edge int, round int, partition int, body binary"
 
-MAX_ROWS = 1 << 17
-"""Rows of one packed batch."""
+MAX_ROWS, MAX_BYTES = 1 << 17, 1 << 22
+"""Rows of one packed batch, and bytes of their columns."""
 MIN_ROWS = 10_000
 """Rows for fragment 0 are split into pieces of at least this many, so that all cores have work."""
 
@@ -109,36 +109,37 @@ def report(kind: Kind, round_: int, partition: int, message: Mapping[str, Any]) 
 class WirePartitioner:
     """Sends rows to the partition of their key's bucket; rows without a key stay on their partition."""
 
-    def __init__(self, key: Key | None, schema: pa.Schema, n_partitions: int) -> None:
-        self._key, self._n_partitions = key, n_partitions
+    def __init__(self, key: Key | None, schema: pa.Schema) -> None:
+        self._key = key
         self._buckets = None if key is None else KeyBuckets([schema.field(name).type for name in key])
 
-    def partition(self, batch: Batch, here: int) -> Iterator[tuple[int, Batch]]:
+    def partition(self, batch: Batch, here: int, n_partitions: int) -> Iterator[tuple[int, Batch]]:
         """Yield (partition, rows) for every partition that gets some."""
-        if self._buckets is None or self._key is None or self._n_partitions == 1:
+        if self._buckets is None or self._key is None or n_partitions == 1:
             yield here if self._buckets is None else 0, batch
             return
         buckets = self._buckets.of([batch.rows.column(name) for name in self._key], batch.num_rows)
         # Invariant: buckets are bytes, so 256 partitions or more have at most one bucket each.
-        partitions = buckets % np.uint8(self._n_partitions) if self._n_partitions < 256 else buckets
+        partitions = buckets % np.uint8(n_partitions) if n_partitions < BUCKETS else buckets
         order = np.argsort(partitions, kind="stable")
-        ends = np.searchsorted(partitions[order], np.arange(min(self._n_partitions, 256)), side="right")
+        ends = np.searchsorted(partitions[order], np.arange(min(n_partitions, BUCKETS)), side="right")
         start = 0
         for partition, end in enumerate(ends.tolist()):
             if end > start:
                 yield partition, batch.take(order[start:end])
             start = end
 
-    def pack(self, edge: Edge, batch: Batch, round_: int, here: int) -> Iterator[WireRow]:
+    def pack(self, edge: Edge, batch: Batch, round_: int, here: int, n_partitions: int) -> Iterator[WireRow]:
         """Yield the rows of a batch as wire rows on an edge, for the partitions that they go to."""
-        for partition, rows in self.partition(batch, here):
+        for partition, rows in self.partition(batch, here, n_partitions):
             for body in pack_pieces(rows):
                 yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, partition, body)
 
 
 def pack_pieces(batch: Batch) -> Iterator[bytes]:
     """Pack a batch in pieces of bounded size, each the bytes of one cell."""
-    for piece in _cut(batch, [*range(0, batch.num_rows, MAX_ROWS), batch.num_rows]):
+    n_rows = min(MAX_ROWS, MAX_BYTES * batch.num_rows // (batch.rows.nbytes + 1) + 1)
+    for piece in _cut(batch, [*range(0, batch.num_rows, n_rows), batch.num_rows]):
         yield pack_batch(piece).to_pybytes()
 
 

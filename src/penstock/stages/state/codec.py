@@ -29,6 +29,7 @@ from penstock.caller import name_of
 from penstock.errors import CheckpointError
 from penstock.operators.function import Row, RowFunction
 from penstock.operators.op import Op, Stream
+from penstock.stages.rows.batch import Ints
 from penstock.stages.snapshot import HINT
 from penstock.stages.stage import StageContext
 
@@ -280,6 +281,56 @@ def _hints(item: object) -> dict[str, object]:
 _STATE_SCHEMA = pa.schema([("place", pa.int64()), ("state", pa.binary())])
 
 
+class SavedStates:
+    """States as they were saved, by slot, until somebody asks for them."""
+
+    def __init__(self) -> None:
+        self._columns: list[pa.Array] = []
+        self._n_states = self._n_left = 0  # in all columns, and of those not yet taken
+        self._places = np.empty(0, np.int64)  # slot -> place in all columns, or -1
+
+    def __bool__(self) -> bool:
+        return self._n_left > 0
+
+    def put(self, slots: Ints, saved: pa.RecordBatch) -> None:
+        """Keep the states of a piece in place of older ones; its keys have these slots."""
+        n_slots = int(slots.max(initial=-1)) + 1
+        if n_slots > len(self._places):
+            more = max(n_slots, 2 * len(self._places)) - len(self._places)
+            self._places = np.append(self._places, np.full(more, -1, np.int64))
+        self._n_left += saved.num_rows - int(np.count_nonzero(self._places[slots] >= 0))
+        self._places[slots] = -1
+        self._places[slots[saved.column("place").to_numpy()]] = self._n_states + np.arange(saved.num_rows)
+        self._columns.append(saved.column("state"))
+        self._n_states += saved.num_rows
+
+    def take(self, slots: Ints) -> pa.RecordBatch:
+        """Return the states of slots, which are no longer kept then; their places are slots."""
+        slots = np.unique(slots)
+        states = self.select(slots)
+        slots = slots[states.column("place").to_numpy()]
+        self._places[slots] = -1
+        self._n_left -= len(slots)
+        if not self._n_left:
+            self._columns, self._n_states = [], 0
+        return states.set_column(0, "place", pa.array(slots))
+
+    def select(self, slots: Ints) -> pa.RecordBatch:
+        """Return the states of slots that are kept here; their places are indices of slots."""
+        if len(self._columns) != 1:
+            self._columns = [pa.concat_arrays([*self._columns, pa.array([], pa.binary())])]
+        places = np.flatnonzero(self._find(slots) >= 0)
+        states = self._columns[0].take(pa.array(self._find(slots[places])))
+        return pa.RecordBatch.from_arrays([pa.array(places), states], schema=_STATE_SCHEMA)
+
+    def _find(self, slots: Ints) -> Ints:
+        """Return the places of slots in all columns, -1 for those that have none."""
+        places = np.full(len(slots), -1, np.int64)
+        is_within = slots < len(self._places)
+        places[is_within] = self._places[slots[is_within]]
+        return places
+
+
 class StateCodec:
     """The states of one step as columns of a snapshot.
 
@@ -306,8 +357,10 @@ class StateCodec:
         annotations = [_hints(function).get("return") for function in (self._function.call, self._new_state)]
         return state_classes(self._new_state(), *annotations)
 
-    def encode(self, states: Mapping[int, Any], keys: pa.RecordBatch) -> pa.RecordBatch:
-        """Return states by the index of their key, as columns."""
+    def encode(
+        self, states: Mapping[int, Any], keys: pa.RecordBatch, encoded: pa.RecordBatch
+    ) -> pa.RecordBatch:
+        """Return states by the index of their key, as columns, and behind them those that are so already."""
         saving = StateEncoder(self._classes)
         coded = []
         for place, state in states.items():
@@ -315,9 +368,9 @@ class StateCodec:
                 coded.append(saving.encode(state))
             except NotSerializable as problem:
                 raise self._refusal(problem, keys.slice(place, 1)) from None
-        return pa.RecordBatch.from_arrays(
-            [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())], schema=_STATE_SCHEMA
-        )
+        columns = [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())]
+        both = [pa.concat_arrays(pair) for pair in zip(columns, encoded.columns, strict=True)]
+        return pa.RecordBatch.from_arrays(both, schema=_STATE_SCHEMA)
 
     def decode(self, saved: pa.RecordBatch) -> dict[int, Any]:
         """Return the states by the index of their key."""

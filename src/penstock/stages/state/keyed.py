@@ -11,7 +11,7 @@ the state of its key is in its subclasses.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from operator import itemgetter
 from typing import Any
@@ -28,6 +28,7 @@ from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.stages.functions import calls
 from penstock.stages.keys.index import build_keys
+from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.map import expand_rows, filter_rows
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
@@ -35,14 +36,22 @@ from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
 from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
 from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
 from penstock.stages.stage import Outputs, PlainRow, RowErrors, RowStage, RowStep, StageContext
-from penstock.stages.state.codec import StateCodec
+from penstock.stages.state.codec import SavedStates, StateCodec
+
+_STATES = "states"  # the part of saved state with the states, encoded
+_OBJECT_ROWS = 1 << 16
+"""Rows that are objects of Python at a time."""
 
 
 class KeyedStage(BucketedStage, RowStage):
     """One replica of a step with a state per key.
 
-    exact  whether keys that are equal look the same, so that a row's own key can stand for its slot
+    exact         whether keys that are equal look the same, so that a row's own key can stand for its slot
+    decodes_late  whether restored states wait as bytes until a row asks for them; else they are decoded, and
+                  refused if need be, at once
     """
+
+    decodes_late = False
 
     def __init__(
         self, op: Op, up: Stream, site: StageContext, function: RowFunction, new_state: Callable[[], Any]
@@ -62,6 +71,7 @@ class KeyedStage(BucketedStage, RowStage):
         self.keys = build_keys([self.up.schema.field(name).type for name in self.up.key])
         self._changed_buckets = ChangedBuckets(self.keys)
         self._states: dict[int, Any] = {}
+        self._saved = SavedStates()
         self._slot_by_key: dict[object, int] = {}
         self._waiting: list[tuple[Batch, Ints]] = []
         self._watermark = NEVER
@@ -113,6 +123,7 @@ class KeyedStage(BucketedStage, RowStage):
         if ready:
             merged = merge_batches([batch for batch, _ in ready], self.up.schema)
             slots = np.concatenate([slots for _, slots in ready])
+            self._decode(slots)
             self._changed_buckets.note(slots)
             yield from self._process(merged, slots)
 
@@ -123,6 +134,7 @@ class KeyedStage(BucketedStage, RowStage):
     def _assign_slots(self, batch: Batch) -> Ints:
         """Return the slots of the rows' keys, whose states are about to change."""
         slots = self.keys.assign([batch.column(name) for name in self.up.key])
+        self._decode(slots)
         self._changed_buckets.note(slots)
         return slots
 
@@ -131,6 +143,12 @@ class KeyedStage(BucketedStage, RowStage):
         if batch.num_rows > 1 and not (batch.order and is_sorted([batch.times, *batch.order])):
             order = sort_indices([batch.times, *batch.order], batch.rows)
             batch, slots = batch.take(order), None if slots is None else slots[order]
+        if batch.num_rows > _OBJECT_ROWS:
+            # Why: a row is ten times as large as an object of Python as it is in columns.
+            for start in range(0, batch.num_rows, _OBJECT_ROWS):
+                part = np.arange(start, min(start + _OBJECT_ROWS, batch.num_rows))
+                yield from self._process(batch.take(part), None if slots is None else slots[part])
+            return
         if slots is None and calls.keeps_plain_rows(batch):
             # Why: columns of 1,000 rows take a third of the time to build (`python -m bench runtime`, rows).
             results = calls.call_rows(batch, self._process_row, self._function, self._errors)
@@ -169,6 +187,7 @@ class KeyedStage(BucketedStage, RowStage):
                     from_checked([values[n]], type_) for n, type_ in zip(self._key, types, strict=True)
                 ]
                 (slot,) = self.keys.assign(columns).tolist()
+                self._decode(np.array([slot]))
                 if self.exact:
                     self._slot_by_key[key] = slot
             if self._changed_buckets.tracks:
@@ -184,13 +203,35 @@ class KeyedStage(BucketedStage, RowStage):
         """Implement `BucketedStage.fingerprint`: the operator, the function, the key and the input."""
         return self._codec.fingerprint
 
+    def snapshot_changes(self, buckets: Collection[int]) -> dict[int, bytes]:
+        """Return the state per bucket that has changed; of these buckets only that of keys that have.
+
+        Such a piece is restored on top of those before it: it says everything of its keys, and nothing of
+        others.
+        """
+        if not buckets:
+            return self.snapshot()
+        n_keys = np.bincount(self.keys.buckets_of(self.keys.live()), minlength=BUCKETS).tolist()
+        changed = self._changed_buckets.take(buckets)
+        return self._encode_buckets(changed, {bucket: n_keys[bucket] for bucket in buckets})
+
+    def idle_buckets(self, buckets: Iterable[int]) -> set[int]:
+        """Return those of some buckets that no row waits in: without rows, nothing happens there."""
+        waiting = [self.keys.buckets_of(of_rows) for _, of_rows in self._waiting]
+        return {*buckets}.difference(*(np.unique(of_rows).tolist() for of_rows in waiting))
+
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
         saved, states = self._export_bucket(bucket, slots)
-        encoded = self._codec.encode(states, saved.batches[KEYS])
-        return BucketState(bucket, saved.n_keys, saved.watermark, {**saved.batches, "states": encoded})
+        encoded = self._codec.encode(states, saved.batches[KEYS], saved.batches[_STATES])
+        return BucketState(bucket, saved.n_keys, saved.watermark, {**saved.batches, _STATES: encoded})
 
     def _load_bucket(self, saved: BucketState) -> None:
-        self._import_bucket((saved, self._codec.decode(saved.batches["states"])))
+        self._import_bucket((saved, {}))
+
+    def _decode(self, slots: Ints) -> None:
+        """Decode the saved states of slots, unless that has been done."""
+        if self._saved:
+            self._states |= self._codec.decode(self._saved.take(slots))
 
     def _export_bucket(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
         """Return the keys of a bucket with their waiting rows, and the states themselves by index of key."""
@@ -202,18 +243,26 @@ class KeyedStage(BucketedStage, RowStage):
             of_rows = np.concatenate([of_rows for _, of_rows in waiting])
             rows = InputRows(of_rows, merged.times, merged.order, rows=merged.rows)
         batches = {KEYS: self.keys.export(slots), "waiting": rows_to_snapshot(rows, slots)}
-        indexed = enumerate(slots.tolist())
-        states = {index: self._states[slot] for index, slot in indexed if slot in self._states}
+        batches[_STATES] = self._saved.select(slots)
+        states = {i: self._states[slot] for i, slot in enumerate(slots.tolist()) if slot in self._states}
         return BucketState(bucket, len(slots), self._watermark, batches), states
 
     def _import_bucket(self, exported: tuple[BucketState, dict[int, Any]]) -> None:
+        """Take up the keys of a bucket, in place of what is known of some of them."""
         saved, states = exported
+        n_before = self.keys.n_live
         slots = self.keys.assign(saved.batches[KEYS].columns, saved.n_keys)
+        if self.keys.n_live - n_before < saved.n_keys:
+            masks = [(batch, of_rows, ~np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
+            self._waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks]
+            self._states = {slot: self._states[slot] for slot in self._states.keys() - set(slots.tolist())}
         rows = rows_from_snapshot(saved.batches["waiting"], slots)
         if rows is not None:
             self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
-        for index, state in states.items():
-            self._states[int(slots[index])] = state
+        self._states |= {int(slots[index]): state for index, state in states.items()}
+        self._saved.put(slots, saved.batches[_STATES])
+        if not self.decodes_late:
+            self._decode(slots)
         self._watermark = max(self._watermark, saved.watermark)
 
 

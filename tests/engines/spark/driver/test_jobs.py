@@ -6,7 +6,15 @@ import pytest
 
 import penstock as ps
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
-from penstock.engines.spark.driver.jobs import ROW_WEIGHT, SMALL_INPUT, SMALL_STATE, SMALL_WORK, balance_slots
+from penstock.engines.spark.driver.jobs import (
+    PARTITION_ROWS,
+    PARTITION_STATE,
+    ROW_WEIGHT,
+    SMALL_INPUT,
+    SMALL_STATE,
+    SMALL_WORK,
+    balance_slots,
+)
 from penstock.engines.spark.driver.rounds import SourceRound
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch
 from penstock.engines.spark.fragments import JobTask, RoundPlan
@@ -47,6 +55,14 @@ def test_much_of_anything_is_spread_over_the_parts(nbytes: int, nbytes_held: int
     runner = jobs()
     runner._work_us = worked
     assert not runner._is_small(wire_rows(nbytes), 0, task(nbytes_held))
+
+
+def test_partitions_are_more_where_rows_or_keys_are_many() -> None:
+    runner = jobs()
+    assert runner._count_partitions({}, 0, {}) == 2
+    assert runner._count_partitions({}, 5 * PARTITION_ROWS, {}) == 8
+    assert runner._count_partitions({}, 10**9, {}) == 256
+    assert runner._count_partitions({}, 0, task(3 * PARTITION_STATE).state) == 4
 
 
 def pointer(n_rows: int) -> WireRow:

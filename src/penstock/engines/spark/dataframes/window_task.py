@@ -141,11 +141,11 @@ class WindowTask:
     def pack_by_group(self, batches: ArrowBatches) -> ArrowBatches:
         """Run before the exchange: pack rows, or what the JVM made of them, by group."""
         (schema, key), groups = self.wire_format, self.groups
-        partitioner = WirePartitioner(key, schema, len(groups))
+        partitioner = WirePartitioner(key, schema)
         for batch in _coalesce(self._to_batches(batches), schema):
             packed = [
                 (groups[place], body)
-                for place, rows in partitioner.partition(batch, 0)
+                for place, rows in partitioner.partition(batch, 0, len(groups))
                 for body in pack_pieces(rows)
             ]
             names, bodies = zip(*packed, strict=True)

@@ -82,7 +82,7 @@ def read_job_result(table: pa.Table) -> JobResult:
             result.accounts.append((row.round, message))
         elif row.kind is Kind.STATE:
             for step, places in message.items():
-                result.state.setdefault(step, {}).update({b: StateHandle(*place) for b, place in places})
+                result.state.setdefault(step, {}).update({b: StateHandle.of(place) for b, place in places})
         elif row.kind is Kind.OUTCOMES:
             counts = result.outcomes.setdefault((row.round, message["source"]), Counter())
             counts.update({int(outcome): n for outcome, n in message["outcomes"].items()})

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
-from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.checkpoint.state_files import StateHandles, state_size
 from penstock.engines.spark.closures import require_picklable
 from penstock.engines.spark.driver.job_results import JobResult, no_room_error, read_job_result
 from penstock.engines.spark.driver.read_ahead import ReadRows, split_source
@@ -51,6 +52,7 @@ from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, Wir
 from penstock.errors import FunctionError
 from penstock.operators.ends import Source
 from penstock.plan.plan import Plan, Step
+from penstock.stages.keys.slots import BUCKETS
 
 if TYPE_CHECKING:
     from pyspark import Broadcast
@@ -66,6 +68,11 @@ RemoteBatches = Mapping[int, Mapping[str, RemoteBatch | UnreadBatch]]
 SMALL_INPUT, SMALL_STATE, SMALL_WORK = 1 << 20, 1 << 23, 100_000
 """One task runs a micro-batch with at most so many bytes of rows and of state, if the one before it kept
 workers busy for at most so many microseconds."""
+PARTITION_ROWS, PARTITION_BYTES, PARTITION_STATE = 1 << 20, 1 << 27, 1 << 24
+"""There are as many partitions that one has no more rows than this, bytes of files, and bytes of saved state.
+
+Why: a task holds the rows of a partition in memory, to bring them in order, and the state of its keys.
+"""
 ROW_WEIGHT = 8
 """What a row in a file counts for among bytes that are sent: it is quickly read."""
 
@@ -99,11 +106,11 @@ class SparkJobs:
         self._broadcast: Broadcast[bytes] | None = None
         self._n_tasks = n_partitions if spark is None else spark.sparkContext.defaultParallelism
         self.remote = {
-            pipeline.source.name: RemoteSource(spark, plan, pipeline, self.fragments, n_partitions)
+            pipeline.source.name: RemoteSource(spark, plan, pipeline, self.fragments)
             for pipeline in source_pipelines(plan)
         }
         self._plans = [
-            plan_fragment(plan, self.fragments, number, run=self._run, n_partitions=n_partitions)
+            plan_fragment(plan, self.fragments, number, run=self._run)
             for number in range(len(self.fragments.fragments))
         ]
         self._native = self._plan_native()
@@ -140,11 +147,15 @@ class SparkJobs:
             if isinstance(batch, RemoteBatch) and not batch.by_workers
         ]
         if frame is None:
-            frame = self._frame(rows, task.rounds[-1].number)
+            frame = self._slots_frame(self.tasks(rows, task.rounds[-1].number))
         for cached in read:
             assert isinstance(cached, CachedRows), "they were read by these jobs"
             frame = frame.unionAll(cached.frame.where(f"kind = {Kind.SOURCE:d}"))
         n_read = sum(cached.n_rows for cached in read)
+        task = replace(task, n_partitions=self._count_partitions(remote, n_read, task.state))
+        if task.n_partitions > self.n_partitions:
+            more = self.wake_ups(task.rounds[-1].number, range(self.n_partitions, task.n_partitions))
+            frame = frame.unionAll(self._slots_frame([more]))
         if not in_jvm and self._is_small(rows, n_read, task):
             frame = frame.coalesce(1).mapInArrow(self._function(task, None), SPARK_SCHEMA)
         else:
@@ -180,7 +191,7 @@ class SparkJobs:
         if frame is not None:
             frame.sparkSession.conf.set(ARROW_ROWS_SETTING, str(ARROW_ROWS))  # that of its query alone
             return self._keep(hand_over(frame, splits[0], self._broadcast_plans()))
-        files = [split for split in splits if not self._reads_dataframe(split)]
+        files = [split for split in splits if not isinstance(self._reader(split.source), SparkReader)]
         rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in files]
         plans = self._broadcast_plans()
 
@@ -190,8 +201,9 @@ class SparkJobs:
         n_tasks = min(self._n_tasks, max(1, len(rows)))
         frame = self._slots_frame(balance_slots(rows, n_tasks, 0)).mapInArrow(run, SPARK_SCHEMA)
         for split in splits:
-            if self._reads_dataframe(split):
-                frame = frame.unionAll(self._hand_over(split, plans))
+            reader = self._reader(split.source)
+            if isinstance(reader, SparkReader):
+                frame = frame.unionAll(hand_over(in_session(reader.frame, self._spark), split, plans))
         return self._keep(frame)
 
     def _name_job(self, batch: str, steps: str) -> None:
@@ -208,14 +220,12 @@ class SparkJobs:
         self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
     ) -> list[SourceSplit]:
         """Return what tasks read of a batch, where source stages look at its rows."""
-        op = self._plan[source].op
-        assert isinstance(op, Source), "only sources read"
-        if not isinstance(op.reader, FileReader):
+        reader = self._reader(source)
+        if not isinstance(reader, FileReader):
             return [SourceSplit(source, number, now)]
         whole = self._plans[0].stages[source].needs_whole_batch
-        n_tasks = self._n_tasks
         return split_source(
-            op.reader, source, number, batch, now, whole=whole, n_tasks=n_tasks, scan=self.read
+            reader, source, number, batch, now, whole=whole, n_tasks=self._n_tasks, scan=self.read
         )
 
     def _plan_native(self) -> NativeRun | None:
@@ -234,16 +244,10 @@ class SparkJobs:
             step = replace(step, op=replace(op, reader=table(op.reader.schema.empty_table())))
         return SourceReadPlan(self._run, step, rank)
 
-    def _reads_dataframe(self, split: SourceSplit) -> bool:
-        op = self._plan[split.source].op
-        return isinstance(op, Source) and isinstance(op.reader, SparkReader)
-
-    def _hand_over(self, split: SourceSplit, plans: Broadcast[bytes]) -> DataFrame:
-        """Return the rows of a DataFrame as Python workers see them, with times, as wire rows."""
-        op = self._plan[split.source].op
+    def _reader(self, source: str) -> Reader:
+        op = self._plan[source].op
         assert isinstance(op, Source), "only sources read"
-        assert isinstance(op.reader, SparkReader), "it is a DataFrame"
-        return hand_over(in_session(op.reader.frame, self._spark), split, plans)
+        return op.reader
 
     def close(self) -> None:
         """Release what workers hold of this run."""
@@ -267,13 +271,28 @@ class SparkJobs:
             *(WireRow(0, Kind.READ, NO_EDGE, 0, 0, split.to_bytes()) for split in proven),
         ]
 
-    def wake_ups(self, round_: int) -> list[WireRow]:
+    def _count_partitions(self, remote: RemoteBatches, n_read: int, state: StateHandles) -> int:
+        """Return how many partitions the exchanges of a job have: more where rows are many, or keys."""
+        batches = [batch for by_source in remote.values() for batch in by_source.values()]
+        n_rows = n_read + sum(batch.load for batch in batches)
+        n_bytes = sum(
+            batch.n_bytes // (batch.rows_as_one if isinstance(batch, RemoteBatch) else 1) for batch in batches
+        )
+        n_saved, _ = state_size(state)
+        n = self.n_partitions
+        n_needed = max(n_rows // PARTITION_ROWS, n_bytes // PARTITION_BYTES, n_saved // PARTITION_STATE)
+        while n < min(n_needed, BUCKETS):
+            n = min(2 * n, BUCKETS)
+        return n
+
+    def wake_ups(self, round_: int, partitions: Iterable[int] | None = None) -> list[WireRow]:
         """Return a call to every partition of every keyed fragment: watermarks concern all."""
+        partitions = range(self.n_partitions) if partitions is None else partitions
         return [
             WireRow(fragment.number, Kind.WAKE, NO_EDGE, round_, partition)
             for fragment in self.fragments.fragments
             if fragment.keyed
-            for partition in range(self.n_partitions)
+            for partition in partitions
         ]
 
     def _is_small(self, rows: Sequence[WireRow], n_read: int, task: JobTask) -> bool:
@@ -300,7 +319,7 @@ class SparkJobs:
         plans = self._broadcast_plans()
         for fragment in self.fragments.fragments:
             if fragment.keyed:
-                frame = frame.repartitionById(self.n_partitions, "partition")
+                frame = frame.repartitionById(task.n_partitions, "partition")
             if fragment.keyed or has_rows:
                 frame = frame.mapInArrow(self._function(task, fragment.number), SPARK_SCHEMA)
             if not fragment.keyed:
@@ -343,11 +362,8 @@ class SparkJobs:
             except FunctionError as error:
                 raise error.at(step.name, step.where) from None
 
-    def _frame(self, rows: Sequence[WireRow], round_: int) -> DataFrame:
-        """Return what the driver sends, balanced over all tasks, as a DataFrame."""
-        return self._slots_frame(self.tasks(rows, round_))
-
     def _slots_frame(self, slots: Sequence[Sequence[WireRow]]) -> DataFrame:
+        """Return what the driver sends as a DataFrame."""
         rows = pa.Table.from_batches(map(to_wire, slots), schema=SCHEMA)
         try:
             return self._spark.createDataFrame(rows)

@@ -22,8 +22,6 @@ from penstock.plan.plan import Plan
 MAX_ROUNDS = 512
 MAX_ROWS = 1_000_000
 """A micro-batch ends after so many rounds, or so many rows."""
-_BYTES_PER_ROW = 64
-"""What a row is taken to have where only the size of a file is known."""
 _CLOCK_POLL_S = 0.02
 """Seconds between checks of the clock."""
 OTHERS_S = 0.1
@@ -58,10 +56,8 @@ class SourceRound:
 
 
 def _count_load(batch: Any) -> int:
-    if isinstance(batch, UnreadBatch):
-        return batch.n_bytes // _BYTES_PER_ROW
-    if isinstance(batch, RemoteBatch):
-        return batch.n_rows // batch.rows_as_one
+    if isinstance(batch, RemoteBatch | UnreadBatch):
+        return batch.load
     return int(batch.n_rows if isinstance(batch, ReadBatch) else batch.num_rows)
 
 
