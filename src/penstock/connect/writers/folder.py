@@ -23,6 +23,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -326,7 +327,10 @@ def rename_files(folder: Path, publishing: Iterable[tuple[str, str]]) -> None:
 def remove_staged_files(folder: Path) -> None:
     """Remove what is in the staged folder."""
     for entry in (folder / STAGED).iterdir():
-        entry.unlink(missing_ok=True)
+        if entry.is_dir():  # Spark has written into it by its own commit protocol
+            shutil.rmtree(entry)
+        else:
+            entry.unlink(missing_ok=True)
 
 
 def build_folder_writer(

@@ -42,6 +42,8 @@ class Queries(StreamingQueryListener):  # type: ignore[misc]
     input_rows: list[int] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     failures: list[str | None] = field(default_factory=list)
+    watermarks: list[str | None] = field(default_factory=list)
+    observed: list[dict[str, Any]] = field(default_factory=list)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.started.append(str(event.name))
@@ -49,6 +51,9 @@ class Queries(StreamingQueryListener):  # type: ignore[misc]
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         self.input_rows.append(event.progress.numInputRows)
         self.batches.append(event.progress.batchId)
+        self.watermarks.append(event.progress.eventTime.get("watermark"))
+        observed = event.progress.observedMetrics.get("penstock")
+        self.observed.append({} if observed is None else observed.asDict())
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
@@ -97,6 +102,35 @@ def test_the_progress_of_a_query_tells_the_rows_of_the_run(spark_session: RunSes
     assert [name.rpartition("-")[0] for name in queries.started] == ["progress"]
     assert sum(queries.input_rows) == 300
     assert queries.failures == [None]
+
+
+def count_by_minute(rows: ps.MultiPipe, out: Path) -> None:
+    counts = rows.key_by("k").window(ps.tumbling("1 min"), name="counts").aggregate(n=ps.count())
+    counts.sink(ps.write.jsonl(out), name="out")
+
+
+def test_the_progress_of_a_query_tells_watermarks_state_and_late_rows(
+    spark_session: RunSession, tmp_path: Path
+) -> None:
+    times = [[0, 70, 3_600], [5, 3_700]]  # 5 s is an hour late
+    for number, seconds in enumerate(times):
+        at = pa.array([s * 1_000_000 for s in seconds], pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"t": at, "k": [1] * len(seconds)}), tmp_path / f"{number}.parquet")
+    graph = ps.PipeGraph("told")
+    rows = graph.source(ps.read.parquet(tmp_path / "*.parquet"), time="t", delay="10 s", name="rows")
+    count_by_minute(rows, tmp_path / "out")
+    with queries_of(spark_session) as queries:
+        options = ps.SparkOptions(max_files_per_batch=1)
+        graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), options=options, drain=False)
+    told = [observed for observed in queries.observed if observed.get("rounds")]
+    assert [observed["rounds"] for observed in told] == [1, 1]
+    assert [observed["rows_late"] for observed in told] == [0, 1]
+    assert [observed["state_rows"] for observed in told] == [1, 2]
+    assert all(observed["state_bytes"] > 0 for observed in told)
+    at = [observed["watermark of rows"].strftime("%H:%M:%S") for observed in told]
+    assert at == ["00:59:50", "01:01:30"]
+    # Spark's own field says by which watermark a batch was judged.
+    assert "1970-01-01T00:59:50.000Z" in queries.watermarks
 
 
 def test_a_bounded_run_with_a_checkpoint_is_a_query_whose_log_goes_on(
