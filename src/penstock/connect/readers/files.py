@@ -17,6 +17,7 @@ rows would be read twice or not at all.
 from __future__ import annotations
 
 import glob
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -379,14 +380,25 @@ def list_files(paths: Paths) -> list[Path]:
             )
     if not all_paths:
         raise ConnectorError("the list of paths is empty", hint='name at least one: ["events/"]')
-    unique = {file.resolve(): file for path in all_paths for file in _files(fspath(path))}
+    folders: dict[Path, Path] = {}
     try:
+        unique = {_resolve(file, folders): file for path in all_paths for file in _files(fspath(path))}
         return sorted(unique.values(), key=lambda file: (file.stat().st_mtime_ns, str(file)))
     except OSError as problem:
         raise ConnectorError(
             f'"{problem.filename}" vanished while it was listed',
             hint="let writers rename finished files into the folder",
         ) from problem
+
+
+def _resolve(file: Path, folders: dict[Path, Path]) -> Path:
+    """Return `file.resolve()`, with the folders that were resolved before: a folder may have many files."""
+    if file.is_symlink():
+        return file.resolve()
+    folder = file.parent
+    if folder not in folders:
+        folders[folder] = folder.resolve()
+    return folders[folder] / file.name
 
 
 def format_paths(paths: Paths) -> str:
@@ -406,7 +418,8 @@ def _files(text: str) -> list[Path]:
         ) from problem
     if is_folder:
         try:
-            entries = [entry for entry in path.iterdir() if not _is_hidden(entry)]
+            with os.scandir(path) as listed:
+                entries = [entry for entry in listed if not entry.name.startswith((".", "_"))]
         except OSError as problem:
             raise ConnectorError(
                 f'"{path}" cannot be listed: {problem.strerror}', hint="check its permissions"
@@ -417,7 +430,7 @@ def _files(text: str) -> list[Path]:
                     f'"{path}" holds the folder "{entry.name}", and a folder is read without its subfolders',
                     hint=f'say which files are meant: "{path}/*" or "{path}/**"',
                 )
-        return entries
+        return [path / entry.name for entry in entries]
     if glob.has_magic(text):
         matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns
         files = [match for match in matches if match.is_file() and not _is_hidden(match, path.parts)]

@@ -403,5 +403,7 @@ class DriverLoop:
         if failure is None:
             return
         if failure.step is not None:
+            if failure.step in self.accounts:  # tasks know no lines of the program
+                failure.at(failure.step, self.plan[failure.step].where)
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         raise failure

@@ -187,9 +187,7 @@ def build_loop(
         if _ADAPTIVE not in conf and not any(source.reads_dataframe for source in jobs.remote.values()):
             session.spark.conf.set(_ADAPTIVE, "false")
         loop = DriverLoop(plan, jobs, checkpoint, clock=clock, events=events, options=options)
-        if not session.spark.sparkContext.master.startswith("local"):
-            folders = shared_folders(plan, checkpoint.folder, saved=checkpoint.durable, writes_output=True)
-            check_executors(session.spark, folders)
+        check_executors(session.spark, shared_folders(plan, checkpoint.folder, saved=checkpoint.durable))
     except BaseException:
         checkpoint.close()  # Why: it holds a lock, and nobody else ends a run that has not begun
         raise
