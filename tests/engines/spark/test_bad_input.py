@@ -244,8 +244,8 @@ def write_files(folder: Path, n_files: int) -> None:
 def copy_files(folder: Path, by_expressions: bool = True, **options: Any) -> list[int]:
     """Copy rows from `in` to `out`, a file per micro-batch; return what is visible."""
     rows = ps.PipeGraph("copying").source(ps.read.parquet(folder / "in"), name="rows")
-    kept = rows.filter(col("v") >= 0) if by_expressions else rows.filter(lambda row: row.v >= 0)
-    kept.sink(ps.write.parquet(folder / "out"), name="out")
+    passing = rows.filter(col("v") >= 0) if by_expressions else rows.filter(lambda row: row.v >= 0)
+    passing.sink(ps.write.parquet(folder / "out"), name="out")
     limit = ps.SparkOptions(max_files_per_batch=1)
     rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), options=limit, drain=False, **options)
     return sorted(v for part in (folder / "out").glob("part-*") for v in pq.read_table(part)["v"].to_pylist())

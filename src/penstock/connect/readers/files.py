@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, Self
@@ -380,25 +381,19 @@ def list_files(paths: Paths) -> list[Path]:
             )
     if not all_paths:
         raise ConnectorError("the list of paths is empty", hint='name at least one: ["events/"]')
-    folders: dict[Path, Path] = {}
+    resolve = cache(Path.resolve)  # Why: many files are in the same folder
     try:
-        unique = {_resolve(file, folders): file for path in all_paths for file in _files(fspath(path))}
+        unique = {
+            file.resolve() if file.is_symlink() else resolve(file.parent) / file.name: file
+            for path in all_paths
+            for file in _files(fspath(path))
+        }
         return sorted(unique.values(), key=lambda file: (file.stat().st_mtime_ns, str(file)))
     except OSError as problem:
         raise ConnectorError(
             f'"{problem.filename}" vanished while it was listed',
             hint="let writers rename finished files into the folder",
         ) from problem
-
-
-def _resolve(file: Path, folders: dict[Path, Path]) -> Path:
-    """Return `file.resolve()`, with the folders that were resolved before: a folder may have many files."""
-    if file.is_symlink():
-        return file.resolve()
-    folder = file.parent
-    if folder not in folders:
-        folders[folder] = folder.resolve()
-    return folders[folder] / file.name
 
 
 def format_paths(paths: Paths) -> str:
@@ -424,12 +419,11 @@ def _files(text: str) -> list[Path]:
             raise ConnectorError(
                 f'"{path}" cannot be listed: {problem.strerror}', hint="check its permissions"
             ) from problem
-        for entry in entries:
-            if entry.is_dir():  # skipping it would lose rows silently
-                raise ConnectorError(
-                    f'"{path}" holds the folder "{entry.name}", and a folder is read without its subfolders',
-                    hint=f'say which files are meant: "{path}/*" or "{path}/**"',
-                )
+        if folder := next((entry.name for entry in entries if entry.is_dir()), None):
+            raise ConnectorError(  # skipping it would lose rows silently
+                f'"{path}" holds the folder "{folder}", and a folder is read without its subfolders',
+                hint=f'say which files are meant: "{path}/*" or "{path}/**"',
+            )
         return [path / entry.name for entry in entries]
     if glob.has_magic(text):
         matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns

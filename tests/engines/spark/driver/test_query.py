@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 
 import penstock as ps
 from penstock import EngineError, col
+from penstock.engines.spark.driver.progress import BatchProgress
 from penstock.engines.spark.driver.query import RunQuery, read_log
 from penstock.engines.spark.session.session import RunSession
 from penstock.engines.spark.wire import NO_EDGE, Kind, WireRow
@@ -122,12 +123,12 @@ def test_the_progress_of_a_query_tells_watermarks_state_and_late_rows(
     with queries_of(spark_session) as queries:
         options = ps.SparkOptions(max_files_per_batch=1)
         graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), options=options, drain=False)
-    told = [observed for observed in queries.observed if observed.get("rounds")]
-    assert [observed["rounds"] for observed in told] == [1, 1]
-    assert [observed["rows_late"] for observed in told] == [0, 1]
-    assert [observed["state_rows"] for observed in told] == [1, 2]
-    assert all(observed["state_bytes"] > 0 for observed in told)
-    at = [observed["watermark of rows"].strftime("%H:%M:%S") for observed in told]
+    metrics = [observed for observed in queries.observed if observed.get("rounds")]
+    assert [observed["rounds"] for observed in metrics] == [1, 1]
+    assert [observed["rows_late"] for observed in metrics] == [0, 1]
+    assert [observed["state_rows"] for observed in metrics] == [1, 1]  # the window that is open
+    assert all(observed["state_bytes"] > 0 for observed in metrics)
+    at = [observed["watermark of rows"].strftime("%H:%M:%S") for observed in metrics]
     assert at == ["00:59:50", "01:01:30"]
     # Spark's own field says by which watermark a batch was judged.
     assert "1970-01-01T00:59:50.000Z" in queries.watermarks
@@ -148,7 +149,7 @@ def test_a_bounded_run_with_a_checkpoint_is_a_query_whose_log_goes_on(
         run(until=1, drain=False)
         pq.write_table(pa.table({"v": [3]}), tmp_path / "in" / "b.parquet")
         run()
-    assert len(queries.started) == 2
+    assert len(set(queries.started)) == 2  # a query that starts too slowly is started again
     assert queries.batches[0] == 0
     assert queries.batches[-1] > 0
     assert sum(queries.input_rows) == 3
@@ -199,10 +200,10 @@ def test_a_query_that_spark_stops_ends_the_run_with_an_error(
     )
     query.wait_until_asked(threading.Event())
 
-    def work(frame: DataFrame) -> int:
+    def work(frame: DataFrame) -> BatchProgress:
         threading.Thread(target=query.close, daemon=True).start()
         threading.Event().wait()  # Spark interrupts it
-        return 0
+        return BatchProgress()
 
     with pytest.raises(EngineError, match="Spark stopped the query"):
         query.run([[WireRow(0, Kind.WAKE, NO_EDGE, 0, 0)]], work)

@@ -130,7 +130,7 @@ class DriverLoop:
         return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables)
 
     @property
-    def timed(self) -> list[str]:
+    def timed_sources(self) -> list[str]:
         """Return the sources that have a watermark."""
         return [reader.step.name for reader in self._planner.readers if reader.timed]
 
@@ -321,14 +321,14 @@ class DriverLoop:
         for name in {file for file, *_ in result.files}:
             self.checkpoint.files.remove_rows(name)
         self._release(rounds)
-        kept = state_size(state)
-        counts = {**self._counted, "state_bytes": kept[0], "state_rows": kept[1]}
+        state_bytes, state_rows = state_size(state)
+        counts = {**self._counted, "state_bytes": state_bytes, "state_rows": state_rows}
         self.progress = BatchProgress(counts.pop("rows_in", 0), counts, last.watermarks)
         for reader in self._planner.readers:
             if isinstance(reader, StreamSourceReader):
                 reader.commit(last.positions[reader.step.name][0], self.progress)
         if result.state:
-            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *kept))
+            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, state_bytes, state_rows))
 
     def _release(self, rounds: Sequence[PlannedRound]) -> None:
         """Let Spark forget rows that were read ahead, once no round needs them."""

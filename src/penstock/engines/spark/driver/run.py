@@ -83,7 +83,7 @@ class SparkRun(BackgroundRun):
             checkpoint=str(loop.checkpoint.folder / "spark"),
             folder=temporary_folder("penstock-plans-"),
             trigger=self._trigger,
-            timed=loop.timed,
+            timed=loop.timed_sources,
         )
         try:
             loop.run_micro_batches(query)
