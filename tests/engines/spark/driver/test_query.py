@@ -105,18 +105,23 @@ def test_the_progress_of_a_query_tells_the_rows_of_the_run(spark_session: RunSes
     assert queries.failures == [None]
 
 
-def count_by_minute(rows: ps.MultiPipe, out: Path) -> None:
+def write_times(folder: Path, *files: list[int]) -> None:
+    """Write a file of rows with these seconds for each."""
+    for number, seconds in enumerate(files):
+        at = pa.array([s * 1_000_000 for s in seconds], pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"t": at, "k": [1] * len(seconds)}), folder / f"{number}.parquet")
+
+
+def count_by_minute(rows: ps.MultiPipe, out: Path) -> ps.PipeGraph:
     counts = rows.key_by("k").window(ps.tumbling("1 min"), name="counts").aggregate(n=ps.count())
     counts.sink(ps.write.jsonl(out), name="out")
+    return rows.graph
 
 
 def test_the_progress_of_a_query_tells_watermarks_state_and_late_rows(
     spark_session: RunSession, tmp_path: Path
 ) -> None:
-    times = [[0, 70, 3_600], [5, 3_700]]  # 5 s is an hour late
-    for number, seconds in enumerate(times):
-        at = pa.array([s * 1_000_000 for s in seconds], pa.timestamp("us", "UTC"))
-        pq.write_table(pa.table({"t": at, "k": [1] * len(seconds)}), tmp_path / f"{number}.parquet")
+    write_times(tmp_path, [0, 70, 3_600], [5, 3_700])  # 5 s is an hour late
     graph = ps.PipeGraph("told")
     rows = graph.source(ps.read.parquet(tmp_path / "*.parquet"), time="t", delay="10 s", name="rows")
     count_by_minute(rows, tmp_path / "out")
@@ -132,6 +137,23 @@ def test_the_progress_of_a_query_tells_watermarks_state_and_late_rows(
     assert at == ["00:59:50", "01:01:30"]
     # Spark's own field says by which watermark a batch was judged.
     assert "1970-01-01T00:59:50.000Z" in queries.watermarks
+
+
+def test_the_query_of_a_stream_of_sparks_tells_its_watermark_and_state_too(
+    spark_session: RunSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    write_times(tmp_path / "in", [0, 70, 3_600])
+    frames = SparkSession.builder.getOrCreate().readStream.schema("t timestamp, k long")
+    stream = ps.read.spark(frames.parquet(str(tmp_path / "in")), follow=False)
+    rows = ps.PipeGraph("followed").source(stream, time="t", delay="10 s", name="rows")
+    graph = count_by_minute(rows, tmp_path / "out")
+    with queries_of(spark_session) as queries:
+        graph.run("spark", drain=False)
+    (observed,) = [observed for observed in queries.observed if observed.get("rounds")]
+    assert observed["watermark of rows"].strftime("%H:%M:%S") == "00:59:50"
+    assert (observed["state_rows"], observed["rows_late"]) == (1, 0)
+    assert sum(queries.input_rows) == 3
 
 
 def test_a_bounded_run_with_a_checkpoint_is_a_query_whose_log_goes_on(

@@ -48,14 +48,16 @@ def observe_progress(stream: DataFrame, sources: Sequence[str], *, is_ours: bool
     """
     from pyspark.sql import functions as F
 
+    from penstock.engines.spark.expressions.columns import column
+
     columns = stream.columns
     if is_ours and sources:
         stream = stream.withColumn(_TIME, F.lit(None).cast("timestamp")).withWatermark(_TIME, "0 seconds")
     values = {name: F.lit(None).cast("long") for name in _COUNTS}
     values |= {f"watermark of {source}": F.lit(None).cast("timestamp") for source in sources}
     stream = stream.select("*", *(value.alias(f"{OBSERVED} {name}") for name, value in values.items()))
-    observed = [F.max(F.col(f"`{OBSERVED} {name}`")).alias(name) for name in values]
-    return stream.observe(OBSERVED, *observed).select(*(F.col(f"`{name}`") for name in columns))
+    observed = [F.max(column(f"{OBSERVED} {name}")).alias(name) for name in values]
+    return stream.observe(OBSERVED, *observed).select(*map(column, columns))
 
 
 def report_progress(query: Any, gateway: Any, batch: BatchProgress, *, is_ours: bool) -> None:
