@@ -29,6 +29,7 @@ STANDALONE: dict[str, str] = {
     "penstock.cli.": "one file per command",
     "penstock.engines.local.explain": "loaded only by explain()",
     "penstock.engines.local.harness": "every engine has a harness",
+    "penstock.engines.spark.driver.plan_source": "loaded by Spark's own processes, without the rest",
     "penstock.engines.reference.harness": "every engine has a harness",
     "penstock.engines.spark.to_spark": "it loads pyspark, which an engine that only explains does not need",
     "penstock.engines.spark.session.daemon": "Spark starts it by its name",

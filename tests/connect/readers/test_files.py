@@ -92,7 +92,7 @@ def test_a_folder_that_may_not_be_listed_is_named(tmp_path: Path, monkeypatch: p
     def forbidden(folder: Path) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", forbidden)
+    monkeypatch.setattr("os.scandir", forbidden)
     with pytest.raises(ConnectorError, match="cannot be listed: Permission denied"):
         list_files(tmp_path)
 

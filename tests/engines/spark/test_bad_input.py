@@ -233,3 +233,64 @@ def test_a_master_that_is_not_there_is_named(spark_session: RunSession) -> None:
     rows = ps.PipeGraph("far").source(ps.read.rows([{"v": 1}]))
     with pytest.raises(ps.EngineError, match="Spark already runs in this process"):
         rows.with_columns(v=col("v") + 1).collect("spark", master="spark://127.0.0.1:1")
+
+
+def write_files(folder: Path, n_files: int) -> None:
+    folder.mkdir()
+    for number in range(n_files):
+        pq.write_table(pa.table({"v": [number * 10, number * 10 + 1]}), folder / f"{number}.parquet")
+
+
+def copy_files(folder: Path, by_expressions: bool = True, **options: Any) -> list[int]:
+    """Copy rows from `in` to `out`, a file per micro-batch; return what is visible."""
+    rows = ps.PipeGraph("copying").source(ps.read.parquet(folder / "in"), name="rows")
+    passing = rows.filter(col("v") >= 0) if by_expressions else rows.filter(lambda row: row.v >= 0)
+    passing.sink(ps.write.parquet(folder / "out"), name="out")
+    limit = ps.SparkOptions(max_files_per_batch=1)
+    rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), options=limit, drain=False, **options)
+    return sorted(v for part in (folder / "out").glob("part-*") for v in pq.read_table(part)["v"].to_pylist())
+
+
+def test_a_run_goes_on_after_its_output_and_its_input_were_changed_and_mended(tmp_path: Path) -> None:
+    write_files(tmp_path / "in", 3)
+    assert copy_files(tmp_path, until=1) == [0, 1]
+    (tmp_path / "out" / "notes.txt").write_text("of somebody else")
+    with pytest.raises(ConnectorError, match=r'holds "notes\.txt"') as foreign:
+        copy_files(tmp_path)
+    assert (foreign.value.step, foreign.value.hint) == ("out", "write to another folder, or empty this one")
+    (tmp_path / "out" / "notes.txt").unlink()
+    (tmp_path / "in" / "2.parquet").rename(tmp_path / "2.parquet")  # the first run has listed it
+    with pytest.raises(ConnectorError, match=r'2\.parquet" cannot be read') as gone:
+        copy_files(tmp_path)
+    assert gone.value.step == "rows"
+    (tmp_path / "2.parquet").rename(tmp_path / "in" / "2.parquet")
+    assert copy_files(tmp_path) == [0, 1, 10, 11, 20, 21]
+
+
+def test_an_output_that_is_taken_away_while_a_run_writes_is_named_and_can_be_brought_back(
+    tmp_path: Path,
+) -> None:
+    def take_away(event: ps.events.Event) -> None:
+        if isinstance(event, ps.events.BatchDone) and event.batch == 0:
+            (tmp_path / "out").rename(tmp_path / "elsewhere")
+            (tmp_path / "out").write_text("no folder, so nobody can write there")
+
+    write_files(tmp_path / "in", 2)
+    with pytest.raises(ConnectorError, match=r'/out" cannot be written') as failure:
+        copy_files(tmp_path, by_expressions=False, events=take_away)
+    assert (failure.value.step, failure.value.where is not None) == ("out", True)
+    (tmp_path / "out").unlink()
+    (tmp_path / "elsewhere").rename(tmp_path / "out")
+    assert copy_files(tmp_path, by_expressions=False) == [0, 1, 10, 11]
+
+
+def test_a_run_that_cannot_be_built_leaves_its_checkpoint_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_files(tmp_path / "in", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.engines.spark.driver.run.DriverLoop", lambda *_, **__: 1 // 0)
+        with pytest.raises(ZeroDivisionError) as failure:
+            copy_files(tmp_path)
+    assert copy_files(tmp_path) == [0, 1]
+    del failure  # Why till here: its frames refer to the checkpoint, as they do in a notebook

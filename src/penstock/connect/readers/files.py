@@ -17,11 +17,13 @@ rows would be read twice or not at all.
 from __future__ import annotations
 
 import glob
+import os
 import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Protocol, Self
@@ -361,8 +363,13 @@ def list_files(paths: Paths) -> list[Path]:
             )
     if not all_paths:
         raise ConnectorError("the list of paths is empty", hint='name at least one: ["events/"]')
-    unique = {file.resolve(): file for path in all_paths for file in _files(fspath(path))}
+    resolve = cache(Path.resolve)  # Why: many files are in the same folder
     try:
+        unique = {
+            file.resolve() if file.is_symlink() else resolve(file.parent) / file.name: file
+            for path in all_paths
+            for file in _files(fspath(path))
+        }
         return sorted(unique.values(), key=lambda file: (file.stat().st_mtime_ns, str(file)))
     except OSError as problem:
         raise ConnectorError(
@@ -388,18 +395,18 @@ def _files(text: str) -> list[Path]:
         ) from problem
     if is_folder:
         try:
-            entries = [entry for entry in path.iterdir() if not _is_hidden(entry)]
+            with os.scandir(path) as listed:
+                entries = [entry for entry in listed if not entry.name.startswith((".", "_"))]
         except OSError as problem:
             raise ConnectorError(
                 f'"{path}" cannot be listed: {problem.strerror}', hint="check its permissions"
             ) from problem
-        for entry in entries:
-            if entry.is_dir():  # skipping it would lose rows silently
-                raise ConnectorError(
-                    f'"{path}" holds the folder "{entry.name}", and a folder is read without its subfolders',
-                    hint=f'say which files are meant: "{path}/*" or "{path}/**"',
-                )
-        return entries
+        if folder := next((entry.name for entry in entries if entry.is_dir()), None):
+            raise ConnectorError(  # skipping it would lose rows silently
+                f'"{path}" holds the folder "{folder}", and a folder is read without its subfolders',
+                hint=f'say which files are meant: "{path}/*" or "{path}/**"',
+            )
+        return [path / entry.name for entry in entries]
     if glob.has_magic(text):
         matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns
         files = [match for match in matches if match.is_file() and not _is_hidden(match, path.parts)]

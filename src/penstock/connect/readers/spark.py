@@ -89,7 +89,8 @@ class SparkStreamReader:
 class StreamBatches:
     """A running query: its batches, from number `first` on.
 
-    folder  Spark's checkpoint of it
+    query   Spark's own
+    folder  its checkpoint
     take    returns what is handed over of a batch: a DataFrame, and its number; by default its rows
     trigger how often Spark cuts a batch, where the stream does not end
     """
@@ -111,7 +112,7 @@ class StreamBatches:
                 writer = writer.trigger(availableNow=True)
             elif trigger is not None:
                 writer = writer.trigger(processingTime=trigger)
-            self._query = writer.start()
+            self.query = writer.start()
         except Exception as problem:
             raise _stream_error("the stream could not be started", problem) from problem
 
@@ -132,7 +133,7 @@ class StreamBatches:
             self._closed = True
             self._changed.notify_all()
         with suppress(Exception):  # a Spark that has been stopped has no query to stop
-            self._query.stop()
+            self.query.stop()
 
     def _hand_over(self, frame: Any, number: int) -> None:
         """Hand Spark's batch to the reader and wait until it is done."""
@@ -155,8 +156,8 @@ class StreamBatches:
         with self._changed:
             while self._next is None and not self._closed:
                 self._changed.wait(_POLL_S)
-                if self._next is None and not self._query.isActive:
-                    problem = self._query.exception()
+                if self._next is None and not self.query.isActive:
+                    problem = self.query.exception()
                     if problem is not None:
                         raise _stream_error("the stream failed", problem)
                     return None

@@ -23,7 +23,6 @@ from penstock.plan.plan import Plan, Ref
 from penstock.timing.units import Duration, micros
 
 if TYPE_CHECKING:
-    from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.engines.spark.driver.run import SparkRun
     from penstock.engines.spark.session.session import RunSession
 
@@ -100,7 +99,6 @@ class SparkEngine:
 
         events = add_progress_line(events)
         loop = build_loop(plan, session, clock=clock, events=events, options=options)
-        _check_executors(plan, session, loop.checkpoint)
         return SparkRun(loop, session, trigger)
 
     def open_harness(
@@ -111,7 +109,6 @@ class SparkEngine:
         from penstock.engines.spark.driver.run import SparkHarness, build_loop
 
         loop = build_loop(plan, session, clock=clock, events=events, options=options)
-        _check_executors(plan, session, loop.checkpoint)
         return SparkHarness(loop, options)
 
     def to_spark(self, plan: Plan, feeds: Sequence[Ref], session: Any) -> Any:
@@ -153,20 +150,6 @@ def _sql_outside_jvm(plan: Plan) -> list[Gap]:
         for step in plan
         if step.name not in inside and (sql := find_spark_sql(step.op)) is not None
     ]
-
-
-def _check_executors(plan: Plan, session: RunSession, checkpoint: Checkpoint) -> None:
-    """Raise if executors elsewhere cannot run the plan, before its first row."""
-    if session.spark.sparkContext.master.startswith("local"):
-        return
-    from penstock.engines.spark.session.executors import check_executors, shared_folders
-
-    try:
-        folder, saved = checkpoint.folder, checkpoint.durable
-        check_executors(session.spark, shared_folders(plan, folder, saved=saved, writes_output=True))
-    except BaseException:
-        checkpoint.close()
-        raise
 
 
 def _open_session(options: RunOptions, name: str) -> RunSession:

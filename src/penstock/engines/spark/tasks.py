@@ -12,7 +12,7 @@ import pickle
 import time
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
 
@@ -34,6 +34,7 @@ from penstock.engines.spark.wire import (
     to_wire,
 )
 from penstock.engines.wire import failure_to_dict, unpack_batch
+from penstock.errors import PenstockError
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
@@ -55,6 +56,16 @@ As objects of Python they are up to ten times as large.
 """
 
 
+@contextmanager
+def _name_sink(sink: str) -> Iterator[None]:
+    """Put the name of a sink into what is raised for it; the driver knows where that is in the program."""
+    try:
+        yield
+    except PenstockError as failure:
+        failure.at(sink, None)
+        raise
+
+
 class SinkFiles:
     """The files that one task writes for the sinks of its fragment."""
 
@@ -71,23 +82,21 @@ class SinkFiles:
         counts[round_] = counts.get(round_, 0) + batch.num_rows
         if round_ <= self._task.committed.get(sink, -1):
             return
-        if sink not in self._stages:
-            writer, schema = self._sinks[sink]
-            number = list(self._sinks).index(sink)  # a name may hold what no file name can
-            self._stages[sink] = writer.stage(schema, f"{self._tag}-{number}")
-        self._stages[sink].write(batch.rows)
+        with _name_sink(sink):
+            if sink not in self._stages:
+                writer, schema = self._sinks[sink]
+                number = list(self._sinks).index(sink)  # a name may hold what no file name can
+                self._stages[sink] = writer.stage(schema, f"{self._tag}-{number}")
+            self._stages[sink].write(batch.rows)
 
     def close(self) -> list[WireRow]:
         """Complete the files and return the report of them."""
-        message = {
-            sink: {
-                "files": [list(asdict(file).values()) for file in self._stages[sink].close()]
-                if sink in self._stages
-                else [],
-                "rows": [[round_, n_rows] for round_, n_rows in counts.items()],
-            }
-            for sink, counts in self._counts.items()
-        }
+        message = {}
+        for sink, counts in self._counts.items():
+            with _name_sink(sink):
+                files = self._stages[sink].close() if sink in self._stages else []
+            rows = [[round_, n_rows] for round_, n_rows in counts.items()]
+            message[sink] = {"files": [list(asdict(file).values()) for file in files], "rows": rows}
         last = self._task.rounds[-1].number
         return [report(Kind.STAGED, last, self._partition, message)] if message else []
 

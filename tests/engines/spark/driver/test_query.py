@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import (
 
 import penstock as ps
 from penstock import EngineError, col
+from penstock.engines.spark.driver.progress import BatchProgress
 from penstock.engines.spark.driver.query import RunQuery, read_log
 from penstock.engines.spark.session.session import RunSession
 from penstock.engines.spark.wire import NO_EDGE, Kind, WireRow
@@ -42,6 +43,8 @@ class Queries(StreamingQueryListener):  # type: ignore[misc]
     input_rows: list[int] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     failures: list[str | None] = field(default_factory=list)
+    watermarks: list[str | None] = field(default_factory=list)
+    observed: list[dict[str, Any]] = field(default_factory=list)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.started.append(str(event.name))
@@ -49,6 +52,9 @@ class Queries(StreamingQueryListener):  # type: ignore[misc]
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         self.input_rows.append(event.progress.numInputRows)
         self.batches.append(event.progress.batchId)
+        self.watermarks.append(event.progress.eventTime.get("watermark"))
+        observed = event.progress.observedMetrics.get("penstock")
+        self.observed.append({} if observed is None else observed.asDict())
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         pass
@@ -94,9 +100,60 @@ def test_the_progress_of_a_query_tells_the_rows_of_the_run(spark_session: RunSes
     with queries_of(spark_session) as queries:
         trigger = ps.SparkOptions(trigger="10 milliseconds")
         graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), options=trigger)
-    assert [name.rpartition("-")[0] for name in queries.started] == ["progress"]
+    assert {name.rpartition("-")[0] for name in queries.started} == {"progress"}
     assert sum(queries.input_rows) == 300
-    assert queries.failures == [None]
+    assert queries.failures[-1] is None
+
+
+def write_times(folder: Path, *files: list[int]) -> None:
+    """Write a file of rows with these seconds for each."""
+    for number, seconds in enumerate(files):
+        at = pa.array([s * 1_000_000 for s in seconds], pa.timestamp("us", "UTC"))
+        pq.write_table(pa.table({"t": at, "k": [1] * len(seconds)}), folder / f"{number}.parquet")
+
+
+def count_by_minute(rows: ps.MultiPipe, out: Path) -> ps.PipeGraph:
+    counts = rows.key_by("k").window(ps.tumbling("1 min"), name="counts").aggregate(n=ps.count())
+    counts.sink(ps.write.jsonl(out), name="out")
+    return rows.graph
+
+
+def test_the_progress_of_a_query_tells_watermarks_state_and_late_rows(
+    spark_session: RunSession, tmp_path: Path
+) -> None:
+    write_times(tmp_path, [0, 70, 3_600], [5, 3_700])  # 5 s is an hour late
+    graph = ps.PipeGraph("told")
+    rows = graph.source(ps.read.parquet(tmp_path / "*.parquet"), time="t", delay="10 s", name="rows")
+    count_by_minute(rows, tmp_path / "out")
+    with queries_of(spark_session) as queries:
+        options = ps.SparkOptions(max_files_per_batch=1)
+        graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), options=options, drain=False)
+    metrics = [observed for observed in queries.observed if observed.get("rounds")]
+    assert [observed["rounds"] for observed in metrics] == [1, 1]
+    assert [observed["rows_late"] for observed in metrics] == [0, 1]
+    assert [observed["state_rows"] for observed in metrics] == [1, 1]  # the window that is open
+    assert all(observed["state_bytes"] > 0 for observed in metrics)
+    at = [observed["watermark of rows"].strftime("%H:%M:%S") for observed in metrics]
+    assert at == ["00:59:50", "01:01:30"]
+    # Spark's own field says by which watermark a batch was judged.
+    assert "1970-01-01T00:59:50.000Z" in queries.watermarks
+
+
+def test_the_query_of_a_stream_of_sparks_tells_its_watermark_and_state_too(
+    spark_session: RunSession, tmp_path: Path
+) -> None:
+    (tmp_path / "in").mkdir()
+    write_times(tmp_path / "in", [0, 70, 3_600])
+    frames = SparkSession.builder.getOrCreate().readStream.schema("t timestamp, k long")
+    stream = ps.read.spark(frames.parquet(str(tmp_path / "in")), follow=False)
+    rows = ps.PipeGraph("followed").source(stream, time="t", delay="10 s", name="rows")
+    graph = count_by_minute(rows, tmp_path / "out")
+    with queries_of(spark_session) as queries:
+        graph.run("spark", drain=False)
+    (observed,) = [observed for observed in queries.observed if observed.get("rounds")]
+    assert observed["watermark of rows"].strftime("%H:%M:%S") == "00:59:50"
+    assert (observed["state_rows"], observed["rows_late"]) == (1, 0)
+    assert sum(queries.input_rows) == 3
 
 
 def test_a_bounded_run_with_a_checkpoint_is_a_query_whose_log_goes_on(
@@ -114,7 +171,7 @@ def test_a_bounded_run_with_a_checkpoint_is_a_query_whose_log_goes_on(
         run(until=1, drain=False)
         pq.write_table(pa.table({"v": [3]}), tmp_path / "in" / "b.parquet")
         run()
-    assert len(queries.started) == 2
+    assert len(set(queries.started)) == 2  # a query that starts too slowly is started again
     assert queries.batches[0] == 0
     assert queries.batches[-1] > 0
     assert sum(queries.input_rows) == 3
@@ -165,10 +222,10 @@ def test_a_query_that_spark_stops_ends_the_run_with_an_error(
     )
     query.wait_until_asked(threading.Event())
 
-    def work(frame: DataFrame) -> int:
+    def work(frame: DataFrame) -> BatchProgress:
         threading.Thread(target=query.close, daemon=True).start()
         threading.Event().wait()  # Spark interrupts it
-        return 0
+        return BatchProgress()
 
     with pytest.raises(EngineError, match="Spark stopped the query"):
         query.run([[WireRow(0, Kind.WAKE, NO_EDGE, 0, 0)]], work)

@@ -35,7 +35,11 @@ def open_source(
     remote: Any = SimpleNamespace(
         by_workers=look is None, rows_as_one=1, scan_times=look or fail_if_asked
     )  # what it asks of a RemoteSource
-    return RemoteSourceReader(plan, plan.sources[0], ManualClock(), accounts or Accounts(), remote)
+    jobs: Any = SimpleNamespace(remote={plan.sources[0].name: remote})
+    clock = ManualClock()
+    return RemoteSourceReader(
+        plan, plan.sources[0], clock, accounts or Accounts(), jobs, Path(folder), clock.now
+    )
 
 
 def fail_if_asked(files: Sequence[SourceFile]) -> TimeRange:

@@ -207,18 +207,17 @@ def test_what_keeps_an_executor_from_a_folder_is_told(tmp_path: Path) -> None:
     assert str(error.detail).startswith("IsADirectoryError")
 
 
-def test_state_and_where_executors_write_it_output_are_the_folders_of_a_run(tmp_path: Path) -> None:
+def test_state_and_output_are_the_folders_of_a_run(tmp_path: Path) -> None:
     graph = ps.PipeGraph("folders")
     reader = ps.read.rows([{"k": 1, "t": 1}], schema={"k": int, "t": int})
     rows = graph.source(reader, time="t", time_unit="s", delay="0 s")
     rows.sink(ps.write.jsonl(tmp_path / "new" / "out"), name="out")
     rows.sink(ps.write.memory(), name="kept")
-    assert shared_folders(graph.plan(), tmp_path) == []
-    (output,) = shared_folders(graph.plan(), tmp_path, writes_output=True)
+    (output,) = shared_folders(graph.plan(), tmp_path, saved=True)
     assert (output.path, output.step) == (tmp_path, "out")
     windows = rows.key_by("k").window(ps.tumbling("1 s")).aggregate(n=ps.count())
     windows.sink(ps.write.memory(), name="counts")
-    (state,) = shared_folders(graph.plan(), tmp_path / "state", saved=False)
+    state, _ = shared_folders(graph.plan(), tmp_path / "state", saved=False)
     assert state == SharedFolder(tmp_path / "state", saved=False)
 
 

@@ -37,6 +37,14 @@ def test_the_next_run_uses_the_same_spark_with_settings_of_its_own(spark_session
     assert spark_session.spark.conf.get("spark.sql.ansi.enabled") == "true"
 
 
+def test_a_misspelt_setting_is_refused_with_the_one_that_is_meant(spark_session: RunSession) -> None:
+    with pytest.raises(EngineError, match=r"no setting spark\.sql\.shufle\.partitions") as failure:
+        open_session(ps.SparkOptions(conf={"spark.sql.shufle.partitions": "3"}))
+    assert "spark.sql.shuffle.partitions" in str(failure.value.hint)
+    conf = {"spark.sql.catalog.mine": "no.such.Catalog", "spark.sql.plugin.of.somebody": "1"}
+    assert open_session(ps.SparkOptions(conf=conf)).spark.conf.get("spark.sql.plugin.of.somebody") == "1"
+
+
 def test_a_session_of_the_users_keeps_its_own_zone_and_name(spark: Any) -> None:
     theirs = spark.newSession()
     theirs.conf.set("spark.sql.session.timeZone", "Europe/Berlin")

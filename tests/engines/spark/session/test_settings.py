@@ -137,6 +137,7 @@ def test_utc_by_any_name_is_accepted(zone: str) -> None:
         ("spark.sql.session.timeZone", "Europe/Berlin", "times are in UTC on every engine"),
         ("spark.sql.caseSensitive", "false", 'columns "a" and "A" are two columns'),
         ("spark.sql.legacy.timeParserPolicy", "LEGACY", "the legacy calendar"),
+        ("spark.sql.files.ignoreMissingFiles", "true", "rows of a file that cannot be read would be lost"),
     ],
 )
 def test_a_setting_that_would_change_what_programs_mean_is_refused(key: str, value: str, reason: str) -> None:

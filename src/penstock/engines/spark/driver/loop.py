@@ -28,6 +28,7 @@ from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.job_results import JobResult
 from penstock.engines.spark.driver.jobs import SparkJobs
+from penstock.engines.spark.driver.progress import BatchProgress
 from penstock.engines.spark.driver.read_ahead import ReadRows, merge_reports
 from penstock.engines.spark.driver.sinks import SinkDelivery
 from penstock.engines.spark.driver.sources import StreamSourceReader
@@ -84,7 +85,7 @@ class DriverLoop:
         self._failure: PenstockError | None = None
         self._ports = {ref: number for number, (ref, _) in enumerate(source_ports(plan))}
         self._waiting: dict[ReadRows, set[tuple[str, int]]] = {}
-        self._n_read = 0
+        self._counted, self.progress = Counter[str](), BatchProgress()
 
     def open(self) -> None:
         """Resume from the checkpoint and open all sinks."""
@@ -127,6 +128,11 @@ class DriverLoop:
             raise failures[0]
         tables = {ref: self.sinks.table(ref) for ref in self.sinks.collected}
         return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables)
+
+    @property
+    def timed_sources(self) -> list[str]:
+        """Return the sources that have a watermark."""
+        return [reader.step.name for reader in self._planner.readers if reader.timed]
 
     @property
     def endless(self) -> bool:
@@ -172,12 +178,12 @@ class DriverLoop:
         failures: list[BaseException] = []
         rows, last = self._input_rows(rounds), rounds[-1].plan.number
 
-        def work(frame: DataFrame) -> int:
+        def work(frame: DataFrame) -> BatchProgress:
             try:
                 self._run_rounds(rounds, rows, frame)
             except BaseException as failure:
                 failures.append(failure)
-            return self._n_read
+            return self.progress
 
         query.run(self._jobs.tasks(rows, last), work)
         if failures:
@@ -294,7 +300,7 @@ class DriverLoop:
         """Write every round under its number; then the manifest says that they are done."""
         last = rounds[-1]
         self.sinks.publish(last.plan.number, result)
-        self._n_read = 0
+        self._counted = Counter(rounds=len(rounds))
         for round_ in rounds:
             self._write_round(round_, result, took)
         state = {step: dict(places) for step, places in self._done.state.items()}
@@ -315,11 +321,14 @@ class DriverLoop:
         for name in {file for file, *_ in result.files}:
             self.checkpoint.files.remove_rows(name)
         self._release(rounds)
+        state_bytes, state_rows = state_size(state)
+        counts = {**self._counted, "state_bytes": state_bytes, "state_rows": state_rows}
+        self.progress = BatchProgress(counts.pop("rows_in", 0), counts, last.watermarks)
         for reader in self._planner.readers:
             if isinstance(reader, StreamSourceReader):
-                reader.commit(last.positions[reader.step.name][0])
+                reader.commit(last.positions[reader.step.name][0], self.progress)
         if result.state:
-            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, *state_size(state)))
+            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, state_bytes, state_rows))
 
     def _release(self, rounds: Sequence[PlannedRound]) -> None:
         """Let Spark forget rows that were read ahead, once no round needs them."""
@@ -338,7 +347,7 @@ class DriverLoop:
         written = self.sinks.write(round_, result, self.checkpoint.files)
         now = self._clock.now()
         read = self._rows_in(round_, result)
-        self._n_read += sum(read.values())
+        self._counted["rows_in"] += sum(read.values())
         lag = {name: now - int(at) for name, at in round_.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
         parts, took_us = {**took, "write": now - began}, now - round_.plan.now
         number, received = round_.plan.number, result.nbytes
@@ -356,6 +365,7 @@ class DriverLoop:
             if name in round_.moved:
                 self._events(round_.moved[name])
             self.accounts[name].add(accounts)
+            self._counted.update(rows_late=accounts.late, rows_errored=accounts.errors)
             now = self._clock.now()
             if accounts.late:
                 self._events(RowsLate(now, name, accounts.late))
@@ -393,5 +403,7 @@ class DriverLoop:
         if failure is None:
             return
         if failure.step is not None:
+            if failure.step in self.accounts:  # tasks know no lines of the program
+                failure.at(failure.step, self.plan[failure.step].where)
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         raise failure

@@ -30,6 +30,7 @@ from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
 from penstock.engines.spark.driver.sinks import place_sinks
 from penstock.engines.spark.engine import spell_trigger
+from penstock.engines.spark.session.executors import check_executors, shared_folders
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
 from penstock.errors import EngineError, GraphError, nearest_first
@@ -82,6 +83,7 @@ class SparkRun(BackgroundRun):
             checkpoint=str(loop.checkpoint.folder / "spark"),
             folder=temporary_folder("penstock-plans-"),
             trigger=self._trigger,
+            timed=loop.timed_sources,
         )
         try:
             loop.run_micro_batches(query)
@@ -171,16 +173,25 @@ _ADAPTIVE = "spark.sql.adaptive.enabled"
 def build_loop(
     plan: Plan, session: RunSession, *, clock: Clock, events: EventSink, options: RunOptions
 ) -> DriverLoop:
-    """Return a plan at work on the driver, for a run or for a harness."""
+    """Return a plan at work on the driver, for a run or for a harness.
+
+    Raise if executors elsewhere cannot run it, before its first row.
+    """
     plan = load_tables(plan)
     checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
-    plan = place_sinks(plan, checkpoint.folder)
-    jobs = SparkJobs(session.spark, plan, session.partitions)
-    jobs.trigger = spell_trigger(getattr(options.engine, "trigger", None))
-    conf = getattr(options.engine, "conf", {})
-    if _ADAPTIVE not in conf and not any(source.reads_dataframe for source in jobs.remote.values()):
-        session.spark.conf.set(_ADAPTIVE, "false")
-    return DriverLoop(plan, jobs, checkpoint, clock=clock, events=events, options=options)
+    try:
+        plan = place_sinks(plan, checkpoint.folder)
+        jobs = SparkJobs(session.spark, plan, session.partitions)
+        jobs.trigger = spell_trigger(getattr(options.engine, "trigger", None))
+        conf = getattr(options.engine, "conf", {})
+        if _ADAPTIVE not in conf and not any(source.reads_dataframe for source in jobs.remote.values()):
+            session.spark.conf.set(_ADAPTIVE, "false")
+        loop = DriverLoop(plan, jobs, checkpoint, clock=clock, events=events, options=options)
+        check_executors(session.spark, shared_folders(plan, checkpoint.folder, saved=checkpoint.durable))
+    except BaseException:
+        checkpoint.close()  # Why: it holds a lock, and nobody else ends a run that has not begun
+        raise
+    return loop
 
 
 _FIRST_US, _EVERY_US = 1_000_000, 200_000

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from penstock.connect.readers.files import FileReader, read_error
 from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader, StreamBatches
 from penstock.engines.ends import JournalOf, SourceReader, no_journal
+from penstock.engines.spark.driver.progress import BatchProgress, observe_progress, report_progress
 from penstock.engines.spark.driver.read_ahead import (
     ReadBatch,
     ReadJobs,
@@ -81,16 +83,45 @@ def open_source(
     """
     assert isinstance(step.op, Source), "only sources read"
     reader = step.op.reader
-    if isinstance(reader, SparkStreamReader):
-        place = folder / f"stream-{plan.sources.index(step)}"
-        return StreamSourceReader(plan, step, clock, accounts, jobs, place, now)
-    if isinstance(reader, FileReader) and reader.batch is not None:
-        return SequenceSourceReader(plan, step, clock, accounts, jobs, now)
     if lives_on_driver(reader):
         kind = SourceReader if reader.bounded else BackgroundSourceReader
         return kind(plan, step, clock, accounts)
-    kind_of_files = RemoteSourceReader if reader.bounded else FollowedSourceReader
-    return kind_of_files(plan, step, clock, accounts, jobs.remote.get(step.name))
+    kind_of_worker: type[WorkerSourceReader]
+    if isinstance(reader, SparkStreamReader):
+        kind_of_worker = StreamSourceReader
+    elif isinstance(reader, FileReader) and reader.batch is not None:
+        kind_of_worker = SequenceSourceReader
+    else:
+        kind_of_worker = RemoteSourceReader if reader.bounded else FollowedSourceReader
+    return kind_of_worker(plan, step, clock, accounts, jobs, folder, now)
+
+
+class WorkerSourceReader(SourceReader):
+    """A source that workers read: the driver only counts its batches, and follows how far time has come."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        step: Step,
+        clock: Clock,
+        accounts: Accounts,
+        jobs: ReadJobs,
+        folder: Path,
+        now: Callable[[], int],
+    ) -> None:
+        super().__init__(plan, step, clock, accounts)
+        assert isinstance(step.op, Source), "only sources read"
+        self._folder = folder / f"stream-{plan.sources.index(step)}"
+        self._jobs, self._now, self._time = jobs, now, step.op.resolve()
+        self._clock, self._accounts = clock, accounts
+
+    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
+        """Return the rows of a batch that was pushed by hand; of any other only count and follow it."""
+        if isinstance(batch, SourceBatch):
+            return super().rows(batch)
+        if isinstance(batch, ReadBatch):
+            take_over(self._stage, batch, self._accounts, self.reasons)
+        return []
 
 
 class BackgroundSourceReader(SourceReader):
@@ -155,31 +186,15 @@ class BackgroundSourceReader(SourceReader):
             yield item
 
 
-class StreamSourceReader(BackgroundSourceReader):
+class StreamSourceReader(BackgroundSourceReader, WorkerSourceReader):
     """A streaming DataFrame. Spark goes on to its next batch when a manifest says that this one is done."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        step: Step,
-        clock: Clock,
-        accounts: Accounts,
-        jobs: ReadJobs,
-        folder: Path,
-        now: Callable[[], int],
-    ) -> None:
-        super().__init__(plan, step, clock, accounts)
-        # Why: Spark makes the next batch once this one is done, so there is nothing to read ahead.
-        self.bounded = False
-        self._folder, self._jobs, self._now, self._accounts = folder, jobs, now, accounts
-        self._stream: StreamBatches | None = None
+    _stream: StreamBatches | None = None
 
-    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
-        """Return the rows of a batch that was pushed by hand; of Spark's only count and follow them."""
-        if isinstance(batch, SourceBatch):
-            return super().rows(batch)
-        take_over(self._stage, batch, self._accounts, self.reasons)
-        return []
+    def begin(self, arrived: threading.Condition) -> None:
+        """Prepare to read; Spark makes the next batch once this one is done, so none is read ahead."""
+        super().begin(arrived)
+        self.bounded = False
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Continue behind the batches that are done; Spark repeats the one after them, if it had begun."""
@@ -196,17 +211,26 @@ class StreamSourceReader(BackgroundSourceReader):
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
         assert isinstance(self._reader, SparkStreamReader), "streams have a reader of streams"
+        timed = [self.step.name] if self.timed else []
         try:
+            frame = observe_progress(self._reader.frame, timed, is_ours=False)
             self._stream = StreamBatches(
-                self._reader, str(self._folder), position[0], self._read_frame, self._jobs.trigger
+                replace(self._reader, frame=frame),
+                str(self._folder),
+                position[0],
+                self._read_frame,
+                self._jobs.trigger,
             )
         except Exception as cause:
             raise self.read_error(cause) from cause
         self._start()
 
-    def commit(self, n_batches: int) -> None:
-        """Tell Spark how many batches are done."""
+    def commit(self, n_batches: int, progress: BatchProgress) -> None:
+        """Tell Spark how many batches are done, and what its progress may tell of the last."""
         if self._stream is not None:
+            assert isinstance(self._reader, SparkStreamReader), "streams have a reader of streams"
+            gateway = self._reader.frame.sparkSession.sparkContext._gateway
+            report_progress(self._stream.query, gateway, progress, is_ours=False)
             self._stream.acknowledge(n_batches)
 
     def close(self) -> None:
@@ -226,42 +250,36 @@ class StreamSourceReader(BackgroundSourceReader):
         return ReadBatch(number, merge_reports(rows.reports)[name, number], rows)
 
 
-class RemoteSourceReader(SourceReader):
+class RemoteSourceReader(WorkerSourceReader):
     """Files, or a DataFrame, which is one batch: the driver knows which, and not what is in them.
 
     allowed  whether footers may still speak for rows; False once a batch had to be looked at
     """
 
-    def __init__(
-        self, plan: Plan, step: Step, clock: Clock, accounts: Accounts, remote: RemoteSource | None
-    ) -> None:
-        super().__init__(plan, step, clock, accounts)
-        assert isinstance(step.op, Source), "only sources read"
-        self._time, self._remote = step.op.resolve(), remote
-        self._clock, self._accounts = clock, accounts
-        self.allowed = remote is not None
+    allowed = True
+    _fitting: pa.Schema | None = None
+
+    @property
+    def _remote(self) -> RemoteSource | None:
+        """Return who reads what footers speak for; None where they may not."""
+        return self._jobs.remote.get(self.step.name) if self.allowed else None
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
         """Return the rows of a batch that was pushed by hand; of any other only count and follow it."""
-        if isinstance(batch, SourceBatch):
+        if not isinstance(batch, RemoteBatch):
             return super().rows(batch)
-        if isinstance(batch, ReadBatch):
-            take_over(self._stage, batch, self._accounts, self.reasons)
-        elif isinstance(batch, RemoteBatch):
-            n_rows, time = batch.n_rows, self._time
-            self._accounts.add(Accounts(rows_in=n_rows, passed=n_rows, rows_out=n_rows))
-            assert time is None or time.delay is not None, "a source without a rule has a delay"
-            watermark = (
-                None if time is None or time.delay is None or not n_rows else batch.greatest - time.delay
-            )
-            self._stage.take_over(n_rows, watermark)
+        n_rows, time = batch.n_rows, self._time
+        self._accounts.add(Accounts(rows_in=n_rows, passed=n_rows, rows_out=n_rows))
+        assert time is None or time.delay is not None, "a source without a rule has a delay"
+        watermark = None if time is None or time.delay is None or not n_rows else batch.greatest - time.delay
+        self._stage.take_over(n_rows, watermark)
         return []
 
     def _read(self) -> Iterator[RemoteBatch | UnreadBatch]:
         reader = self._reader
         if isinstance(reader, SparkReader):
             proven = None
-            if self.allowed and self._remote is not None:
+            if self._remote is not None:
                 times = self._remote.scan_times(())
                 proven = self._remote_batch((), times.n_rows, times)
             yield proven or UnreadBatch((), 0, 0)
@@ -269,49 +287,55 @@ class RemoteSourceReader(SourceReader):
         assert isinstance(reader, FileReader), "only files and DataFrames are read elsewhere"
         start = reader.position[1]
         for paths in reader.plan_batches():
-            for path in paths:
-                reader.check(path)
             proven = None
-            if self.allowed and isinstance(reader.format, ParquetFormat):
-                proven = self._remote_files(paths, start)
+            if self._remote is not None and isinstance(reader.format, ParquetFormat):
+                proven = self._remote_files(reader, paths, start)
+            else:
+                for path in paths:
+                    reader.check(path)
             batch = proven or unread_files(reader, paths, start)
             start += batch.n_rows
             yield batch
 
-    def _remote_files(self, paths: Sequence[Path], start: int) -> RemoteBatch | None:
+    def _remote_files(self, reader: FileReader, paths: Sequence[Path], start: int) -> RemoteBatch | None:
         """Return a batch of parquet files whose footers prove the times; None where they do not."""
         import pyarrow.parquet as pq
 
-        footers, files, n_bytes = [], [], 0
+        remote = self._remote
+        assert remote is not None, "it is asked only where there is a pipeline"
+        footers, files, n_bytes, is_cast = [], [], 0, False
         for path in paths:
             try:
                 footer = pq.read_metadata(path)
+                n_bytes += path.stat().st_size
             except (OSError, pa.ArrowException) as problem:
                 raise read_error(path, problem) from problem
-            n_bytes += path.stat().st_size
+            stored = footer.schema.to_arrow_schema()
+            if self._fitting is None or not stored.equals(self._fitting):
+                reader.check(path)
+                # Every column must be stored in the very type that it is read as.
+                if any(stored.field(f.name).type != f.type for f in reader.schema):
+                    is_cast = True
+                else:
+                    self._fitting = stored
             groups = tuple(footer.row_group(g).num_rows for g in range(footer.num_row_groups))
             files.append(SourceFile(str(path.absolute()), start, groups))
             footers.append(footer)
             start += footer.num_rows
         n_rows = sum(footer.num_rows for footer in footers)
-        stored = [footer.schema.to_arrow_schema() for footer in footers]
-        # Every column must be stored in the very type that it is read as.
-        is_cast = any(types.field(f.name).type != f.type for types in stored for f in self._reader.schema)
-        assert self._remote is not None, "it is asked only where there is a pipeline"
-        if is_cast or not (self._remote.by_workers or all(map(_is_plain, paths))):
+        if is_cast or not (remote.by_workers or all(map(_is_plain, paths))):
             return None
         times = None
         if self._time is not None and n_rows:
             times = time_range_of(footers, self._time)
-            if times is None and not self._remote.by_workers:
-                times = self._remote.scan_times(files)
+            if times is None and not remote.by_workers:
+                times = remote.scan_times(files)
         return self._remote_batch(tuple(files), n_rows, times, n_bytes)
 
     def _remote_batch(
         self, files: tuple[SourceFile, ...], n_rows: int, times: TimeRange | None, n_bytes: int = 0
     ) -> RemoteBatch | None:
         """Return the batch for others to read; None if a time may be invalid."""
-        assert self._remote is not None, "it is asked only where there is a pipeline"
         least = greatest = 0
         if self._time is not None and n_rows:
             if times is None or times.n_nulls:
@@ -321,7 +345,7 @@ class RemoteSourceReader(SourceReader):
             too_far = future is not None and greatest > self._clock.now() + future
             if too_far or max(abs(least), abs(greatest)) > LIMIT:
                 return None
-        remote = self._remote
+        remote = self._jobs.remote[self.step.name]
         return RemoteBatch(files, n_rows, least, greatest, remote.by_workers, remote.rows_as_one, n_bytes)
 
 
@@ -339,38 +363,16 @@ class FollowedSourceReader(BackgroundSourceReader, RemoteSourceReader):
             time.sleep(_TAKEN_POLL_S)
 
 
-class SequenceSourceReader(SourceReader):
+class SequenceSourceReader(WorkerSourceReader):
     """Files that a reader cuts into batches by rows: one worker reads some of these ahead."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        step: Step,
-        clock: Clock,
-        accounts: Accounts,
-        jobs: ReadJobs,
-        now: Callable[[], int],
-    ) -> None:
-        super().__init__(plan, step, clock, accounts)
-        assert isinstance(step.op, Source), "only sources read"
-        self._jobs, self._accounts, self._now = jobs, accounts, now
-        time = step.op.resolve()
+    def _read(self) -> Iterator[ReadBatch]:
+        number, time = 0, self._time
         follows_clock = time is not None and (time.column is None or time.max_future is not None)
         # Why: what the clock says must be the same when a round is done again.
-        self._n_ahead = 1 if follows_clock else MAX_BATCHES
-
-    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
-        """Return the rows of a batch that was pushed by hand; of one that was read ahead only count them."""
-        if isinstance(batch, SourceBatch):
-            return super().rows(batch)
-        take_over(self._stage, batch, self._accounts, self.reasons)
-        return []
-
-    def _read(self) -> Iterator[ReadBatch]:
-        number = 0
+        n_ahead = 1 if follows_clock else MAX_BATCHES
         while True:
-            name, now = self.step.name, self._now()
-            split = SourceSplit(name, number, now, n_batches=self._n_ahead, max_rows=MAX_ROWS)
+            split = SourceSplit(self.step.name, number, self._now(), n_batches=n_ahead, max_rows=MAX_ROWS)
             rows = self._jobs.read([split])
             for _, report in sorted(merge_reports(rows.reports).items()):
                 if report.ended:

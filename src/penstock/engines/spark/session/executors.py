@@ -78,19 +78,16 @@ class SharedFolder:
         return CheckpointError(f"state {fact}", detail=detail, hint=hint)
 
 
-def shared_folders(
-    plan: Plan, state: Path, *, saved: bool = True, writes_output: bool = False
-) -> list[SharedFolder]:
+def shared_folders(plan: Plan, state: Path, *, saved: bool) -> list[SharedFolder]:
     """Return the folders of a run that its executors use.
 
-    state          the folder of the checkpoint, or the temporary one in its place
-    saved          whether it is a checkpoint
-    writes_output  whether executors write the files of sinks, and not the driver
+    state  the folder of the checkpoint, or the temporary one in its place
+    saved  whether it is a checkpoint
     """
     folders = []
     if any(step.op.stateful or isinstance(step.op, Windows) for step in plan):
         folders.append(SharedFolder(state.absolute(), saved=saved))
-    for step in plan.sinks if writes_output else ():
+    for step in plan.sinks:
         if isinstance(step.op, Sink) and isinstance(step.op.writer, FolderWriter):
             folder = step.op.writer.folder.absolute()
             while not folder.exists():  # the sink creates it when it is opened

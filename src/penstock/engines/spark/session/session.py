@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 _LAST_LINES = 15
 _PATIENCE_S = 10  # for the first answer of a standalone master
+_NEARLY = 0.92  # how alike two names are that differ by a slip of the fingers
 _AT_LAUNCH = ("memory", "extraJavaOptions", "extraClassPath", "extraLibraryPath")
 """Settings `spark.driver.…` that a JVM must be launched with."""
 
@@ -83,6 +85,7 @@ def open_session(
         if _belongs_to_session(own, key):
             own.conf.set(key, value)
     _refuse_fixed_settings(own, conf)
+    _refuse_misspelt_settings(own, conf)
     _share_listeners(root, own)
     return RunSession(own, partitions)
 
@@ -157,12 +160,32 @@ def _is_submitted() -> bool:
 
 def _belongs_to_session(own: SparkSession, key: str) -> bool:
     """Return whether a setting may differ between the sessions of one Spark, such as that of a catalog."""
-    if own.conf.isModifiable(key):
-        return True
+    return own.conf.isModifiable(key) or _is_unknown(own, key)
+
+
+def _is_unknown(own: SparkSession, key: str) -> bool:
+    """Return whether Spark does not know an SQL setting, so that it may be that of a catalog or a plug-in."""
     # Why: Spark does not say of Hive's settings that they are static before it has loaded Hive.
     is_hive = key.startswith("spark.sql.hive.")
+    if not key.startswith(settings.SQL) or is_hive or own.conf.isModifiable(key):
+        return False
     sql_conf = own.sparkContext._jvm.org.apache.spark.sql.internal.SQLConf
-    return key.startswith(settings.SQL) and not is_hive and not sql_conf.isStaticConfigKey(key)
+    return not sql_conf.isStaticConfigKey(key)
+
+
+def _refuse_misspelt_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
+    """Raise for an SQL setting that Spark does not know and whose name is nearly one that it knows."""
+    for key in conf:
+        if _is_unknown(own, key) and not key.startswith("spark.sql.catalog."):
+            defined = own._jsparkSession.sessionState().conf().getAllDefinedConfs().mkString("\n")
+            known = re.findall(r"^\((spark\.sql\.[\w.]+),", str(defined), re.MULTILINE)
+            meant = get_close_matches(key, known, 1, _NEARLY)
+            if meant:
+                raise EngineError(
+                    f"Spark has no setting {key}",
+                    detail="it would be ignored without a word",
+                    hint=f'did you mean "{meant[0]}"?',
+                )
 
 
 def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:

@@ -53,6 +53,14 @@ FIXED = {
         frozenset({"corrected", "exception"}),
         "the legacy calendar prints and reads times differently from every other engine",
     ),
+    **dict.fromkeys(
+        ("spark.sql.files.ignoreMissingFiles", "spark.sql.files.ignoreCorruptFiles"),
+        FixedSetting(
+            "false",
+            frozenset({"false"}),
+            "the rows of a file that cannot be read would be lost without a word",
+        ),
+    ),
 }
 
 
