@@ -10,10 +10,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterator
 from html import escape
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
-from penstock.frozen import dataclass
-from penstock.plan.layout import Edge, Layout, Node, Point, lay_out
+from penstock.plan.layout import Edge, Layout, Node, lay_out
 from penstock.plan.picture import Box, Line, LineKind, Picture, Shape, build_picture
 from penstock.plan.plan import Plan
 
@@ -68,42 +67,26 @@ _COLOURS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
-    """A box's text, cut to fit, and the size it needs."""
-
-    name: str
-    lines: list[str]
-
-    @property
-    def height(self) -> float:
-        return 36.0 + LINE_HEIGHT * len(self.lines)
-
-    @property
-    def width(self) -> float:
-        lines = [width_of(line, TEXT_SIZE) for line in self.lines]
-        return max(NARROWEST, 2 * PADDING + max(width_of(self.name, NAME_SIZE, bold=True), *lines, 0.0))
-
-
 def to_svg(plan: Plan) -> str:
     """Return the picture as SVG text."""
     picture = build_picture(plan)
     room = WIDEST - 2 * PADDING
-    texts = [
-        _Text(cut(step.name, room, NAME_SIZE, bold=True), wrap(step.text, room, TEXT_SIZE, lines=2))
-        for step in picture.boxes
-    ]
+    names = [cut(box.name, room, NAME_SIZE, bold=True) for box in picture.boxes]
+    texts = [wrap(box.text, room, TEXT_SIZE, lines=2) for box in picture.boxes]
+    heights = [36.0 + LINE_HEIGHT * len(lines) for lines in texts]
     nodes = []
     tops: dict[int, float] = {}  # of each box, from the top of its group
+    node_of: dict[int, int] = {}
     for group in picture.groups:
         y = frame = FRAME if len(group) > 1 else 0.0
+        widths = [NARROWEST - 2 * PADDING]
         for box in group:
-            tops[box] = y
-            y += texts[box].height + STACK
-        middles = [tops[box] + texts[box].height / 2 for box in group]
-        width = max(texts[box].width for box in group)
-        nodes.append(Node(width, y - STACK + frame, middles[0], middles[-1]))
-    node_of = {box: node for node, group in enumerate(picture.groups) for box in group}
+            tops[box], node_of[box] = y, len(nodes)
+            y += heights[box] + STACK
+            widths += [width_of(names[box], NAME_SIZE, bold=True)]
+            widths += [width_of(line, TEXT_SIZE) for line in texts[box]]
+        first, last = (tops[box] + heights[box] / 2 for box in (group[0], group[-1]))
+        nodes.append(Node(max(widths) + 2 * PADDING, y - STACK + frame, first, last))
     # Lines inside one fused group lead down from box to box; a loop of a single box is none of them.
     inner = {
         line.head: line
@@ -118,16 +101,24 @@ def to_svg(plan: Plan) -> str:
             node_of[line.head],
             aside=line.kind is not LineKind.ROWS,
             label_width=width_of(label, LABEL_SIZE) + 40.0 if label else 0.0,
-            leave=tops[line.tail] + texts[line.tail].height / 2,
+            leave=tops[line.tail] + heights[line.tail] / 2,
         )
         for line, label in zip(lines, labels, strict=True)
     ]
     layout = lay_out(nodes, edges)
-    parts = [
-        *_draw_lines(lines, layout),
-        *_draw_groups(picture, texts, inner, nodes, tops),
-        *_draw_labels(lines, labels, layout),
-    ]
+    parts = list(_draw_lines(lines, labels, layout))
+    for group, node in zip(picture.groups, nodes, strict=True):
+        if len(group) > 1:
+            parts.append(
+                f'<rect class="group" x="{node.x - FRAME:.1f}" y="{node.y:.1f}" '
+                f'width="{node.width + 2 * FRAME:.1f}" height="{node.height:.1f}" rx="14">'
+                f"<title>{len(group)} steps in one task</title></rect>"
+            )
+        for box in group:
+            place = Node(node.width, heights[box], x=node.x, y=node.y + tops[box])
+            if box != group[0]:
+                parts += _draw_arrow_down(place, inner[box])
+            parts += _draw_box(picture.boxes[box], [names[box], *texts[box]], place)
     return _assemble(picture, layout, parts)
 
 
@@ -156,36 +147,16 @@ def _assemble(picture: Picture, layout: Layout, parts: list[str]) -> str:
     )
 
 
-def _draw_groups(
-    picture: Picture, texts: list[_Text], inner: dict[int, Line], places: list[Node], tops: dict[int, float]
-) -> Iterator[str]:
-    """Draw the boxes; those of a group are stacked in a frame, with arrows between them."""
-    for group, place in zip(picture.groups, places, strict=True):
-        if len(group) > 1:
-            yield (
-                f'<rect class="group" x="{place.x - FRAME:.1f}" y="{place.y:.1f}" '
-                f'width="{place.width + 2 * FRAME:.1f}" height="{place.height:.1f}" rx="14">'
-                f"<title>{len(group)} steps in one task</title></rect>"
-            )
-        for rank, box in enumerate(group):
-            y = place.y + tops[box]
-            if rank:
-                yield from _draw_arrow_down(place.x + place.width / 2, y - STACK, inner[box])
-            at = Node(place.width, texts[box].height, x=place.x, y=y)
-            yield from _draw_box(picture.boxes[box], texts[box], at)
-
-
-def _draw_box(box: Box, text: _Text, place: Node) -> Iterator[str]:
+def _draw_box(box: Box, text: list[str], place: Node) -> Iterator[str]:
     middle = place.x + place.width / 2
     yield f"<g><title>{escape(f'{box.name}: {box.full}')}</title>"
     yield (
         f'<rect class="box {box.shape}" x="{place.x:.1f}" y="{place.y:.1f}" width="{place.width:.1f}" '
         f'height="{place.height:.1f}" rx="8"/>'
     )
-    yield f'<text class="name" x="{middle:.1f}" y="{place.y + 22.5:.1f}">{escape(text.name)}</text>'
-    for row, line in enumerate(text.lines):
-        y = place.y + 38.5 + row * LINE_HEIGHT
-        yield f'<text class="text" x="{middle:.1f}" y="{y:.1f}">{escape(line)}</text>'
+    for row, line in enumerate(text):
+        y, style = place.y + 23.5 + row * LINE_HEIGHT, "text" if row else "name"
+        yield f'<text class="{style}" x="{middle:.1f}" y="{y:.1f}">{escape(line)}</text>'
     if box.degree:
         width = width_of(box.degree, LABEL_SIZE, bold=True) + 12.0
         x, y = place.x + place.width - width - 8.0, place.y - 8.5
@@ -195,61 +166,46 @@ def _draw_box(box: Box, text: _Text, place: Node) -> Iterator[str]:
     yield "</g>"
 
 
-def _draw_arrow_down(x: float, y: float, line: Line) -> Iterator[str]:
-    """Draw the arrow between two boxes of a group."""
-    end = y + STACK
-    yield f'<path class="line {line.kind}" d="M{x:.1f} {y:.1f}V{end - 6:.1f}"/>'
-    yield f'<path class="tip {line.kind}" d="M{x - 4:.1f} {end - 7.5:.1f}h8l-4 7z"/>'
+def _draw_arrow_down(place: Node, line: Line) -> Iterator[str]:
+    """Draw the arrow to a box from the one above it in its group."""
+    x, y = place.x + place.width / 2, place.y
+    yield f'<path class="line {line.kind}" d="M{x:.1f} {y - STACK:.1f}V{y - 6:.1f}"/>'
+    yield f'<path class="tip {line.kind}" d="M{x - 4:.1f} {y - 7.5:.1f}h8l-4 7z"/>'
     if line.label:
         label = cut(line.label, NARROWEST / 2, LABEL_SIZE)
         middle = x + 8.0 + width_of(label, LABEL_SIZE) / 2
-        yield f'<text class="label {line.kind}" x="{middle:.1f}" y="{y + 13:.1f}">{escape(label)}</text>'
+        yield f'<text class="label {line.kind}" x="{middle:.1f}" y="{y - 7:.1f}">{escape(label)}</text>'
 
 
-def _draw_lines(lines: list[Line], layout: Layout) -> Iterator[str]:
-    """Draw every line and its arrow; one that goes around has round corners."""
-    for line, route in zip(lines, layout.routes, strict=True):
-        x, y = route.points[-1]
-        path = _curves(route.points)
-        if route.around:  # to the right, down, left, up and right again
-            (start, leave), (right, _), (_, below), (left, _), _, (end, enter) = route.points
+def _draw_lines(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
+    """Draw every line and its arrow, then the labels, with a halo that interrupts the lines behind them."""
+    texts, occupied = [], list[tuple[float, float, float]]()
+    for line, label, points in zip(lines, labels, layout.lines, strict=True):
+        (x0, y0), (x1, y1) = points[0], points[-1]
+        middle = (x0 + x1 - 7.0) / 2
+        path = f"M{x0:.1f} {y0:.1f}C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {x1 - 7:.1f} {y1:.1f}"
+        height = (y0 + y1) / 2
+        if len(points) > 2:  # to the right, down, left or right, up and to the right, with round corners
+            _, (right, _), (_, height), (left, _), *_ = points
+            middle, r = (left + right) / 2, 8 if left > right else -8
             path = (
-                f"M{start:.1f} {leave:.1f}H{right - 8:.1f}q8 0 8 8V{below - 8:.1f}q0 8 -8 8"
-                f"H{left + 8:.1f}q-8 0 -8 -8V{enter + 8:.1f}q0 -8 8 -8H{end - 7:.1f}"
+                f"M{x0:.1f} {y0:.1f}H{right - 8:.1f}q8 0 8 8V{height - 8:.1f}q0 8 {r} 8"
+                f"H{left - r:.1f}q{r} 0 {r} -8V{y1 + 8:.1f}q0 -8 8 -8H{x1 - 7:.1f}"
             )
         yield f'<path class="line {line.kind}" d="{path}"/>'
-        yield f'<path class="tip {line.kind}" d="M{x - 8:.1f} {y - 4:.1f}v8l7.5 -4z"/>'
-
-
-def _curves(points: tuple[Point, ...]) -> str:
-    """Return alternately a curve and a straight piece; the last stops at the arrow's tip."""
-    (x, y), *_ = points
-    path = [f"M{x:.1f} {y:.1f}"]
-    last = len(points) - 2
-    for place, ((x0, y0), (x1, y1)) in enumerate(pairwise(points)):
-        if place % 2:
-            path.append(f"H{x1:.1f}")
-        else:
-            end = x1 - (7.0 if place == last else 0.0)
-            middle = (x0 + end) / 2
-            path.append(f"C{middle:.1f} {y0:.1f} {middle:.1f} {y1:.1f} {end:.1f} {y1:.1f}")
-    return "".join(path)
-
-
-def _draw_labels(lines: list[Line], labels: list[str], layout: Layout) -> Iterator[str]:
-    """Draw the labels, with a halo in the background's colour that interrupts the line behind them."""
-    occupied: list[tuple[float, float, float]] = []
-    for line, label, route in zip(lines, labels, layout.routes, strict=True):
-        if not label:
-            continue
-        width = width_of(label, LABEL_SIZE) + 10.0
-        x, middle = route.label[0] - (0.0 if route.around else 4.0), route.label[1]
-        for rows in (0, 1, -1, 2, -2, 3, -3, 0):  # on the line, or just beside it, where no other label is
-            y = middle + rows * LABEL_HEIGHT
-            if all(abs(y - v) >= LABEL_HEIGHT or abs(x - u) >= (width + w) / 2 for u, v, w in occupied):
-                break
-        occupied.append((x, y, width))
-        yield f'<text class="label {line.kind}" x="{x:.1f}" y="{y + 4:.1f}">{escape(label)}</text>'
+        yield f'<path class="tip {line.kind}" d="M{x1 - 8:.1f} {y1 - 4:.1f}v8l7.5 -4z"/>'
+        if label:
+            width = width_of(label, LABEL_SIZE) + 10.0
+            for rows in (0, 1, -1, 2, -2, 3, -3, 0):  # on the line, or beside it, where no other label is
+                y = height + rows * LABEL_HEIGHT
+                if all(
+                    abs(y - v) >= LABEL_HEIGHT or abs(middle - u) >= (width + w) / 2 for u, v, w in occupied
+                ):
+                    break
+            occupied.append((middle, y, width))
+            text = f'x="{middle:.1f}" y="{y + 4:.1f}">{escape(label)}'
+            texts.append(f'<text class="label {line.kind}" {text}</text>')
+    yield from texts
 
 
 def width_of(text: str, size: float, *, bold: bool = False) -> float:

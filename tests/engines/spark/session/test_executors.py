@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +21,10 @@ from penstock.engines.spark.session.executors import (
     build_probe,
     check_executors,
     explain_failure,
-    find_cache_problems,
-    find_folder_problems,
-    find_package_problems,
+    find_problems,
     shared_folders,
 )
-from penstock.errors import CheckpointError, ConnectorError, EngineError
+from penstock.errors import CheckpointError, ConnectorError, EngineError, PenstockError
 
 TOKEN = "0123"
 ROOT = Path(__file__).parents[4]
@@ -37,17 +36,19 @@ class Py4JJavaError(Exception):
     __module__ = "py4j.protocol"
 
 
-def probe(*folders: Path, packages: tuple[str, ...] = ()) -> ExecutorReport:
+def probe(*folders: Path, needed: Mapping[str, str] = {}) -> ExecutorReport:
     """What an executor in this process reports."""
     files = [str(folder / ".token") for folder in folders]
-    (report,) = build_probe(packages, files, TOKEN)(iter(()))
+    (report,) = build_probe(needed, files, TOKEN)(iter(()))
     return report
 
 
-def executor(**parts: Any) -> ExecutorReport:
-    report: dict[str, Any] = {"host": "worker-7", "python": "3.11, /usr/bin/python3"}
-    report |= {"packages": {}, "problems": {}, "no_cache": None, "folders": []}
-    return {**report, **parts}  # type: ignore[typeddict-item]  # parts of a report
+def executor(host: str = "worker-7", **problems: str) -> ExecutorReport:
+    return {"host": host, "python": "3.11, /usr/bin/python3", "problems": problems, "files": {}}
+
+
+def find_errors(*reports: ExecutorReport, folders: Sequence[SharedFolder] = ()) -> list[PenstockError]:
+    return list(find_problems(reports, {str(folder.path / ".token"): folder for folder in folders}, TOKEN))
 
 
 def test_the_packages_that_are_looked_for_are_those_that_the_package_depends_on() -> None:
@@ -57,16 +58,20 @@ def test_the_packages_that_are_looked_for_are_those_that_the_package_depends_on(
     assert dict(re.findall(r"^(\w+)>=([\d.]+)", "\n".join(lines + spark), re.MULTILINE)) == NEEDED
 
 
-def test_an_executor_reports_versions_and_what_it_cannot_import() -> None:
-    report = probe(packages=("pyarrow", "no_such_package"))
-    assert int(report["packages"]["pyarrow"].split(".")[0]) >= 21
-    assert report["problems"] == {"no_such_package": "ModuleNotFoundError: No module named 'no_such_package'"}
+def test_an_executor_reports_what_it_cannot_import_and_what_is_too_old() -> None:
+    report = probe(needed={"pyarrow": "21", "numpy": "99.1", "no_such_package": "1"})
+    assert report["problems"] == {
+        "numpy": f"have numpy {metadata.version('numpy')}, and workers need 99.1",
+        "no_such_package": (
+            "cannot import \"no_such_package\": ModuleNotFoundError: No module named 'no_such_package'"
+        ),
+    }
 
 
 def test_packages_that_are_absent_or_too_old_are_told_with_hosts_and_the_line_that_installs_them() -> None:
-    lacking = executor(problems={"numba": "ModuleNotFoundError: No module named 'numba'"})
-    old = executor(host="worker-8", packages={"pyarrow": "14.0.2", "numpy": "2.0.1"})
-    first, second = find_package_problems([lacking, old, executor()])
+    lacking = executor(numba="cannot import \"numba\": ModuleNotFoundError: No module named 'numba'")
+    old = executor("worker-8", pyarrow="have pyarrow 14.0.2, and workers need 21")
+    first, second = find_errors(lacking, old, executor())
     assert first.fact.startswith("executors of Spark have pyarrow 14.0.2, and workers need 21")
     assert "worker-8" in str(first.detail)
     assert 'pip install "pyarrow>=21"' in str(first.hint)
@@ -76,8 +81,7 @@ def test_packages_that_are_absent_or_too_old_are_told_with_hosts_and_the_line_th
 
 
 def test_many_hosts_are_counted_and_three_are_named() -> None:
-    lacking = [executor(host=f"worker-{n}", problems={"numba": "x"}) for n in range(5)]
-    (error,) = find_package_problems(lacking)
+    (error,) = find_errors(*(executor(f"worker-{n}", numba="x") for n in range(5)))
     assert str(error.detail).endswith("and 2 more")
 
 
@@ -85,10 +89,10 @@ def test_an_executor_without_a_folder_for_compiled_code_is_told_how_to_get_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    assert probe()["no_cache"] is None
+    assert probe()["problems"] == {}
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    (error,) = find_cache_problems([executor(), probe()])
+    (error,) = find_errors(executor(), probe())
     assert error.fact.startswith("executors of Spark cannot keep compiled code: NotADirectoryError")
     assert "spark.executorEnv.XDG_CACHE_HOME" in str(error.hint)
 
@@ -172,8 +176,8 @@ def test_executors_that_do_not_answer_are_told_of_in_a_line(tmp_path: Path, text
 def test_a_folder_that_both_see_is_shared(tmp_path: Path) -> None:
     (tmp_path / ".token").write_text(TOKEN)
     report = probe(tmp_path)
-    assert Path(str(report["folders"][0]["file"])).read_text() == TOKEN
-    assert list(find_folder_problems([report], [SharedFolder(tmp_path)], TOKEN)) == []
+    assert Path(report["files"][str(tmp_path / ".token")]).read_text() == TOKEN
+    assert find_errors(report, folders=[SharedFolder(tmp_path)]) == []
 
 
 def test_a_folder_that_an_executor_does_not_share_is_told_by_its_use(tmp_path: Path) -> None:
@@ -188,8 +192,8 @@ def test_a_folder_that_an_executor_does_not_share_is_told_by_its_use(tmp_path: P
         SharedFolder(tmp_path / "unseen"),
     ]
     report = probe(*(folder.path for folder in folders))
-    Path(str(report["folders"][3]["file"])).unlink()
-    absent, other, stale, unseen = find_folder_problems([report], folders, TOKEN)
+    Path(report["files"][str(tmp_path / "unseen" / ".token")]).unlink()
+    absent, other, stale, unseen = find_errors(report, folders=folders)
     assert isinstance(absent, CheckpointError)
     assert absent.fact.startswith(f'state in "{tmp_path}/absent" is not shared with the executor on ')
     assert absent.detail == "the folder does not exist there"
@@ -203,7 +207,7 @@ def test_a_folder_that_an_executor_does_not_share_is_told_by_its_use(tmp_path: P
 
 def test_what_keeps_an_executor_from_a_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / ".token").mkdir()
-    (error,) = find_folder_problems([probe(tmp_path)], [SharedFolder(tmp_path)], TOKEN)
+    (error,) = find_errors(probe(tmp_path), folders=[SharedFolder(tmp_path)])
     assert str(error.detail).startswith("IsADirectoryError")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engines.spark.session.py_files import write_zip
+from penstock.engines.spark.session.py_files import PACKAGE, check_py_files
 
 PROBE = """
 import penstock.stages.window.stage, penstock.engines.spark.session.daemon, penstock.kernels.build
@@ -21,7 +21,8 @@ print(list_loops()[0].compiled is not None)
 
 @pytest.mark.slow
 def test_a_worker_imports_the_package_and_its_kernels_from_the_zip(tmp_path: Path) -> None:
-    zipped = write_zip(tmp_path / "penstock.zip")
+    (package,) = check_py_files(PACKAGE)
+    zipped = package.write(tmp_path)
     done = subprocess.run(
         [sys.executable, "-c", PROBE],
         env={**os.environ, "PYTHONPATH": str(zipped), "NUMBA_CACHE_DIR": str(tmp_path)},
@@ -37,4 +38,7 @@ def test_a_worker_imports_the_package_and_its_kernels_from_the_zip(tmp_path: Pat
 
 
 def test_the_same_files_make_the_same_zip(tmp_path: Path) -> None:
-    assert write_zip(tmp_path / "a.zip").read_bytes() == write_zip(tmp_path / "b.zip").read_bytes()
+    (first,), (second,) = check_py_files(PACKAGE), check_py_files(PACKAGE)
+    assert first.name == second.name
+    (tmp_path / "again").mkdir()
+    assert first.write(tmp_path).read_bytes() == second.write(tmp_path / "again").read_bytes()

