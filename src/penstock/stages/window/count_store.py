@@ -111,8 +111,8 @@ class CountStore:
     def close(self, watermark: int, *, ended: bool = False) -> ClosedWindows:
         """Number the rows that the watermark has passed, and close every window that is full."""
         ready = self._waiting.pull(below=watermark - self._lateness)
-        touched = slots = no_ints() if ready is None else self._number(ready)
-        settled = self._settle(ended)
+        touched, passed = (no_ints(), no_ints()) if ready is None else self._number(ready)
+        slots, settled = touched, self._settle(passed, ended)
         if ended:
             slots = np.flatnonzero(self._slots[:, NUMBERED] > 0)
         count = self._n_begun if ended and self._partial else self._n_full
@@ -131,8 +131,8 @@ class CountStore:
         self._slots[slots, FIRED] = self._slots[slots, NUMBERED]
         return self._read(slots, [self._n_begun(slots, window) for window in self._windows], None)
 
-    def _number(self, rows: InputRows) -> Ints:
-        """Number rows, and add those that are in windows; return their slots."""
+    def _number(self, rows: InputRows) -> tuple[Ints, Ints]:
+        """Number rows, and add those that are in windows; return their slots, and tags that have passed."""
         keys = [rows.slots, rows.times, *rows.order]
         rows = rows if is_sorted(keys) else rows.at(sort_indices(keys, rows.rows))
         heads = np.append(0, np.flatnonzero(rows.slots[1:] != rows.slots[:-1]) + 1)
@@ -141,9 +141,14 @@ class CountStore:
         numbers = np.arange(len(rows.slots)) + np.repeat(self._slots[slots, NUMBERED] - heads, counts)
         self._slots[slots, NUMBERED] += counts
         self._add(numbers, rows)
-        if rows.tags is not None:
-            self._follow(rows.slots, numbers, rows.tags)
-        return slots
+        if rows.tags is None:
+            return slots, no_ints()
+        # Where windows leave no gaps, a row with so many after it lies in one that is full.
+        enough = min((w.size for w in self._windows if w.every <= w.size), default=NO_ROWS)
+        has_passed = numbers < np.repeat(self._slots[slots, NUMBERED] - enough, counts)
+        rest = np.flatnonzero(~has_passed)
+        self._follow(rows.slots[rest], numbers[rest], rows.tags[rest])
+        return slots, rows.tags[has_passed & (rows.tags >= 0)]
 
     def _follow(self, slots: Ints, numbers: Ints, tags: Ints) -> None:
         """Follow the rows that no other store has admitted until they are settled.
@@ -158,15 +163,16 @@ class CountStore:
         rows = np.stack([slots, due, tags], axis=1)
         self._open = np.concatenate([self._open, rows[tags >= 0]])
 
-    def _settle(self, ended: bool) -> tuple[Ints, Decisions]:
-        """Return the tags and outcomes of the rows whose outcome is known now, and follow them no more."""
+    def _settle(self, passed: Ints, ended: bool) -> tuple[Ints, Decisions]:
+        """Return tags and outcomes of rows that passed at once, and of followed ones that are known now."""
         slots, due, tags = self._open.T
         outcomes = np.full(len(tags), Outcome.PASSED if self._partial else Outcome.UNFINISHED, np.uint8)
         is_full, is_outside = due <= self._slots[slots, NUMBERED], due == NO_ROWS
         outcomes[is_full], outcomes[is_outside] = Outcome.PASSED, Outcome.NO_WINDOW
         known = np.full(len(tags), True) if ended else is_full | is_outside
         self._open = self._open[~known]
-        return tags[known], outcomes[known]
+        passes = np.full(len(passed), Outcome.PASSED, np.uint8)
+        return np.append(passed, tags[known]), np.append(passes, outcomes[known])
 
     def _add(self, numbers: Ints, rows: InputRows) -> None:
         """Add the rows whose numbers are in some window."""
