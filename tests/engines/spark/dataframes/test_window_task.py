@@ -1,4 +1,4 @@
-"""Which road a step takes: the JVM where it can, parts made in Python where it must, else rows."""
+"""Which road a step takes: the JVM where it can, else rows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def add(a: float, b: float) -> float:
         (ps.min("ts"), ExecutionPath.JVM),
         (ps.std("n"), ExecutionPath.JVM),
         (ps.event_time_max(), ExecutionPath.JVM),
-        (ps.max_count("n"), ExecutionPath.PARTIALS),
-        (ps.fold(lambda row: row.n * 1.0, add, 0.0, columns="n"), ExecutionPath.PARTIALS),
+        (ps.max_count("n"), ExecutionPath.ROWS),
+        (ps.fold(lambda row: row.n * 1.0, add, 0.0, columns="n"), ExecutionPath.ROWS),
         (ps.fold(lambda row: row.n * 1.0, add, 0.0, columns="n", commutative=False), ExecutionPath.ROWS),
         (ps.fold(lambda row: len(row.page), add, 0), ExecutionPath.ROWS),
         (ps.first("n"), ExecutionPath.ROWS),
@@ -50,13 +50,13 @@ def test_sessions_and_count_windows_take_rows(window: object) -> None:
     assert recipe(window).path is ExecutionPath.ROWS
 
 
-def test_windows_that_cannot_share_slices_are_cut_in_python() -> None:
+def test_windows_that_cannot_share_slices_take_rows() -> None:
     assert recipe({"a": SLIDING, "b": ps.tumbling("20 s")}).path is ExecutionPath.JVM
-    assert recipe({"a": ps.tumbling("1.000001 s"), "b": ps.tumbling("20 s")}).path is ExecutionPath.PARTIALS
+    assert recipe({"a": ps.tumbling("1.000001 s"), "b": ps.tumbling("20 s")}).path is ExecutionPath.ROWS
 
 
 def test_expressions_are_left_to_the_jvm_only_where_its_zone_is_utc() -> None:
     hours = ps.sum(col("ts").dt.hour())
     assert recipe(SLIDING, {"hours": hours}).path is ExecutionPath.JVM
-    assert recipe(SLIDING, {"hours": hours}, utc=False).path is ExecutionPath.PARTIALS
+    assert recipe(SLIDING, {"hours": hours}, utc=False).path is ExecutionPath.ROWS
     assert recipe(SLIDING, {"n": ps.sum("n")}, utc=False).path is ExecutionPath.JVM

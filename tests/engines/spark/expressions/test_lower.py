@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 import penstock.expr
-from penstock.engines.spark.expressions import SharedColumns, lower_spark
-from penstock.engines.spark.expressions.lower import MAX_NODES, RULES
+from penstock.engines.spark.expressions import MAX_NODES, RULES, SharedColumns, lower_spark
 from penstock.engines.spark.session.session import RunSession, open_session
 from penstock.engines.spark.types import from_spark, spark_schema
 from penstock.errors import NotSupported

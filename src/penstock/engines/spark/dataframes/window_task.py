@@ -1,9 +1,8 @@
 """What `window_aggregate` ships to workers: the window step, and the execution path of its rows.
 
-JVM       Spark's own grouping makes one row of accumulator cells per key and slice; windows are put together
-          from these (`jvm_partials.py`)
-PARTIALS  Python makes those cells, near the rows, for folds and what Spark's aggregates cannot count
-ROWS      rows travel to their bucket: sessions, count windows, and aggregates of whole windows
+JVM   Spark's own grouping makes one row of accumulator cells per key and slice; windows are put together from
+      these (`jvm_partials.py`)
+ROWS  rows travel to their bucket: sessions, count windows, folds, and what Spark's aggregates cannot count
 
 Rows, partials and results travel between workers as packed batches, by group of buckets. Spark rebuilds the
 input of its state operator row by row in Python, so few wide rows go in: (group, body), the body a batch in
@@ -18,11 +17,10 @@ is known yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -38,14 +36,13 @@ from penstock.expr.nodes.forms import Column
 from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.windows import PANED, ResolvedWindows, Windows, why_not_pattern
-from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
-from penstock.stages.patterns.pattern import PARTIALS
+from penstock.stages.patterns.partials import FinalAggregateStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.input import NEVER
 from penstock.stages.rows.order import merge_batches
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
-from penstock.timing.slices import Slicing, first_open
+from penstock.timing.slices import first_open
 from penstock.timing.windows import BEFORE_ALL, TimeWindow
 
 STEP = "window_aggregate"
@@ -75,7 +72,6 @@ class ExecutionPath(StrEnum):
     """How rows become windows."""
 
     JVM = "jvm"
-    PARTIALS = "partials"
     ROWS = "rows"
 
 
@@ -95,24 +91,14 @@ class WindowTask:
         cls, op: Windows, up: Stream, time: str, where: Where | None, *, utc: bool, streams: bool
     ) -> WindowTask:
         """Return the task on the best path that can take the step; `utc`: it is the session's zone."""
-        if why_not_pattern(PANED, op, up, totally_ordered=False) is not None:
-            path = ExecutionPath.ROWS
-        elif can_group_in_jvm(op, up) and (utc or _reads_columns_only(op)):
-            path = ExecutionPath.JVM
-        else:
-            path = ExecutionPath.PARTIALS
-        return cls(op, up, time, where, path, streams)
+        has_partials = why_not_pattern(PANED, op, up, totally_ordered=False) is None
+        in_jvm = has_partials and can_group_in_jvm(op, up) and (utc or _reads_columns_only(op))
+        return cls(op, up, time, where, ExecutionPath.JVM if in_jvm else ExecutionPath.ROWS, streams)
 
     @property
     def windows(self) -> ResolvedWindows:
         """Return the windows in microseconds."""
         return self.op.resolve(self.up)
-
-    @property
-    def slicings(self) -> Mapping[int, Slicing]:
-        """Return the slices of time windows, by the number of their partials in the column "window"."""
-        windows = [window for _, window in self.windows.windows if isinstance(window, TimeWindow)]
-        return {windows.index(slicing.windows[0]): slicing for slicing in Slicing.groups(windows)}
 
     @property
     def results(self) -> pa.Schema:
@@ -122,7 +108,7 @@ class WindowTask:
     @property
     def groups(self) -> tuple[int, ...]:
         """Return the groups that keys are spread over."""
-        few = self.streams and self.path is not ExecutionPath.ROWS
+        few = self.streams and self.path is ExecutionPath.JVM
         return GROUPS[:N_SLICE_GROUPS] if few else GROUPS
 
     @property
@@ -130,13 +116,13 @@ class WindowTask:
         """Return the columns of packed batches, and the key among them."""
         if self.path is ExecutionPath.ROWS:
             return self.up.schema, self.up.key
-        format_ = PartialAggregateStage(self.op, self.up, self._site()).format
+        format_ = JvmPartials(self.op, self.up).format
         return format_.schema, format_.key
 
     def final_stage(self) -> WindowStage:
-        """Return the stage that windows leave from: it takes rows, or on the other paths partials."""
+        """Return the stage that windows leave from: it takes rows, or on the other path partials."""
         stage = WindowStage if self.path is ExecutionPath.ROWS else FinalAggregateStage
-        return stage(self.op, self.up, self._site())
+        return stage(self.op, self.up, StageContext(STEP, self.where, Accounts(), WallClock()))
 
     def pack_by_group(self, batches: ArrowBatches) -> ArrowBatches:
         """Run before the exchange: pack rows, or what the JVM made of them, by group."""
@@ -175,23 +161,9 @@ class WindowTask:
         if self.path is ExecutionPath.JVM:
             yield from map(JvmPartials(self.op, self.up).to_batch, batches)
             return
-        stage = None
-        if self.path is ExecutionPath.PARTIALS:
-            stage = PartialAggregateStage(self.op, self.up, self._site())
         for columns in batches:
             rows = from_spark(columns, self.up.schema)
-            times = rows.column(self.time).cast(pa.int64()).to_numpy(zero_copy_only=False)
-            if stage is None:
-                yield Batch(rows, times)
-                continue
-            for _ in stage.on_batch(Batch(rows, times), BEFORE_ALL):
-                raise AssertionError("before all time no row is late, and one that fails raises")
-        for port, partials in () if stage is None else stage.flush():
-            assert port == PARTIALS, "a stage of partials gives partials"
-            yield partials
-
-    def _site(self) -> StageContext:
-        return StageContext(STEP, self.where, Accounts(), WallClock())
+            yield Batch(rows, rows.column(self.time).cast(pa.int64()).to_numpy(zero_copy_only=False))
 
 
 def _reads_columns_only(op: Windows) -> bool:
@@ -227,7 +199,7 @@ class GroupWindows:
     def __init__(self, task: WindowTask) -> None:
         self._path, self._stage = task.path, task.final_stage()
         self._schema = task.wire_format[0]
-        self._resolved, self._slicings = task.windows, dict(task.slicings)
+        self._resolved = task.windows
 
     def advance(
         self, state: bytes | None, bodies: Sequence[bytes], watermark: int
@@ -248,18 +220,7 @@ class GroupWindows:
             yield from self._stage.on_watermark(watermark)
             return
         yield from self._stage.on_watermark(watermark)
-        if batch is not None and self._path is ExecutionPath.PARTIALS:
-            batch = self._drop_late(batch, watermark)
         yield from () if batch is None else self._stage.on_batch(batch, watermark)
-
-    def _drop_late(self, partials: Batch, watermark: int) -> Batch:
-        """Return the slices that some open window needs: all rows of a slice are in the same windows."""
-        windows = partials.rows.column("window").to_numpy()
-        needed = np.zeros(partials.num_rows, np.bool_)
-        for window, slicing in self._slicings.items():
-            is_open = partials.times >= slicing.open_from(watermark, self._resolved.lateness)
-            needed |= (windows == window) & is_open
-        return partials.where(needed)
 
     def next_emission(self, watermark: int) -> int:
         """Return the least watermark by which something may leave, if nothing more comes in."""

@@ -7,6 +7,81 @@ step's `on_error`. What cannot fail is the very Column that a person would write
 `SharedColumns(rows)`, which keeps large parts as columns of their own.
 """
 
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+from penstock import expr as nodes
+from penstock.engines.spark.expressions import conversion, rules
+from penstock.engines.spark.expressions.columns import Inputs, SparkValue, any_failed, column, literal
 from penstock.engines.spark.expressions.columns import SharedColumns as SharedColumns
-from penstock.engines.spark.expressions.columns import SparkValue as SparkValue
-from penstock.engines.spark.expressions.lower import lower_spark as lower_spark
+from penstock.errors import NotSupported
+from penstock.expr.node import Expr, InputHandling, Node
+from penstock.expr.program import Instruction, Lowering, Rules, resolve
+
+_LEAVES: Rules = {
+    nodes.Column: lambda node, out, inputs: SparkValue(column(node.name)),
+    nodes.Literal: lambda node, out, inputs: SparkValue(literal(node.value, out.type), constant=node.value),
+    # The program's own text, as it stands; nothing is put into it.
+    nodes.SparkSql: lambda node, out, inputs: F.expr(node.sql),
+}
+RULES = Lowering("Spark", "engines/spark/expressions/", _LEAVES | rules.RULES | conversion.RULES)
+"""From a node, its instruction and its inputs to the Column that computes it.
+
+A rule may return a SparkValue, with the failures that are its own. Unless the node handles failures itself,
+its value must be null where an input is (if it handles nulls, anything); failures of inputs are added by
+`lower_spark`. A rule must not return a Column that raises for any values, whatever `spark.sql.ansi.enabled`
+says, and `COPIES` says how often an input stands in its value.
+"""
+COPIES: dict[type[Node], int] = {
+    nodes.FloorDivide: 20,
+    nodes.Modulo: 8,
+    nodes.Cast: 4,
+    **dict.fromkeys((nodes.Power, nodes.Floor, nodes.Ceil, nodes.Round), 3),
+    **dict.fromkeys((nodes.Between, nodes.IsNan, nodes.Truncate), 2),
+    **dict.fromkeys((nodes.Case, nodes.Coalesce, nodes.FillNull), 2),
+}
+"""How often a rule may write out its inputs, where that is more than once."""
+SHARED_NODES = 300
+"""A part with more nodes is cheaper as a column that is computed once."""
+MAX_NODES = 20_000
+"""Trees beyond this many nodes would keep Spark's planner busy for longer than the batch."""
+
+
+def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns | None = None) -> SparkValue:
+    """Return the Columns of an expression over rows of that schema; needs a running Spark.
+
+    With `shared`, what is large becomes a column of its own in `shared.rows`, from which the result must then
+    be selected; without, an expression that would grow too large is refused.
+    """
+    results: list[SparkValue] = []
+    for instruction in resolve(expr, schema):
+        value = _lower(instruction, [results[place] for place in instruction.inputs])
+        if shared is not None and value.size > SHARED_NODES:
+            value = shared.add(value)
+        if value.size > MAX_NODES:
+            raise NotSupported(
+                f"{instruction.node!s:.80} is too large for one expression on Spark",
+                detail="each part that is used twice is written out twice",
+                hint="compute a part of it in a step of its own first: .with_columns(part=…)",
+            )
+        results.append(value)
+    return results[-1]
+
+
+def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
+    node = instruction.node
+    own = RULES[type(node)](node, instruction, inputs)
+    own = own if isinstance(own, SparkValue) else SparkValue(own)
+    value, failed = own.value, own.failed
+    if node.input_handling is not InputHandling.FAILURES:  # nulls are handed on by Spark's own functions
+        failed = any_failed(*(value.failed for value in inputs), failed)
+        if failed is not None and node.input_handling is InputHandling.NULLS:
+            value = F.when(~failed, value)
+    # Inputs count as often as a rule of this class may write them out.
+    inside = sum(value.weight for value in inputs)
+    weight, flag_weight = 1 + inside * COPIES.get(type(node), 1), 0
+    if failed is not None:
+        flag_weight = 1 + weight + inside + sum(value.flag_weight for value in inputs)
+    return SparkValue(value, failed, own.constant, weight, flag_weight)
