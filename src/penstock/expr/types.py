@@ -146,27 +146,6 @@ def _microseconds(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     return counts.view(target)
 
 
-_BY_NAME: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "int": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "float": pa.float64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "str": pa.string(),
-    "binary": pa.binary(),
-    "bytes": pa.binary(),
-    "date": pa.date32(),
-    "date32": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamp[us]": pa.timestamp("us"),
-}
-
 BY_PYTHON_TYPE: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -175,6 +154,13 @@ BY_PYTHON_TYPE: dict[type, pa.DataType] = {
     bytes: pa.binary(),
     date: pa.date32(),
     datetime: pa.timestamp("us"),
+}
+
+_ARROW_NAMES = "int8 int16 int32 int64 float32 float64 double string binary date32 timestamp[us]"
+_BY_NAME: dict[str, pa.DataType] = {
+    **{name: pa.type_for_alias(name) for name in _ARROW_NAMES.split()},
+    **{python.__name__: type_ for python, type_ in BY_PYTHON_TYPE.items() if python is not datetime},
+    "timestamp": pa.timestamp("us"),
 }
 
 _REFUSED: dict[type, str] = {
@@ -238,7 +224,7 @@ def _named_types(
         return [(field.name, field.type) for field in declared]
     if isinstance(declared, Mapping):
         return list(declared.items())
-    if isinstance(declared, type) and _is_row_class(declared):
+    if is_row_class(declared):
         if declared in open_classes:
             raise SchemaError(
                 f"{declared.__name__} contains itself" + _at(inside), hint="a column's type must be finite"
@@ -250,7 +236,10 @@ def _named_types(
     )
 
 
-def _is_row_class(declared: type) -> bool:
+def is_row_class(declared: object) -> typing.TypeGuard[type]:
+    """Return whether something is a dataclass, NamedTuple or TypedDict class."""
+    if not isinstance(declared, type):
+        return False
     named_tuple = issubclass(declared, tuple) and hasattr(declared, "_fields")
     return dataclasses.is_dataclass(declared) or named_tuple or typing.is_typeddict(declared)
 
@@ -286,7 +275,7 @@ def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.Dat
             return canonical(pa.from_numpy_dtype(np.dtype(declared)), path)
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as problem:
             raise _refuse(declared, path) from problem
-    if isinstance(declared, Mapping) or (isinstance(declared, type) and _is_row_class(declared)):
+    if isinstance(declared, Mapping) or is_row_class(declared):
         return pa.struct(_fields(declared, f"{path}.", open_classes))
     return _generic(declared, path, open_classes)
 

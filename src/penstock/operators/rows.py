@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, is_dataclass, replace
+from dataclasses import field, replace
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
 from penstock.expr import Column, Expr, type_of
-from penstock.expr.types import parse_schema
+from penstock.expr.types import is_row_class, parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.function import (
     BatchFunction,
@@ -76,7 +76,8 @@ class FunctionOp(Op):
 
     def describe(self) -> str:
         """Return the verb and the function."""
-        return f"{self.verb} {self.how}" + (" with state per key" if self.stateful else "")
+        keeps_state = getattr(self, "state", None) is not None
+        return f"{self.verb} {self.how}" + (" with state per key" if keeps_state else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
 
 
 @dataclass(frozen=True, slots=True)
-class WithColumns(Op, kind="M", verb="with_columns"):
+class WithColumns(FunctionOp, kind="M", verb="with_columns"):
     """Add columns, or replace those of the same name: `WithColumns({"total": col("price") * col("n")})`."""
 
     columns: NamedColumns
@@ -207,10 +208,6 @@ class WithColumns(Op, kind="M", verb="with_columns"):
         up = inputs[IN]
         schema = with_columns(up.schema, self.how.types(up.schema))
         return {OUT: keep_key(up, self.how.names, schema), **self.errors_port(up)}
-
-    def describe(self) -> str:
-        """Return the verb and the columns."""
-        return f"{self.verb} {self.how}"
 
 
 class Select(WithColumns, verb="select"):
@@ -311,7 +308,7 @@ class Relay(Op, kind="ID", verb="relay"):
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulate(Op, kind="A", verb="accumulate", chainable=False, stateful=True):
+class Accumulate(FunctionOp, kind="A", verb="accumulate", chainable=False, stateful=True):
     """`state = fn(row, state)`, beginning with `init`; one row out per row in: the key and the state.
 
     A state that is a plain value needs a schema of one column, e.g. `schema={"count": "int64"}`.
@@ -325,10 +322,8 @@ class Accumulate(Op, kind="A", verb="accumulate", chainable=False, stateful=True
     def __post_init__(self) -> None:
         Op.__post_init__(self)
         function = row_function(self.function, schema=self.schema)
-        first = self.init
-        is_row = is_dataclass(type(first)) or (isinstance(first, tuple) and hasattr(first, "_fields"))
-        if function.schema is None and is_row:
-            function = replace(function, schema=parse_schema(type(first)))
+        if function.schema is None and is_row_class(type(self.init)):
+            function = replace(function, schema=parse_schema(type(self.init)))
         object.__setattr__(self, "how", function)
         self.new_state()  # a first state that cannot be copied is refused before a run
 
@@ -368,13 +363,9 @@ class Accumulate(Op, kind="A", verb="accumulate", chainable=False, stateful=True
         )
         return {OUT: Stream(schema, up.time, up.key), **late_port(up), **self.errors_port(up)}
 
-    def describe(self) -> str:
-        """Return the function."""
-        return f"accumulate {self.how}"
-
 
 def user_function(op: Op) -> BatchFunction | RowFunction | None:
     """Return the function of the user's that a step calls with its rows; None if it has none."""
-    if not isinstance(op, FunctionOp | Split | Accumulate):
+    if not isinstance(op, FunctionOp | Split):
         return None
     return op.how if isinstance(op.how, BatchFunction | RowFunction) else None
