@@ -229,7 +229,24 @@ def _named_types(
             raise SchemaError(
                 f"{declared.__name__} contains itself" + _at(inside), hint="a column's type must be finite"
             )
-        return _class_fields(declared)
+        try:
+            hints = typing.get_type_hints(declared, include_extras=True)
+        except (NameError, TypeError) as problem:
+            raise SchemaError(
+                f"the annotations of {declared.__name__} cannot be read: {problem}",
+                hint="define the class and the types it names at the top of a module",
+            ) from problem
+        names: Iterable[str] = hints
+        if dataclasses.is_dataclass(declared):
+            names = [field.name for field in dataclasses.fields(declared)]
+        elif not typing.is_typeddict(declared):
+            names = getattr(declared, "_fields", ())
+        for name in names:
+            if name not in hints:
+                raise SchemaError(
+                    f'"{name}" of {declared.__name__} has no type', hint="use typing.NamedTuple"
+                )
+        return [(name, hints[name]) for name in names]
     raise SchemaError(
         f"{_show(declared)} is not a schema",
         hint="give a pyarrow.Schema, a dataclass, NamedTuple or TypedDict class, or {name: type}",
@@ -242,25 +259,6 @@ def is_row_class(declared: object) -> typing.TypeGuard[type]:
         return False
     named_tuple = issubclass(declared, tuple) and hasattr(declared, "_fields")
     return dataclasses.is_dataclass(declared) or named_tuple or typing.is_typeddict(declared)
-
-
-def _class_fields(declared: type) -> list[tuple[str, object]]:
-    try:
-        hints = typing.get_type_hints(declared, include_extras=True)
-    except (NameError, TypeError) as problem:
-        raise SchemaError(
-            f"the annotations of {declared.__name__} cannot be read: {problem}",
-            hint="define the class and the types it names at the top of a module",
-        ) from problem
-    names: Iterable[str] = hints
-    if dataclasses.is_dataclass(declared):
-        names = [field.name for field in dataclasses.fields(declared)]
-    elif not typing.is_typeddict(declared):
-        names = getattr(declared, "_fields", ())
-    for name in names:
-        if name not in hints:
-            raise SchemaError(f'"{name}" of {declared.__name__} has no type', hint="use typing.NamedTuple")
-    return [(name, hints[name]) for name in names]
 
 
 def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.DataType:
@@ -277,11 +275,7 @@ def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.Dat
             raise _refuse(declared, path) from problem
     if isinstance(declared, Mapping) or is_row_class(declared):
         return pa.struct(_fields(declared, f"{path}.", open_classes))
-    return _generic(declared, path, open_classes)
-
-
-def _generic(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.DataType:
-    """Resolve a type with arguments: Optional[T], list[T], Annotated[T, "name"]; refuse anything else."""
+    # A type with arguments: Optional[T], list[T], Annotated[T, "name"]; anything else is refused.
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is typing.Annotated:
         exact = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType | str)]

@@ -200,7 +200,13 @@ def _check(value: object, type: pa.DataType) -> object:
             raise RowFailure(f"{value!r} is out of range for {type_name(type)}")
         return value
     if kind.is_decimal128(type) and isinstance(value, Decimal):
-        return _checked_decimal(value, type)
+        try:
+            exact = value.quantize(Decimal(1).scaleb(-type.scale), context=WIDE)
+        except InvalidOperation:
+            exact = None
+        if exact is None or exact != value or len(exact.as_tuple().digits) > type.precision:
+            raise RowFailure(f"{value} does not fit {type_name(type)}")
+        return exact
     if kind.is_list(type) and isinstance(value, list):
         return [_check(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, dict) and set(value) == {field.name for field in type}:
@@ -216,16 +222,6 @@ def _check(value: object, type: pa.DataType) -> object:
     ):
         return value
     raise RowFailure(f"{_show(value)} does not fit the type {type_name(type)}")
-
-
-def _checked_decimal(value: Decimal, type: pa.DataType) -> Decimal:
-    try:
-        exact = value.quantize(Decimal(1).scaleb(-type.scale), context=WIDE)
-    except InvalidOperation:
-        raise RowFailure(f"{value} does not fit {type_name(type)}") from None
-    if exact != value or len(exact.as_tuple().digits) > type.precision:
-        raise RowFailure(f"{value} does not fit {type_name(type)}")
-    return exact
 
 
 def _show(value: object) -> str:
