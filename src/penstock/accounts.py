@@ -8,7 +8,7 @@ A property test checks the sum on every engine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field, fields
+from dataclasses import asdict, field
 
 from penstock.frozen import dataclass
 
@@ -61,9 +61,9 @@ class Accounts:
 
     def take(self) -> Accounts:
         """Return the counts so far and start again from zero, in the same object."""
-        counts, zero = Accounts(**asdict(self)), Accounts()
-        for column in fields(Accounts):
-            setattr(self, column.name, getattr(zero, column.name))
+        counts = Accounts(**asdict(self))
+        for name, zero in asdict(Accounts()).items():
+            setattr(self, name, zero)
         return counts
 
     def to_dict(self) -> Mapping[str, object]:

@@ -157,7 +157,15 @@ def load_graph(file: Path, wanted: str | None = None) -> ps.PipeGraph:
 
 def execute(file: Path) -> ModuleType:
     """Run a file from top to bottom and return its module."""
-    _require_python_file(file)
+    if not file.exists():
+        nearby = nearest_first(file.name, (other.name for other in file.parent.glob("*.py")))
+        raise GraphError(
+            f'there is no file "{file}"',
+            detail=f"Python files there: {', '.join(nearby[:5])}" if nearby else None,
+            hint=f"did you mean {file.parent / nearby[0]}?" if nearby else "name a file that builds a graph",
+        )
+    if file.is_dir() or file.suffix != ".py":
+        raise GraphError(f'"{file}" is not a Python file', hint="name a file that ends in .py")
     module = ModuleType(RUN_NAME)
     module.__file__ = str(file)
     sys.modules[RUN_NAME] = module
@@ -184,15 +192,3 @@ def execute(file: Path) -> ModuleType:
         screen.note("".join(trace.format()).rstrip("\n"))
         raise typer.Exit(Code.WRONG) from error
     return module
-
-
-def _require_python_file(file: Path) -> None:
-    if not file.exists():
-        nearby = nearest_first(file.name, (other.name for other in file.parent.glob("*.py")))
-        raise GraphError(
-            f'there is no file "{file}"',
-            detail=f"Python files there: {', '.join(nearby[:5])}" if nearby else None,
-            hint=f"did you mean {file.parent / nearby[0]}?" if nearby else "name a file that builds a graph",
-        )
-    if file.is_dir() or file.suffix != ".py":
-        raise GraphError(f'"{file}" is not a Python file', hint="name a file that ends in .py")

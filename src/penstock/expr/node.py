@@ -14,6 +14,7 @@ import builtins
 import enum
 from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
 import numpy as np
@@ -62,14 +63,9 @@ class Node(ClassVariables):
 
     def children(self) -> tuple[Node, ...]:
         """Return the expressions that this one is made of, in order."""
-        children: list[Node] = []
-        for name in self.__match_args__:
-            value = getattr(self, name)
-            if isinstance(value, Node):
-                children.append(value)
-            elif isinstance(value, tuple):
-                children += [child for child in value if isinstance(child, Node)]
-        return tuple(children)
+        values = (getattr(self, name) for name in self.__match_args__)
+        parts = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in values)
+        return tuple(part for part in parts if isinstance(part, Node))
 
     def own_fields(self) -> tuple[str, ...]:
         """Return the fields that are not expressions, in a form that can be compared."""
@@ -82,20 +78,12 @@ class Node(ClassVariables):
 
     def same_as(self, other: Node) -> bool:
         """Return whether the other expression is built in the same way (`==` builds a comparison instead)."""
-        pending: list[tuple[Node, Node]] = [(self, other)]
-        seen: set[tuple[int, int]] = set()
-        while pending:
-            a, b = pending.pop()
-            if a is b or (id(a), id(b)) in seen:
-                continue
-            seen.add((id(a), id(b)))
-            a_children, b_children = a.children(), b.children()
-            if type(a) is not type(b) or len(a_children) != len(b_children):
-                return False
-            if a.own_fields() != b.own_fields():
-                return False
-            pending.extend(zip(a_children, b_children, strict=True))
-        return True
+        numbers: dict[int, int] = {}  # by node; nodes that are built in the same way have the same number
+        known: dict[tuple[object, ...], int] = {}
+        for node in (*post_order(self), *post_order(other)):
+            form = (type(node), node.own_fields(), *(numbers[id(child)] for child in node.children()))
+            numbers[id(node)] = known.setdefault(form, len(known))
+        return numbers[id(self)] == numbers[id(other)]
 
     def signature(self, operands: tuple[Instruction, ...]) -> Signature:
         """Return the types of operands and result; raise SchemaError if the operands do not fit."""

@@ -146,27 +146,6 @@ def _microseconds(array: pa.Array, target: pa.DataType, name: str) -> pa.Array:
     return counts.view(target)
 
 
-_BY_NAME: dict[str, pa.DataType] = {
-    "bool": pa.bool_(),
-    "int8": pa.int8(),
-    "int16": pa.int16(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "int": pa.int64(),
-    "float32": pa.float32(),
-    "float64": pa.float64(),
-    "float": pa.float64(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "str": pa.string(),
-    "binary": pa.binary(),
-    "bytes": pa.binary(),
-    "date": pa.date32(),
-    "date32": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-    "timestamp[us]": pa.timestamp("us"),
-}
-
 BY_PYTHON_TYPE: dict[type, pa.DataType] = {
     bool: pa.bool_(),
     int: pa.int64(),
@@ -175,6 +154,13 @@ BY_PYTHON_TYPE: dict[type, pa.DataType] = {
     bytes: pa.binary(),
     date: pa.date32(),
     datetime: pa.timestamp("us"),
+}
+
+_ARROW_NAMES = "int8 int16 int32 int64 float32 float64 double string binary date32 timestamp[us]"
+_BY_NAME: dict[str, pa.DataType] = {
+    **{name: pa.type_for_alias(name) for name in _ARROW_NAMES.split()},
+    **{python.__name__: type_ for python, type_ in BY_PYTHON_TYPE.items() if python is not datetime},
+    "timestamp": pa.timestamp("us"),
 }
 
 _REFUSED: dict[type, str] = {
@@ -238,40 +224,41 @@ def _named_types(
         return [(field.name, field.type) for field in declared]
     if isinstance(declared, Mapping):
         return list(declared.items())
-    if isinstance(declared, type) and _is_row_class(declared):
+    if is_row_class(declared):
         if declared in open_classes:
             raise SchemaError(
                 f"{declared.__name__} contains itself" + _at(inside), hint="a column's type must be finite"
             )
-        return _class_fields(declared)
+        try:
+            hints = typing.get_type_hints(declared, include_extras=True)
+        except (NameError, TypeError) as problem:
+            raise SchemaError(
+                f"the annotations of {declared.__name__} cannot be read: {problem}",
+                hint="define the class and the types it names at the top of a module",
+            ) from problem
+        names: Iterable[str] = hints
+        if dataclasses.is_dataclass(declared):
+            names = [field.name for field in dataclasses.fields(declared)]
+        elif not typing.is_typeddict(declared):
+            names = getattr(declared, "_fields", ())
+        for name in names:
+            if name not in hints:
+                raise SchemaError(
+                    f'"{name}" of {declared.__name__} has no type', hint="use typing.NamedTuple"
+                )
+        return [(name, hints[name]) for name in names]
     raise SchemaError(
         f"{_show(declared)} is not a schema",
         hint="give a pyarrow.Schema, a dataclass, NamedTuple or TypedDict class, or {name: type}",
     )
 
 
-def _is_row_class(declared: type) -> bool:
+def is_row_class(declared: object) -> typing.TypeGuard[type]:
+    """Return whether something is a dataclass, NamedTuple or TypedDict class."""
+    if not isinstance(declared, type):
+        return False
     named_tuple = issubclass(declared, tuple) and hasattr(declared, "_fields")
     return dataclasses.is_dataclass(declared) or named_tuple or typing.is_typeddict(declared)
-
-
-def _class_fields(declared: type) -> list[tuple[str, object]]:
-    try:
-        hints = typing.get_type_hints(declared, include_extras=True)
-    except (NameError, TypeError) as problem:
-        raise SchemaError(
-            f"the annotations of {declared.__name__} cannot be read: {problem}",
-            hint="define the class and the types it names at the top of a module",
-        ) from problem
-    names: Iterable[str] = hints
-    if dataclasses.is_dataclass(declared):
-        names = [field.name for field in dataclasses.fields(declared)]
-    elif not typing.is_typeddict(declared):
-        names = getattr(declared, "_fields", ())
-    for name in names:
-        if name not in hints:
-            raise SchemaError(f'"{name}" of {declared.__name__} has no type', hint="use typing.NamedTuple")
-    return [(name, hints[name]) for name in names]
 
 
 def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.DataType:
@@ -286,13 +273,9 @@ def _type(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.Dat
             return canonical(pa.from_numpy_dtype(np.dtype(declared)), path)
         except (pa.ArrowNotImplementedError, pa.ArrowTypeError) as problem:
             raise _refuse(declared, path) from problem
-    if isinstance(declared, Mapping) or (isinstance(declared, type) and _is_row_class(declared)):
+    if isinstance(declared, Mapping) or is_row_class(declared):
         return pa.struct(_fields(declared, f"{path}.", open_classes))
-    return _generic(declared, path, open_classes)
-
-
-def _generic(declared: object, path: str, open_classes: tuple[type, ...]) -> pa.DataType:
-    """Resolve a type with arguments: Optional[T], list[T], Annotated[T, "name"]; refuse anything else."""
+    # A type with arguments: Optional[T], list[T], Annotated[T, "name"]; anything else is refused.
     origin, arguments = typing.get_origin(declared), typing.get_args(declared)
     if origin is typing.Annotated:
         exact = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType | str)]

@@ -115,7 +115,11 @@ def from_python(value: object, type: pa.DataType) -> object:
     if kind.is_list(type) and isinstance(value, list | tuple | np.ndarray):
         return [from_python(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, Mapping):
-        return _struct_from_python(value, type)
+        names = [field.name for field in type]
+        unknown = [name for name in value if name not in names]
+        if unknown:
+            raise RowFailure(f"{unknown[0]!r} is not a field of {type_name(type)}")
+        return {field.name: from_python(value.get(field.name), field.type) for field in type}
     return _check(value, type)
 
 
@@ -185,14 +189,24 @@ def _check(value: object, type: pa.DataType) -> object:
     """Return the plain value itself; raise RowFailure when it is not a plain value of the type."""
     if value is None:
         return None
-    if kind.is_signed_integer(type) or kind.is_timestamp(type) or kind.is_date32(type):
-        return _checked_int(value, type)
+    whole = kind.is_signed_integer(type) or kind.is_timestamp(type) or kind.is_date32(type)
+    if whole and isinstance(value, int) and not isinstance(value, bool):
+        low, high = integer_range(type)
+        if not low <= value <= high:
+            raise RowFailure(f"{value} is out of range for {type_name(type)}")
+        return value
     if kind.is_floating(type) and isinstance(value, float):
         if kind.is_float32(type) and math.isfinite(value) and math.isinf(float32(value)):
             raise RowFailure(f"{value!r} is out of range for {type_name(type)}")
         return value
     if kind.is_decimal128(type) and isinstance(value, Decimal):
-        return _checked_decimal(value, type)
+        try:
+            exact = value.quantize(Decimal(1).scaleb(-type.scale), context=WIDE)
+        except InvalidOperation:
+            exact = None
+        if exact is None or exact != value or len(exact.as_tuple().digits) > type.precision:
+            raise RowFailure(f"{value} does not fit {type_name(type)}")
+        return exact
     if kind.is_list(type) and isinstance(value, list):
         return [_check(item, type.value_type) for item in value]
     if kind.is_struct(type) and isinstance(value, dict) and set(value) == {field.name for field in type}:
@@ -208,33 +222,6 @@ def _check(value: object, type: pa.DataType) -> object:
     ):
         return value
     raise RowFailure(f"{_show(value)} does not fit the type {type_name(type)}")
-
-
-def _checked_int(value: object, type: pa.DataType) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise RowFailure(f"{_show(value)} does not fit the type {type_name(type)}")
-    low, high = integer_range(type)
-    if not low <= value <= high:
-        raise RowFailure(f"{value} is out of range for {type_name(type)}")
-    return value
-
-
-def _checked_decimal(value: Decimal, type: pa.DataType) -> Decimal:
-    try:
-        exact = value.quantize(Decimal(1).scaleb(-type.scale), context=WIDE)
-    except InvalidOperation:
-        raise RowFailure(f"{value} does not fit {type_name(type)}") from None
-    if exact != value or len(exact.as_tuple().digits) > type.precision:
-        raise RowFailure(f"{value} does not fit {type_name(type)}")
-    return exact
-
-
-def _struct_from_python(value: Mapping[object, object], type: pa.DataType) -> dict[str, object]:
-    names = [field.name for field in type]
-    unknown = [name for name in value if name not in names]
-    if unknown:
-        raise RowFailure(f"{unknown[0]!r} is not a field of {type_name(type)}")
-    return {field.name: from_python(value.get(field.name), field.type) for field in type}
 
 
 def _show(value: object) -> str:

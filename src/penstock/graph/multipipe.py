@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pyarrow as pa
@@ -127,9 +128,6 @@ class MultiPipe(Pipe):
         """
         from penstock.operators.stream_join import LEFT, RIGHT, StreamJoin
 
-        def make() -> Op:
-            return StreamJoin(on, within, window, layout, how, suffix, lateness, **options)
-
         refuse_unknown(StreamJoin.verb, options)
         with locate_errors(options.get("name") or StreamJoin.verb, find_call_site()):
             if not isinstance(right, Pipe):
@@ -137,6 +135,7 @@ class MultiPipe(Pipe):
                     f"join takes another pipe, and got {type(right).__name__}", hint="for tables: join_table"
                 )
             inputs = (self.as_input(LEFT, self.graph), right.as_input(RIGHT, self.graph))
+        make = partial(StreamJoin, on, within, window, layout, how, suffix, lateness, **options)
         name = options.get("name")
         step = self.graph.steps.add(make, stem=StreamJoin.verb, name=name, inputs=inputs, fuse=False)
         return MultiPipe(self.graph, (Ref(step),))

@@ -212,14 +212,11 @@ class PipeGraph:
                 shows everything, sink or not
         """
         _check_choice("format", format, get_args(ExplainFormat))
-        if format == "mermaid":
-            from penstock.plan.picture import to_mermaid
+        if format in ("mermaid", "svg"):
+            from penstock.plan import picture, svg
 
-            return to_mermaid(Plan(self.name, tuple(self.steps.values())))
-        if format == "svg":
-            from penstock.plan.svg import to_svg
-
-            return to_svg(Plan(self.name, tuple(self.steps.values())))
+            draw = picture.to_mermaid if format == "mermaid" else svg.to_svg
+            return draw(Plan(self.name, tuple(self.steps.values())))
         from penstock.plan.building_blocks import derive_blocks
         from penstock.plan.explain import explain_plan
 

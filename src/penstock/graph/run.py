@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock import errors
 from penstock.caller import find_call_site, find_definition, name_of
 from penstock.clock import WallClock
-from penstock.errors import (
-    CheckpointError,
-    EngineError,
-    FunctionError,
-    NotSupported,
-    describe_cause,
-    nearest_first,
-)
 from penstock.events import ignore_event
 from penstock.graph.steps import locate_errors
 from penstock.operators.op import JOIN
@@ -35,7 +28,7 @@ def resolve_engine(engine: str | Engine) -> Engine:
         with locate_errors(None, find_call_site()):
             return find_engine(engine)
     if not hasattr(engine, "start") or not hasattr(engine, "gaps"):
-        raise EngineError(
+        raise errors.EngineError(
             f"{engine!r} is not an engine",
             where=find_call_site(),
             hint='name one, e.g. engine="reference", or give an Engine object',
@@ -50,8 +43,8 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
     known = tuple((CollectSettings if verb == "collect" else RunSettings).__annotations__)
     for name in settings:
         if name not in known:
-            names = nearest_first(name, known)
-            raise EngineError(
+            names = errors.nearest_first(name, known)
+            raise errors.EngineError(
                 f"{verb} has no option {name}=",
                 where=find_call_site(),
                 detail=f"it takes {', '.join(names)}",
@@ -59,7 +52,7 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
             )
     until, checkpoint = settings.get("until"), settings.get("checkpoint")
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
-        raise EngineError(
+        raise errors.EngineError(
             f"until={until!r} is not a number of batches", where=find_call_site(), hint="use until=10"
         )
     chosen = resolve_engine(engine)
@@ -67,7 +60,7 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
     for step in plan if checkpoint is not None else ():
         keeps_state = step.op.stateful or isinstance(step.op, Windows | Process) or step.op.kind == JOIN
         if keeps_state and step.op.name is None:
-            raise CheckpointError(
+            raise errors.CheckpointError(
                 f'step "{step.name}" keeps state and was not named',
                 step=step.name,
                 where=step.where,
@@ -99,7 +92,7 @@ def wait(run: Run) -> RunResult:
 def refuse_gaps(engine: Engine, plan: Plan) -> None:
     """Raise the first thing that the engine cannot do, before anything runs."""
     for gap in engine.gaps(plan):
-        raise NotSupported(
+        raise errors.NotSupported(
             f"the {engine.name} engine cannot do this: {gap.reason}",
             step=gap.step,
             where=plan[gap.step].where,
@@ -110,16 +103,18 @@ def refuse_gaps(engine: Engine, plan: Plan) -> None:
 def _guard_listener(listener: EventSink) -> EventSink:
     """Return the user's listener; when it raises, the run fails with an error that names it."""
     if not callable(listener):
-        raise EngineError(f"events={listener!r:.80} cannot be called", hint="give a function: events=print")
+        raise errors.EngineError(
+            f"events={listener!r:.80} cannot be called", hint="give a function: events=print"
+        )
 
     def listen(event: Event) -> None:
         try:
             listener(event)
         except Exception as cause:
-            raise FunctionError(
+            raise errors.FunctionError(
                 f"{name_of(listener)}, which listens to the run, failed on {type(event).__name__}",
                 where=find_definition(listener),
-                detail=describe_cause(cause),
+                detail=errors.describe_cause(cause),
                 hint="catch the exception in it",
             ) from cause
 

@@ -7,7 +7,6 @@ words of Tangwongsan et al. (lift, combine, lower), which FiBA and Scotty use to
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, ClassVar
@@ -19,7 +18,7 @@ from penstock.errors import FunctionError, SchemaError
 from penstock.expr import Expr, col, type_of
 from penstock.expr.types import parse_type
 from penstock.frozen import ClassVariables, dataclass
-from penstock.operators.function import require_call
+from penstock.operators.function import require_call, return_annotation
 from penstock.operators.op import Stream
 
 types = pa.types
@@ -340,14 +339,7 @@ def fold(
     require_call(combine, "a", "b")
     if lower is not None:
         require_call(lower, "part")
-    declared = type if type is not None else _return_annotation(lower or combine)
+    declared = type if type is not None else return_annotation(lower or combine)
     result = None if declared is None else parse_type(declared)
     read = None if columns is None else (columns,) if isinstance(columns, str) else tuple(columns)
     return Fold(None, lift, combine, zero, lower, read, result, commutative)
-
-
-def _return_annotation(fn: Callable[..., Any]) -> object:
-    try:
-        return typing.get_type_hints(fn).get("return")
-    except (NameError, TypeError, AttributeError):
-        return None

@@ -77,24 +77,14 @@ class AccumulatorKind(StrEnum):
 
 
 _WIDTHS = {
-    AccumulatorKind.INT_SUM: 2,
-    AccumulatorKind.MAX_COUNT: 2,
-    AccumulatorKind.MIN_COUNT: 2,
-    AccumulatorKind.LAST: 3,
-    AccumulatorKind.FIRST: 3,
-    AccumulatorKind.MOMENTS: 3,
+    **dict.fromkeys((AccumulatorKind.INT_SUM, AccumulatorKind.MAX_COUNT, AccumulatorKind.MIN_COUNT), 2),
+    **dict.fromkeys((AccumulatorKind.LAST, AccumulatorKind.FIRST, AccumulatorKind.MOMENTS), 3),
 }
-# Aggregates by name, so that a program loads only those that it uses.
-_OF_VALUES: dict[str, tuple[AccumulatorKind, ...]] = {
-    "Min": (AccumulatorKind.COUNT, AccumulatorKind.MIN),
-    "Max": (AccumulatorKind.COUNT, AccumulatorKind.MAX),
-    "MinCount": (AccumulatorKind.COUNT, AccumulatorKind.MIN_COUNT),
-    "MaxCount": (AccumulatorKind.COUNT, AccumulatorKind.MAX_COUNT),
-    "First": (AccumulatorKind.COUNT, AccumulatorKind.FIRST),
-    "Last": (AccumulatorKind.COUNT, AccumulatorKind.LAST),
-    "Var": (AccumulatorKind.MOMENTS,),
-    "Std": (AccumulatorKind.MOMENTS,),
-}
+# The accumulators of aggregates that are named like one of them: it, and how many values there were.
+_OF_VALUES = {
+    name: (AccumulatorKind.COUNT, AccumulatorKind(name.replace("_", " ")))
+    for name in ("min", "max", "min_count", "max_count", "first", "last")
+} | dict.fromkeys(("var", "std"), (AccumulatorKind.MOMENTS,))
 
 
 def is_whole(type_: pa.DataType) -> bool:
@@ -115,15 +105,15 @@ def why_rows(aggregate: Aggregate, up: Stream, *, totally_ordered: bool) -> str 
     """
     if isinstance(aggregate, Fold):
         return why_python(aggregate, up)
-    name = type(aggregate).__name__
-    if name in ("Count", "EventTimeMax"):
+    name = aggregate.label
+    if name in ("count", "event_time_max"):
         return None
-    if name not in ("Sum", "Mean", *_OF_VALUES):
+    if name not in ("sum", "mean", *_OF_VALUES):
         return "it is made from all values of a window"
     type_ = aggregate.value_type(up)
     if not is_numeric(type_):
         return f"accumulators hold numbers, and {aggregate.value} is {type_}"
-    if name in ("First", "Last") and not totally_ordered:
+    if name in ("first", "last") and not totally_ordered:
         return "rows of one time have no number that puts them in order"
     return None
 
@@ -134,19 +124,19 @@ def uses_sketch(aggregate: Aggregate, windows: Iterable[Window]) -> bool:
     Those sort rows before they know which window a row is in, and so have the rows anyway.
     """
     counted = any(isinstance(window, CountWindow) for window in windows)
-    return type(aggregate).__name__ in ("ApproxDistinct", "Quantile") and not counted
+    return aggregate.label in ("approx_distinct", "quantile") and not counted
 
 
 def accumulators_of(aggregate: Aggregate, up: Stream) -> tuple[AccumulatorKind, ...]:
     """Return the accumulators of an aggregate, beside the count of rows that every window has."""
-    match type(aggregate).__name__:
-        case "Count":
+    match aggregate.label:
+        case "count":
             return () if aggregate.value is None else (AccumulatorKind.COUNT,)
-        case "EventTimeMax":
+        case "event_time_max":
             return (AccumulatorKind.MAX_TIME,)
-        case "Fold":
+        case "fold":
             return (AccumulatorKind.FOLD,)
-        case "Sum" | "Mean":
+        case "sum" | "mean":
             floats = kind.is_floating(aggregate.value_type(up))
             return (AccumulatorKind.FLOAT_SUM if floats else AccumulatorKind.INT_SUM, AccumulatorKind.COUNT)
         case name:

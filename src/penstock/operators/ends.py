@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -60,7 +60,7 @@ class SourceTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Source(Op):
+class Source(Op, kind="SRC", verb="source", ports=()):
     """Read rows into the graph."""
 
     reader: Reader
@@ -70,9 +70,6 @@ class Source(Op):
     idle: Duration | None = None
     watermark: str | Expr | Callable[[pa.RecordBatch], Any] | WatermarkFromSource | None = None
     max_future: Duration | None = None
-
-    kind: ClassVar[str] = "SRC"
-    verb: ClassVar[str] = "source"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -86,11 +83,6 @@ class Source(Op):
                 f'routing="{self.routing}" is not for a source: its replicas read for themselves',
                 hint="give it to the step behind the source",
             )
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        """Return a source has no input."""
-        return ()
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the reader's columns, and its time."""
@@ -177,13 +169,10 @@ class Source(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class Sink(Op):
+class Sink(Op, kind="SNK", verb="sink"):
     """Write rows out."""
 
     writer: Writer
-
-    kind: ClassVar[str] = "SNK"
-    verb: ClassVar[str] = "sink"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)

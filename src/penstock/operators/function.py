@@ -24,7 +24,7 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.connect.conversion import fields_of, plain_value
 from penstock.errors import FunctionError, RowFailure, SchemaError, Where, describe_cause, nearest_first
 from penstock.expr import Expr, lit, type_of
-from penstock.expr.types import parse_schema
+from penstock.expr.types import is_row_class, parse_schema
 from penstock.expr.values import to_python
 from penstock.frozen import dataclass
 from penstock.operators.op import LATE, Stream
@@ -246,19 +246,19 @@ def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
 
 def _annotated_schema(fn: Callable[..., Any], *, many: bool) -> pa.Schema | None:
     """Return the schema of a return annotation; None unless it is a dataclass, NamedTuple or TypedDict."""
-    target = fn if hasattr(fn, "__code__") or hasattr(fn, "func") else type(fn).__call__
-    try:
-        row = typing.get_type_hints(getattr(target, "func", target)).get("return")
-    except (NameError, TypeError):
-        return None
+    row = return_annotation(fn)
     if many and typing.get_origin(row) in (list, tuple, Iterable, Iterator, Generator):
         row = typing.get_args(row)[0]
-    is_row = isinstance(row, type) and (
-        hasattr(row, "__dataclass_fields__")
-        or (issubclass(row, tuple) and hasattr(row, "_fields"))
-        or typing.is_typeddict(row)
-    )
-    return parse_schema(row) if is_row else None
+    return parse_schema(row) if is_row_class(row) else None
+
+
+def return_annotation(fn: Callable[..., Any]) -> object:
+    """Return what a function, or the call of an object, is annotated to return; None if nothing is known."""
+    target = fn if hasattr(fn, "__code__") or hasattr(fn, "func") else type(fn).__call__
+    try:
+        return typing.get_type_hints(getattr(target, "func", target)).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
 
 
 class Row:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.expr.types import check_column_name
-from penstock.frozen import dataclass
+from penstock.frozen import ClassVariables, dataclass
 from penstock.timing.units import TimeType
 
 
@@ -169,7 +169,7 @@ AUTO_MOST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Op:
+class Op(ClassVariables):
     """An operator and its options."""
 
     name: str | None = None

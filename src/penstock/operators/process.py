@@ -88,14 +88,10 @@ class ProcessOperator:
 
 
 @dataclass(frozen=True, slots=True)
-class Process(Op):
+class Process(Op, kind="P", verb="process", chainable=False):
     """Run a `ProcessOperator` of the user's as a step."""
 
     operator: ProcessOperator
-
-    kind: ClassVar[str] = "P"
-    verb: ClassVar[str] = "process"
-    chainable: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)

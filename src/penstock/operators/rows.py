@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, is_dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import field, replace
+from typing import Any
 
 import pyarrow as pa
 
 from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
 from penstock.expr import Column, Expr, type_of
-from penstock.expr.types import parse_schema
+from penstock.expr.types import is_row_class, parse_schema
 from penstock.frozen import dataclass
 from penstock.operators.function import (
     BatchFunction,
@@ -76,11 +76,12 @@ class FunctionOp(Op):
 
     def describe(self) -> str:
         """Return the verb and the function."""
-        return f"{self.verb} {self.how}" + (" with state per key" if self.stateful else "")
+        keeps_state = getattr(self, "state", None) is not None
+        return f"{self.verb} {self.how}" + (" with state per key" if keeps_state else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Map(FunctionOp):
+class Map(FunctionOp, kind="M", verb="map"):
     """Make a row of every row by a row function or a batch function, which gives the whole new row.
 
     `compile=True` lets a row function be compiled although its integers then wrap at 64 bits.
@@ -91,9 +92,6 @@ class Map(FunctionOp):
     state: Callable[[], Any] | None = None
     compile: bool = False
     how: BatchFunction | RowFunction = field(init=False, repr=False)
-
-    kind: ClassVar[str] = "M"
-    verb: ClassVar[str] = "map"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -109,7 +107,7 @@ class Map(FunctionOp):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(FunctionOp):
+class Filter(FunctionOp, kind="F", verb="filter"):
     """Drop the rows for which the predicate is false or null; they are counted as filtered.
 
     `compile=True` lets a row function be compiled although its integers then wrap at 64 bits.
@@ -119,9 +117,6 @@ class Filter(FunctionOp):
     state: Callable[[], Any] | None = None
     compile: bool = False
     how: Predicate = field(init=False, repr=False)
-
-    kind: ClassVar[str] = "F"
-    verb: ClassVar[str] = "filter"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -139,7 +134,7 @@ class Filter(FunctionOp):
 
 
 @dataclass(frozen=True, slots=True)
-class FlatMap(FunctionOp):
+class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
     """Make rows of a row: a function gives an iterable of them, an expression gives a list.
 
     `flat_map(word=col("line").str.split(" "))` gives one row per element, the other columns repeated.
@@ -149,9 +144,6 @@ class FlatMap(FunctionOp):
     schema: object = None
     state: Callable[[], Any] | None = None
     how: Function = field(init=False, repr=False)
-
-    kind: ClassVar[str] = "FM"
-    verb: ClassVar[str] = "flat_map"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -191,14 +183,11 @@ class FlatMap(FunctionOp):
 
 
 @dataclass(frozen=True, slots=True)
-class WithColumns(Op):
+class WithColumns(FunctionOp, kind="M", verb="with_columns"):
     """Add columns, or replace those of the same name: `WithColumns({"total": col("price") * col("n")})`."""
 
     columns: NamedColumns
     how: Expressions = field(init=False, repr=False)
-
-    kind: ClassVar[str] = "M"
-    verb: ClassVar[str] = "with_columns"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -220,16 +209,9 @@ class WithColumns(Op):
         schema = with_columns(up.schema, self.how.types(up.schema))
         return {OUT: keep_key(up, self.how.names, schema), **self.errors_port(up)}
 
-    def describe(self) -> str:
-        """Return the verb and the columns."""
-        return f"{self.verb} {self.how}"
 
-
-@dataclass(frozen=True, slots=True)
-class Select(WithColumns):
+class Select(WithColumns, verb="select"):
     """Keep only these columns, in this order: `Select({"user": col("user"), "c": col("price") * 100})`."""
-
-    verb: ClassVar[str] = "select"
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns selected; the key stays if its columns are all passed on as they are."""
@@ -248,7 +230,7 @@ class Select(WithColumns):
 
 
 @dataclass(frozen=True, slots=True)
-class Split(Op):
+class Split(Op, kind="SPLIT", verb="split"):
     """Branches "0" to "n-1" by an index, or named branches by a predicate each.
 
     A row of several branches is copied; a row of none, or of a branch that nobody reads, is counted
@@ -258,9 +240,6 @@ class Split(Op):
     function: object = None
     branches: int | Mapping[str, Expr] = 0
     how: Expr | RowFunction | None = field(init=False, repr=False)
-
-    kind: ClassVar[str] = "SPLIT"
-    verb: ClassVar[str] = "split"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -320,12 +299,8 @@ class Split(Op):
         return f"split {len(self.names)} ways by {self.how}"
 
 
-@dataclass(frozen=True, slots=True)
-class Relay(Op):
+class Relay(Op, kind="ID", verb="relay"):
     """Pass rows on unchanged: what stands where streams meet and part again with nothing between."""
-
-    kind: ClassVar[str] = "ID"
-    verb: ClassVar[str] = "relay"
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the input."""
@@ -333,7 +308,7 @@ class Relay(Op):
 
 
 @dataclass(frozen=True, slots=True)
-class Accumulate(Op):
+class Accumulate(FunctionOp, kind="A", verb="accumulate", chainable=False, stateful=True):
     """`state = fn(row, state)`, beginning with `init`; one row out per row in: the key and the state.
 
     A state that is a plain value needs a schema of one column, e.g. `schema={"count": "int64"}`.
@@ -344,24 +319,13 @@ class Accumulate(Op):
     schema: object = None
     how: RowFunction = field(init=False, repr=False)
 
-    kind: ClassVar[str] = "A"
-    verb: ClassVar[str] = "accumulate"
-    chainable: ClassVar[bool] = False
-
     def __post_init__(self) -> None:
         Op.__post_init__(self)
         function = row_function(self.function, schema=self.schema)
-        first = self.init
-        is_row = is_dataclass(type(first)) or (isinstance(first, tuple) and hasattr(first, "_fields"))
-        if function.schema is None and is_row:
-            function = replace(function, schema=parse_schema(type(first)))
+        if function.schema is None and is_row_class(type(self.init)):
+            function = replace(function, schema=parse_schema(type(self.init)))
         object.__setattr__(self, "how", function)
         self.new_state()  # a first state that cannot be copied is refused before a run
-
-    @property
-    def stateful(self) -> bool:
-        """Always."""
-        return True
 
     @property
     def state_schema(self) -> pa.Schema:
@@ -399,13 +363,9 @@ class Accumulate(Op):
         )
         return {OUT: Stream(schema, up.time, up.key), **late_port(up), **self.errors_port(up)}
 
-    def describe(self) -> str:
-        """Return the function."""
-        return f"accumulate {self.how}"
-
 
 def user_function(op: Op) -> BatchFunction | RowFunction | None:
     """Return the function of the user's that a step calls with its rows; None if it has none."""
-    if not isinstance(op, FunctionOp | Split | Accumulate):
+    if not isinstance(op, FunctionOp | Split):
         return None
     return op.how if isinstance(op.how, BatchFunction | RowFunction) else None

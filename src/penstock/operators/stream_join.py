@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -147,7 +147,14 @@ class ResolvedJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamJoin(Op):
+class StreamJoin(
+    Op,
+    kind=JOIN,
+    verb="join",
+    ports=(LEFT, RIGHT),
+    chainable=False,
+    fixed_routing=Routing.COMPLEX,  # to a row or a column of the worker grid
+):
     """Join two streams on any predicate.
 
     within   how far apart in time a pair may be: one duration, or (older left, older right)
@@ -166,11 +173,6 @@ class StreamJoin(Op):
     suffix: str | None = None
     lateness: Duration = "0 s"
     terms: tuple[JoinTerm, ...] = field(init=False, repr=False)
-
-    kind: ClassVar[str] = JOIN
-    verb: ClassVar[str] = "join"
-    chainable: ClassVar[bool] = False
-    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX  # to a row or a column of the worker grid
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -203,11 +205,6 @@ class StreamJoin(Op):
                 f"layout={layout!r} is {workers} workers, and parallelism={self.parallelism!r}",
                 hint="leave parallelism out: the layout says it",
             )
-
-    @property
-    def ports(self) -> tuple[str, ...]:
-        """Return two inputs."""
-        return (LEFT, RIGHT)
 
     def resolve(self, left: Stream, right: Stream) -> ResolvedJoin:
         """Return the join in microseconds."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import field
-from typing import ClassVar
 
 import pyarrow as pa
 
@@ -17,7 +16,7 @@ from penstock.operators.op import IN, OUT, Op, Stream
 
 
 @dataclass(frozen=True, slots=True)
-class TableJoin(Op):
+class TableJoin(Op, kind="SJ", verb="join_table"):
     """Add the columns of the table row with the same key.
 
     A stream row without a table row is dropped and counted as unmatched (how="inner"), or passed on
@@ -32,9 +31,6 @@ class TableJoin(Op):
     how: str = "inner"
     columns: tuple[str, ...] = field(init=False, repr=False)
     new_fields: tuple[pa.Field, ...] = field(init=False, repr=False)
-
-    kind: ClassVar[str] = "SJ"
-    verb: ClassVar[str] = "join_table"
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)

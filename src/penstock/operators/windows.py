@@ -68,7 +68,7 @@ class WindowContext:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows(Op):
+class Windows(Op, verb="window", pattern="keyed", fixed_routing=Routing.KEY_BY, chainable=False):
     """Group rows into windows per key, and aggregate them or apply a function to their rows.
 
     windows     one specification, or several by name, which share slices
@@ -95,10 +95,7 @@ class Windows(Op):
     function: RowFunction | None = field(init=False, repr=False)
     specs: tuple[tuple[str | None, WindowSpec], ...] = field(init=False, repr=False)
 
-    verb: ClassVar[str] = "window"
-    pattern: ClassVar[str] = "keyed"
-    fixed_routing: ClassVar[Routing | None] = Routing.KEY_BY
-    chainable: ClassVar[bool] = False
+    pattern: ClassVar[str]
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -214,45 +211,24 @@ def takes_window(fn: Callable[..., Any]) -> bool:
     return positional[1].default is inspect.Parameter.empty or positional[1].name == "window"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyedWindows(Windows):
+class KeyedWindows(Windows, kind="KW"):
     """All rows of a key go to one replica, which keeps the key's windows."""
 
-    kind: ClassVar[str] = "KW"
 
-
-@dataclass(frozen=True, slots=True)
-class ParallelWindows(Windows):
+class ParallelWindows(Windows, kind="PW", pattern="parallel", fixed_routing=Routing.COMPLEX):
     """Whole windows, also of one key, are assigned to replicas; a row goes to all replicas that need it."""
 
-    kind: ClassVar[str] = "PW"
-    pattern: ClassVar[str] = "parallel"
-    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX
 
-
-@dataclass(frozen=True, slots=True)
-class PanedWindows(Windows):
+class PanedWindows(Windows, kind="PAW", pattern="paned", fixed_routing=Routing.COMPLEX):
     """Panes are aggregated in parallel (PLQ), windows are put together from panes (WLQ)."""
 
-    kind: ClassVar[str] = "PAW"
-    pattern: ClassVar[str] = "paned"
-    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX
 
-
-@dataclass(frozen=True, slots=True)
-class MapReduceWindows(Windows):
+class MapReduceWindows(Windows, kind="MRW", pattern="map_reduce", fixed_routing=Routing.COMPLEX):
     """Every window is cut into parts that replicas aggregate, and the parts are combined."""
-
-    kind: ClassVar[str] = "MRW"
-    pattern: ClassVar[str] = "map_reduce"
-    fixed_routing: ClassVar[Routing | None] = Routing.COMPLEX
 
 
 PATTERNS: dict[str, type[Windows]] = {
-    "keyed": KeyedWindows,
-    "parallel": ParallelWindows,
-    "paned": PanedWindows,
-    "map_reduce": MapReduceWindows,
+    kind.pattern: kind for kind in (KeyedWindows, ParallelWindows, PanedWindows, MapReduceWindows)
 }
 KEYED, PARALLEL, PANED, MAP_REDUCE = PATTERNS
 DECOMPOSED = {

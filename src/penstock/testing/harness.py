@@ -58,7 +58,11 @@ class Harness:
             )
         self.clock: Clock = clock or ManualClock()
         self._pipe = pipe
-        self._plan = pipe.graph.plan(pipe, *_side_outputs(pipe))
+        # Its own .late and .errors too, where it has them, so that they can be looked at.
+        step = pipe.graph.steps[pipe.feeds[0].step]
+        ports = [port for port in (LATE, ERRORS) if port in step.outputs and len(pipe.feeds) == 1]
+        sides = [MultiPipe(pipe.graph, (Ref(step.name, port),)) for port in ports]
+        self._plan = pipe.graph.plan(pipe, *sides)
         chosen = resolve_engine(engine)
         refuse_gaps(chosen, self._plan)
         self._harness: EngineHarness = chosen.open_harness(
@@ -152,11 +156,3 @@ class Harness:
             where=find_call_site(),
             hint='give it one: graph.source(reader, time="ts", delay="2 s")',
         )
-
-
-def _side_outputs(pipe: MultiPipe) -> list[MultiPipe]:
-    """Return the pipe's own `.late` and `.errors`, where it has them, so that they can be looked at."""
-    if len(pipe.feeds) > 1:
-        return []
-    graph, step = pipe.graph, pipe.graph.steps[pipe.feeds[0].step]
-    return [MultiPipe(graph, (Ref(step.name, port),)) for port in (LATE, ERRORS) if port in step.outputs]

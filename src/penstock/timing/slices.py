@@ -53,12 +53,10 @@ class Slicing:
         """Return the windows dealt to as few slicings as a greedy walk finds, in their order."""
         shares: list[list[TimeWindow]] = []
         for window in windows:
-            fitting = (share for share in shares if _boundaries([*share, window]) is not None)
-            home = next(fitting, None)
+            home = next((share for share in shares if _boundaries([*share, window]) is not None), None)
             if home is None:
-                shares.append([window])
-            else:
-                home.append(window)
+                shares.append(home := [])
+            home.append(window)
         return tuple(cls.of(share) for share in shares)
 
     @property

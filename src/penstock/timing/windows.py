@@ -181,33 +181,24 @@ def _resolve_length(duration: Duration, time: TimeType, role: str) -> int:
 
 
 class SourceWatermark:
-    """Follows one source, batch by batch."""
+    """Follows one source, batch by batch.
+
+    now  W, which judges the next batch; it never goes back
+    """
 
     def __init__(self, delay: int | None) -> None:
         self._delay = delay  # None: only what the source promises counts
-        self._greatest: int | None = None
-        self._promised: float = BEFORE_ALL
-        self._ended = False
-
-    @property
-    def now(self) -> float:
-        """Return W, which judges the next batch."""
-        if self._ended:
-            return AFTER_ALL
-        seen = BEFORE_ALL
-        if self._greatest is not None and self._delay is not None:
-            seen = self._greatest - self._delay
-        return max(seen, self._promised)
+        self.now = BEFORE_ALL
 
     def observe(self, greatest_time: int | None) -> None:
         """Take note of a batch by its greatest valid time, None if it has none."""
-        if greatest_time is not None and (self._greatest is None or greatest_time > self._greatest):
-            self._greatest = greatest_time
+        if greatest_time is not None and self._delay is not None:
+            self.now = max(self.now, greatest_time - self._delay)
 
     def promise(self, watermark: int) -> None:
         """Take note of a watermark from the source itself; one that goes back changes nothing."""
-        self._promised = max(self._promised, watermark)
+        self.now = max(self.now, watermark)
 
     def end(self) -> None:
         """End the source: it no longer holds anything back."""
-        self._ended = True
+        self.now = AFTER_ALL
