@@ -62,7 +62,7 @@ class StateHandle(NamedTuple):
     @property
     def size(self) -> int:
         """Return the number of bytes of all pieces."""
-        return self.nbytes + sum(piece.nbytes for piece in self.before)
+        return self.nbytes + sum(piece.nbytes for piece in self.before) if self.before else self.nbytes
 
     def takes_changes(self, bucket: int) -> bool:
         """Return whether the next piece may hold changes only; else it is whole, and replaces all of these.
@@ -71,9 +71,11 @@ class StateHandle(NamedTuple):
         are, or twice as many.
         """
         whole = self.before[0].nbytes if self.before else self.nbytes
+        if whole < _MIN_WHOLE_NBYTES:
+            return False
         # Why: buckets that change alike do not become whole in the same micro-batch.
         limit = whole * (_BUCKETS + bucket) // (2 * _BUCKETS)
-        return whole >= _MIN_WHOLE_NBYTES and len(self.before) < _MAX_PIECES and self.size - whole < limit
+        return len(self.before) < _MAX_PIECES and self.size - whole < limit
 
 
 StateHandles = Mapping[str, Mapping[int, StateHandle]]

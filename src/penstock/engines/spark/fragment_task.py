@@ -312,8 +312,9 @@ class FragmentTask:
             stage = self._steps[name].stage
             idle = stage.idle_buckets(by_bucket) if isinstance(stage, KeyedStage) else set[int]()
             for bucket, handle in by_bucket.items():
-                before = task.state[name][bucket].pieces if bucket in changes[name] else ()
-                by_bucket[bucket] = handle._replace(idle=bucket in idle, before=before)
+                if bucket in idle or bucket in changes[name]:
+                    before = task.state[name][bucket].pieces if bucket in changes[name] else ()
+                    by_bucket[bucket] = handle._replace(idle=bucket in idle, before=before)
         known = {name: task.state_of(name, self.partition) | places.get(name, {}) for name in self._steps}
         self.n_saved, _ = state_size(known)
         written = {step: list(by_bucket.items()) for step, by_bucket in places.items() if by_bucket}

@@ -279,6 +279,7 @@ def _hints(item: object) -> dict[str, object]:
 
 
 _STATE_SCHEMA = pa.schema([("place", pa.int64()), ("state", pa.binary())])
+_NO_STATES = pa.RecordBatch.from_pylist([], schema=_STATE_SCHEMA)
 
 
 class SavedStates:
@@ -317,8 +318,10 @@ class SavedStates:
 
     def select(self, slots: Ints) -> pa.RecordBatch:
         """Return the states of slots that are kept here; their places are indices of slots."""
-        if len(self._columns) != 1:
-            self._columns = [pa.concat_arrays([*self._columns, pa.array([], pa.binary())])]
+        if not self:
+            return _NO_STATES
+        if len(self._columns) > 1:
+            self._columns = [pa.concat_arrays(self._columns)]
         places = np.flatnonzero(self._find(slots) >= 0)
         states = self._columns[0].take(pa.array(self._find(slots[places])))
         return pa.RecordBatch.from_arrays([pa.array(places), states], schema=_STATE_SCHEMA)
@@ -369,8 +372,9 @@ class StateCodec:
             except NotSerializable as problem:
                 raise self._refusal(problem, keys.slice(place, 1)) from None
         columns = [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())]
-        both = [pa.concat_arrays(pair) for pair in zip(columns, encoded.columns, strict=True)]
-        return pa.RecordBatch.from_arrays(both, schema=_STATE_SCHEMA)
+        if encoded.num_rows:
+            columns = [pa.concat_arrays(pair) for pair in zip(columns, encoded.columns, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=_STATE_SCHEMA)
 
     def decode(self, saved: pa.RecordBatch) -> dict[int, Any]:
         """Return the states by the index of their key."""
