@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass as dataclass
+from dataclasses import dataclass as dataclass  # noqa: PLC0414  # it may be imported from here
 
 
 class ClassVariables:
