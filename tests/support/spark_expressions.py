@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.engines.spark.expressions import lower_spark
+from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.columns import SparkValue
 from penstock.engines.spark.types import from_spark, spark_schema, to_spark
 from penstock.expr import Expr, Power, to_plain, type_of
@@ -35,10 +35,11 @@ def on_spark(spark: Any, expressions: Sequence[Expr], batch: pa.RecordBatch) -> 
 
 
 def _one_job(rows: Any, expressions: Sequence[Expr], schema: pa.Schema) -> list[list[object]]:
-    lowered = [lower_spark(expr, schema) for expr in expressions]
+    shared = SharedColumns(rows)
+    lowered = [lower_spark(expr, schema, shared=shared) for expr in expressions]
     columns = [column.value.alias(f"v{i}") for i, column in enumerate(lowered)]
     columns += [column.failed.alias(f"f{i}") for i, column in enumerate(lowered) if column.failed is not None]
-    table = rows.select("n", *columns).toArrow().sort_by("n")
+    table = shared.rows.select("n", *columns).toArrow().sort_by("n")
     return [
         _values(expr, column, table, i, schema)
         for i, (expr, column) in enumerate(zip(expressions, lowered, strict=True))

@@ -74,7 +74,7 @@ def to_svg(plan: Plan) -> str:
     names = [cut(box.name, room, NAME_SIZE, bold=True) for box in picture.boxes]
     texts = [wrap(box.text, room, TEXT_SIZE, lines=2) for box in picture.boxes]
     heights = [36.0 + LINE_HEIGHT * len(lines) for lines in texts]
-    nodes = []
+    nodes: list[Node] = []
     tops: dict[int, float] = {}  # of each box, from the top of its group
     node_of: dict[int, int] = {}
     for group in picture.groups:

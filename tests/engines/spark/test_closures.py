@@ -105,13 +105,13 @@ def test_an_object_that_refuses_by_itself_is_to_blame() -> None:
 
 def test_a_wrapped_method_does_what_the_method_does() -> None:
     task = recipe(ps.session("4 s"))
-    run = cloudpickle.loads(cloudpickle.dumps(run_in_worker(task, "pack_by_group")))
+    run = cloudpickle.loads(cloudpickle.dumps(run_in_worker(task.pack_by_group)))
     assert list(run(iter([]))) == []
 
 
 def test_a_worker_without_the_package_says_so_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cloudpickle, "dumps", lambda task: b"cnot_installed.here\nTask\n.")
-    run = run_in_worker(None, "pack_by_group")
+    run = run_in_worker(iter)
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield from ()
@@ -134,7 +134,7 @@ except ImportError as error:
 
 @pytest.mark.slow
 def test_a_wrapped_method_is_loaded_where_penstock_is_missing_and_says_that() -> None:
-    run = run_in_worker(recipe(ps.session("4 s")), "pack_by_group")
+    run = run_in_worker(recipe(ps.session("4 s")).pack_by_group)
     worker = subprocess.run(
         [sys.executable, "-c", WITHOUT_US], input=cloudpickle.dumps(run), capture_output=True, check=True
     )

@@ -109,11 +109,11 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from vars(value).items()
 
 
-def run_in_worker(task: Any, method: str) -> WorkerFunction:
+def run_in_worker(method: WorkerFunction) -> WorkerFunction:
     """Return a function for `mapInArrow` that runs a method of a task, and says if a package is missing."""
     from pyspark import cloudpickle
 
-    payload: bytes = cloudpickle.dumps(task)
+    payload: bytes = cloudpickle.dumps(method)
 
     # Invariant: it uses no name of this module, so a worker that cannot import the package can still load it.
     def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -131,6 +131,6 @@ def run_in_worker(task: Any, method: str) -> WorkerFunction:
                 f"  hint:   install it there, or let PYSPARK_PYTHON name a Python that has it, before Spark "
                 f'starts: os.environ["PYSPARK_PYTHON"] = sys.executable'
             ) from missing
-        return getattr(loaded, method)(batches)  # type: ignore[no-any-return]
+        return loaded(batches)  # type: ignore[no-any-return]
 
     return run

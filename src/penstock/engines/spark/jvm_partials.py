@@ -21,7 +21,7 @@ import pyarrow.types as kind
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.expressions import lower_spark
+from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.types import from_spark, spark_type
 from penstock.expr import Expr, type_of
@@ -61,16 +61,18 @@ class JvmPartials:
 
     def group(self, rows: DataFrame, time: Column) -> DataFrame:
         """Return one row per key and slice: the keys, where the slice starts, and the cells."""
-        inputs = rows.select(*self.inputs(time), slice_start(time, self.slicing).alias(START))
+        inputs = self.select_inputs(rows, time, slice_start(time, self.slicing).alias(START))
         return inputs.groupBy(*self.keys, START).agg(*self.cells())
 
-    def inputs(self, time: Column) -> list[Column]:
+    def select_inputs(self, rows: DataFrame, time: Column, *more: Column) -> DataFrame:
         """Return the columns that are grouped: keys k0, …, the time "us", the values v0, … of aggregates."""
         keys = [column(name).alias(key) for name, key in zip(self._up.key, self.keys, strict=True)]
+        shared = SharedColumns(rows)
         values = [
-            self._value(expr, form).alias(f"v{i}") for i, (expr, form) in enumerate(self._layout.values)
+            self._value(expr, form, shared).alias(f"v{i}")
+            for i, (expr, form) in enumerate(self._layout.values)
         ]
-        return [*keys, time.alias(MICROS), *values]
+        return shared.rows.select(*keys, time.alias(MICROS), *values, *more)
 
     def cells(self) -> list[Column]:
         """Return the aggregates p0, …: the cells of every accumulator, in the order of partials."""
@@ -94,10 +96,10 @@ class JvmPartials:
         columns = [*keys, window, start, watermark, *cells]
         return Batch(pa.RecordBatch.from_arrays(columns, schema=format_), starts)
 
-    def _value(self, expr: object, form: Form | None) -> Column:
+    def _value(self, expr: object, form: Form | None, shared: SharedColumns) -> Column:
         """Return what an accumulator reads: a BIGINT or a DOUBLE, or anything where only nulls count."""
         assert isinstance(expr, Expr), "folds are not for the JVM"
-        lowered, type_ = lower_spark(expr, self._up.schema), type_of(expr, self._up.schema)
+        lowered, type_ = lower_spark(expr, self._up.schema, shared=shared), type_of(expr, self._up.schema)
         value = lowered.value
         if lowered.failed is not None:
             failure = F.raise_error(F.lit(f"{expr!s:.200} failed on a row")).cast(spark_type(type_))

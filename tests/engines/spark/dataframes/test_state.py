@@ -21,6 +21,7 @@ from penstock.engines.spark.dataframes.window_task import (
     GroupWindows,
     WindowTask,
 )
+from penstock.engines.spark.jvm_partials import JvmPartials
 from penstock.engines.wire import unpack_batch
 from penstock.operators.aggregates import Aggregate
 from penstock.stages.rows.input import NEVER
@@ -160,7 +161,7 @@ class Jvm:
     """Spark's aggregation on the native road, as a dict: slices leave once the watermark has closed them."""
 
     def __init__(self, task: WindowTask) -> None:
-        (self._slicing,) = task.slicings.values()
+        self._slicing = JvmPartials(task.op, task.up).slicing
         self._lateness = task.windows.lateness
         self._counts: dict[tuple[str, int], int] = {}
 

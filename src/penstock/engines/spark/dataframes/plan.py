@@ -70,11 +70,6 @@ SHIFT = 2**60 // 1_000 * 1_000
 MARK = "spark.watermarkDelayMs"
 """By this Spark knows a column whose watermark it keeps."""
 AT, CLOSES = "penstock_at", "closes"
-PACK, COMPUTE, UNPACK = (
-    WindowTask.pack_by_group.__name__,
-    WindowTask.compute_windows.__name__,
-    WindowTask.unpack_results.__name__,
-)
 _NODES = ("EventTimeWatermark", "UpdateEventTimeWatermarkColumn")
 
 
@@ -89,24 +84,21 @@ class Frame:
 
     def stream(self, keys: Sequence[str], time: str, op: Windows) -> Stream:
         """Return the columns that the step needs, as a stream; raise if one is missing or of no use."""
-        self._require(keys)
-        self._require([time])
-        self._need_timestamp(time)
-        needed = {*keys, time, *self._read(op)}
+        aggregates = [aggregate_columns(aggregate) or () for aggregate in (op.aggregates or {}).values()]
+        needed = [*keys, time, *(name for names in aggregates for name in names)]
+        self._require(needed)
+        type_ = self.df.schema[self.names.index(time)].dataType.simpleString()
+        if type_ not in ("timestamp", "timestamp_ntz"):
+            convert = "F.timestamp_millis" if type_ == "bigint" else "F.to_timestamp"
+            raise TimeError(
+                f'time column "{time}" is of type {type_}, not a timestamp',
+                hint=f'make it one: df.withColumn("{time}", {convert}("{time}"))',
+            )
         names = [name for name in self.names if name in needed or (_reads_all(op) and self._fits(name))]
         schema = pa.schema([(name, self._type(name)) for name in names])
         stream = Stream(schema, time_type(schema.field(time).type, None, time), tuple(keys))
         stream.require_key(*keys)
         return stream
-
-    def _read(self, op: Windows) -> set[str]:
-        """Return the columns that aggregates read by name."""
-        read: set[str] = set()
-        for aggregate in (op.aggregates or {}).values():
-            names = aggregate_columns(aggregate) or ()
-            self._require(names)
-            read |= {*names}
-        return read
 
     def _require(self, names: Iterable[Any]) -> None:
         for name in names:
@@ -121,15 +113,6 @@ class Frame:
                     detail=f"they are {', '.join(alike)}",
                     hint="rename or drop all but one of them",
                 )
-
-    def _need_timestamp(self, name: str) -> None:
-        type_ = self.df.schema[self.names.index(name)].dataType.simpleString()
-        if type_ not in ("timestamp", "timestamp_ntz"):
-            convert = "F.timestamp_millis" if type_ == "bigint" else "F.to_timestamp"
-            raise TimeError(
-                f'time column "{name}" is of type {type_}, not a timestamp',
-                hint=f'make it one: df.withColumn("{name}", {convert}("{name}"))',
-            )
 
     def _type(self, name: str) -> pa.DataType:
         type_ = self.df.schema[self.names.index(name)].dataType
@@ -184,8 +167,8 @@ def plan_batch(frame: Frame, task: WindowTask) -> DataFrame:
         rows = partials.group(_rows_in_windows(frame.df, task, partials), micros(task.time))
     else:
         rows = _needed_columns(frame.df.where(has_valid_time(task.time)), task)
-    packed = rows.mapInArrow(run_in_worker(task, PACK), SPARK_SCHEMA).repartition(F.col(GROUP))
-    return packed.mapInArrow(run_in_worker(task, COMPUTE), result_schema(task.results))
+    packed = rows.mapInArrow(run_in_worker(task.pack_by_group), SPARK_SCHEMA).repartition(F.col(GROUP))
+    return packed.mapInArrow(run_in_worker(task.compute_windows), result_schema(task.results))
 
 
 def plan_stream(frame: Frame, task: WindowTask, delay: Duration | None) -> DataFrame:
@@ -198,11 +181,11 @@ def plan_stream(frame: Frame, task: WindowTask, delay: Duration | None) -> DataF
     else:
         rows = _needed_columns(df, task)
     # Why: behind mapInArrow Spark no longer knows which column is time, and so drops none of them as late.
-    packed = rows.mapInArrow(run_in_worker(task, PACK), SPARK_SCHEMA).groupBy(GROUP)
+    packed = rows.mapInArrow(run_in_worker(task.pack_by_group), SPARK_SCHEMA).groupBy(GROUP)
     results = packed.transformWithStateInPandas(
         WindowProcessor(task, shift), RESULTS, outputMode="Append", timeMode="EventTime"
     )
-    windows = results.mapInArrow(run_in_worker(task, UNPACK), result_schema(task.results))
+    windows = results.mapInArrow(run_in_worker(task.unpack_results), result_schema(task.results))
     return StreamResults(windows._jdf, windows.sparkSession)
 
 
@@ -293,7 +276,7 @@ def _aggregate_closed(df: DataFrame, delay_ms: int, shift: int, task: WindowTask
     end = slice_end(micros(task.time), partials.slicing)
     # Why: by this mark Spark closes the groups of the column by the watermark.
     closes = F.timestamp_micros(end + after).alias(CLOSES, metadata={MARK: delay_ms})
-    rows = _rows_in_windows(df, task, partials).select(*partials.inputs(micros(task.time)), closes)
+    rows = partials.select_inputs(_rows_in_windows(df, task, partials), micros(task.time), closes)
     start = slice_start(F.unix_micros(CLOSES) - after - long(1), partials.slicing).alias(START)
     cells = partials.cells()
     groups = rows.groupBy(*partials.keys, CLOSES).agg(*cells)

@@ -84,24 +84,20 @@ def _need_frame(df: Any) -> None:
         )
 
 
-def _refuse_column(window: Any) -> None:
+def _operator(windows: Any, aggregates: Any, lateness: Duration) -> Windows:
     from pyspark.sql import Column
 
-    if isinstance(window, Column):
-        raise TimeError(
-            f"window={window!r:.120} is a column of Spark's, not a window",
-            detail="F.window(...) makes a copy of a row for every window that it is in",
-            hint='use window=ps.sliding("10 s", "1 s") or ps.tumbling("10 s"), and time="ts"',
-        )
-
-
-def _operator(windows: Any, aggregates: Any, lateness: Duration) -> Windows:
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise GraphError(
             f"aggregates={aggregates!r:.80} names no results", hint='use aggregates={"n": ps.count()}'
         )
     for spec in windows.values() if isinstance(windows, Mapping) else [windows]:
-        _refuse_column(spec)
+        if isinstance(spec, Column):
+            raise TimeError(
+                f"window={spec!r:.120} is a column of Spark's, not a window",
+                detail="F.window(...) makes a copy of a row for every window that it is in",
+                hint='use window=ps.sliding("10 s", "1 s") or ps.tumbling("10 s"), and time="ts"',
+            )
     op = KeyedWindows(windows, aggregates=dict(aggregates), lateness=lateness)
     for name, aggregate in aggregates.items():
         nodes = () if aggregate.value is None else post_order(aggregate.value)

@@ -1,10 +1,10 @@
 """The third lowering of the expression language: to columns that Spark computes in the JVM.
 
-`lower_spark(expr, schema)` follows the typed program of `expr.resolve`, as `lower_arrow` does, and returns a
-`SparkValue`: the value's Column, and the Column that is true where the row failed, or None where no row can.
-A failed row's value is null and nothing is ever raised inside Spark, so a plan routes the flagged rows by the
-step's `on_error`. What cannot fail is the very Column that a person would write. Deep expressions need
-`SharedColumns(rows)`, which keeps large parts as columns of their own.
+`lower_spark(expr, schema, shared=SharedColumns(rows))` follows the typed program of `expr.resolve`, as
+`lower_arrow` does, and returns a `SparkValue`: the value's Column, and the Column that is true where the row
+failed, or None where no row can. A failed row's value is null and nothing is ever raised inside Spark, so a
+plan routes the flagged rows by the step's `on_error`. What cannot fail is the very Column that a person would
+write. Large parts are kept as columns of their own in `shared.rows`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from penstock import expr as nodes
 from penstock.engines.spark.expressions import conversion, rules
 from penstock.engines.spark.expressions.columns import Inputs, SparkValue, any_failed, column, literal
 from penstock.engines.spark.expressions.columns import SharedColumns as SharedColumns
-from penstock.errors import NotSupported
 from penstock.expr.node import Expr, InputHandling, Node
 from penstock.expr.program import Instruction, Lowering, Rules, resolve
 
@@ -45,28 +44,17 @@ COPIES: dict[type[Node], int] = {
 """How often a rule may write out its inputs, where that is more than once."""
 SHARED_NODES = 300
 """A part with more nodes is cheaper as a column that is computed once."""
-MAX_NODES = 20_000
-"""Trees beyond this many nodes would keep Spark's planner busy for longer than the batch."""
 
 
-def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns | None = None) -> SparkValue:
+def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns) -> SparkValue:
     """Return the Columns of an expression over rows of that schema; needs a running Spark.
 
-    With `shared`, what is large becomes a column of its own in `shared.rows`, from which the result must then
-    be selected; without, an expression that would grow too large is refused.
+    What is large becomes a column of its own in `shared.rows`, from which the result must then be selected.
     """
     results: list[SparkValue] = []
     for instruction in resolve(expr, schema):
         value = _lower(instruction, [results[place] for place in instruction.inputs])
-        if shared is not None and value.size > SHARED_NODES:
-            value = shared.add(value)
-        if value.size > MAX_NODES:
-            raise NotSupported(
-                f"{instruction.node!s:.80} is too large for one expression on Spark",
-                detail="each part that is used twice is written out twice",
-                hint="compute a part of it in a step of its own first: .with_columns(part=…)",
-            )
-        results.append(value)
+        results.append(shared.add(value) if value.weight > SHARED_NODES else value)
     return results[-1]
 
 
@@ -80,8 +68,5 @@ def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
         if failed is not None and node.input_handling is InputHandling.NULLS:
             value = F.when(~failed, value)
     # Inputs count as often as a rule of this class may write them out.
-    inside = sum(value.weight for value in inputs)
-    weight, flag_weight = 1 + inside * COPIES.get(type(node), 1), 0
-    if failed is not None:
-        flag_weight = 1 + weight + inside + sum(value.flag_weight for value in inputs)
-    return SparkValue(value, failed, own.constant, weight, flag_weight)
+    weight = 1 + sum(value.weight for value in inputs) * COPIES.get(type(node), 1)
+    return SparkValue(value, failed, own.constant, weight if failed is None else 2 * weight)

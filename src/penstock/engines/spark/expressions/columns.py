@@ -33,23 +33,16 @@ VARIES = object()
 class SparkValue:
     """The value's Column, and where it failed.
 
-    value        null where the row failed
-    failed       true where it failed, never null; None when no row can fail
-    constant     the plain value, if it is a literal
-    weight       how many nodes the value's tree has, about
-    flag_weight  and the flag's
+    value     null where the row failed
+    failed    true where it failed, never null; None when no row can fail
+    constant  the plain value, if it is a literal
+    weight    how many nodes both trees have, about
     """
 
     value: Column
     failed: Column | None = None
     constant: Any = VARIES
     weight: int = 1
-    flag_weight: int = 0
-
-    @property
-    def size(self) -> int:
-        """Return about how many nodes both trees have."""
-        return self.weight + self.flag_weight
 
     @property
     def is_constant(self) -> bool:
@@ -76,7 +69,7 @@ class SharedColumns:
             columns[f"{name}_failed"] = part.failed
         self.rows = self.rows.withColumns(columns)
         failed = None if part.failed is None else column(f"{name}_failed")
-        return SparkValue(column(name), failed, part.constant, 1, int(failed is not None))
+        return SparkValue(column(name), failed, part.constant)
 
 
 def column(name: str) -> Column:

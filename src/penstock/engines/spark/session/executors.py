@@ -296,15 +296,14 @@ def explain_failure(failure: BaseException) -> PenstockError | None:
     if not type(failure).__module__.startswith(("pyspark", "py4j")):
         return None
     text = str(failure)
-    host = _HOST.search(text)
-    error = _explain_start(text) or _explain_import(text)
+    error, host = _explain_text(text), _HOST.search(text)
     if error is not None and host is not None:
         error.detail = f"on {host[1]}" + (f": {error.detail}" if error.detail else "")
     return error
 
 
-def _explain_start(text: str) -> PenstockError | None:
-    """Return the error for a Python that is the wrong one, or cannot be started."""
+def _explain_text(text: str) -> PenstockError | None:
+    """Return the error for a wrong Python, one that cannot be started, or what it cannot import."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     hint = (
         f"set PYSPARK_PYTHON to a Python {version} that is on every executor, or in the program, "
@@ -324,11 +323,6 @@ def _explain_start(text: str) -> PenstockError | None:
         return EngineError(
             "executors of Spark cannot start Python", detail=lines[-1] if lines else None, hint=hint
         )
-    return None
-
-
-def _explain_import(text: str) -> PenstockError | None:
-    """Return the error for what Python cannot import on a worker."""
     if package := _PACKAGE.search(text):
         name, has = package[1].lower(), package[3]
         fact = f"have {name} {has}, and workers need {package[2]}" if has else f'cannot import "{name}"'
