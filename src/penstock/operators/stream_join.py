@@ -6,16 +6,16 @@ these at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.caller import find_call_site, find_definition, name_of
-from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, Where
+from penstock.errors import FunctionError, GraphError, SchemaError, TimeError
 from penstock.frozen import dataclass
-from penstock.operators.function import require_call
+from penstock.operators.function import UserFunction, require_call
 from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream, is_positive
 from penstock.timing.units import Duration, micros, spell
 from penstock.timing.windows import SlidingSpec, TimeWindow
@@ -69,13 +69,8 @@ class Band:
         return f"|{self.left} - {self.right}| {sign} {self.width}"
 
 
-@dataclass(frozen=True, slots=True)
-class PairFunction:
+class PairFunction(UserFunction):
     """Any function of a left row and a right row that says true or false."""
-
-    call: Callable[[Any, Any], Any]
-    name: str
-    where: Where | None
 
     def check(self, left: Stream, right: Stream) -> None:
         """Accept any rows: nothing can be known before the function runs."""
@@ -116,7 +111,7 @@ def terms(on: object) -> tuple[JoinTerm, ...]:
         return (on,)
     if callable(on):
         require_call(on, "left", "right")
-        return (PairFunction(on, name_of(on), find_definition(on)),)
+        return (PairFunction(on, None, name_of(on), find_definition(on)),)
     raise FunctionError(
         f"on={on!r} is not a join predicate",
         hint='use a column name, ps.equal("a", "b"), ps.band("x", 10), fn(left, right), or a list',
