@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard
 
 from penstock.errors import GraphError
 from penstock.frozen import dataclass
@@ -71,6 +71,11 @@ class RunSettings(CollectSettings, total=False):
     """
 
     checkpoint: str | None
+
+
+def is_positive(number: object) -> TypeGuard[int]:
+    """Return whether something is a whole number of 1 or more."""
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,8 +166,7 @@ class SparkOptions:
     def __post_init__(self) -> None:
         for name in ("max_rows_per_batch", "max_bytes_per_batch", "max_files_per_batch"):
             limit = getattr(self, name)
-            is_whole = isinstance(limit, int) and not isinstance(limit, bool)
-            if limit is not None and not (is_whole and limit > 0):
+            if limit is not None and not is_positive(limit):
                 raise GraphError(
                     f"{name}={limit!r} is not a limit of a micro-batch",
                     hint=f"give a whole number above zero, SparkOptions({name}=1000), or leave it out",
@@ -189,9 +193,7 @@ class Cuda:
 
     def __post_init__(self) -> None:
         for name, value in self.limits().items():
-            if name == "max_keys_per_batch" and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if not is_positive(value) and (name, value) != ("max_keys_per_batch", None):
                 usual = next(field.default for field in fields(self) if field.name == name)
                 raise GraphError(
                     f"{name}={value!r} of a CUDA device is not a whole number of at least 1",

@@ -17,6 +17,7 @@ import pyarrow as pa
 from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.expr.types import check_column_name
 from penstock.frozen import ClassVariables, dataclass
+from penstock.options import is_positive
 from penstock.timing.units import TimeType
 
 
@@ -283,8 +284,3 @@ def _member(members: type[StrEnum], value: str, option: str) -> StrEnum:
         names = ", ".join(f'"{member}"' for member in allowed)
         raise GraphError(f"{option}={value!r} is unknown", hint=f"use one of {names}")
     return members(value)
-
-
-def is_positive(number: object) -> bool:
-    """Return whether something is a whole number of 1 or more."""
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 1

@@ -16,7 +16,8 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, TimeError
 from penstock.frozen import dataclass
 from penstock.operators.function import UserFunction, require_call
-from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream, is_positive
+from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream
+from penstock.options import is_positive
 from penstock.timing.units import Duration, micros, spell
 from penstock.timing.windows import SlidingSpec, TimeWindow
 
@@ -89,16 +90,14 @@ def band(left: str, right: str | float, width: float | None = None, *, strict: b
             raise SchemaError(
                 "a band needs a width", where=find_call_site(), hint=f'write ps.band("{left}", "{right}", 10)'
             )
-        left_name, right_name, width = left, left, right
-    else:
-        left_name, right_name = left, str(right)
+        width, right = right, left
     if isinstance(width, bool) or not isinstance(width, (int, float)) or not width >= 0:
         raise SchemaError(
             f"a band of width {width!r} holds nothing",
             where=find_call_site(),
             hint="use a number of zero or more",
         )
-    return Band(left_name, right_name, width, strict)
+    return Band(left, str(right), width, strict)
 
 
 def terms(on: object) -> tuple[JoinTerm, ...]:
