@@ -18,10 +18,23 @@ from typing import Any, ClassVar
 import pytest
 
 import penstock
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, FrozenType, dataclass
 
 Decorator = Callable[..., Callable[[type], type]]
 FROZEN: dict[str, Any] = {"frozen": True, "slots": True}
+
+
+def derive(*, kw_only: bool = False, eq: bool = True, **_: bool) -> Callable[[type], type]:
+    """Returns a decorator that makes the same class below `Frozen`; what is below it already stays."""
+
+    def make(cls: type) -> type:
+        if isinstance(cls, FrozenType):
+            return cls
+        own = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
+        own["__qualname__"] = cls.__qualname__
+        return FrozenType(cls.__name__, (Frozen,), own, kw_only=kw_only, by_identity=not eq)
+
+    return make
 
 
 def plain(decorate: Decorator) -> type:
@@ -183,16 +196,16 @@ def observe(cls: Any, arguments: list[tuple[tuple[Any, ...], dict[str, Any]]]) -
             yield dataclasses.asdict(other) if isinstance(other, cls) else other
 
 
+@pytest.mark.parametrize("decorate", [dataclass, derive], ids=["decorated", "derived"])
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_a_class_is_what_pythons_own_would_be(name: str) -> None:
+def test_a_class_is_what_pythons_own_would_be(name: str, decorate: Decorator) -> None:
     shape, arguments = SHAPES[name]
-    ours, theirs = observe(shape(dataclass), arguments), observe(shape(dataclasses.dataclass), arguments)
+    ours, theirs = observe(shape(decorate), arguments), observe(shape(dataclasses.dataclass), arguments)
     for our, their in zip(ours, theirs, strict=True):
         assert our == their
 
 
-@dataclass(frozen=True, slots=True)
-class Travels:
+class Travels(Frozen):
     """Found by its name."""
 
     a: int

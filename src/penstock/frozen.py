@@ -1,4 +1,4 @@
-"""Dataclasses with slots that are quick to create: `@dataclass(frozen=True, slots=True)`.
+"""Dataclasses with slots that are quick to create: `class Pair(Frozen)`, `@dataclass(slots=True)`.
 
 For every frozen dataclass Python's own decorator writes and compiles six methods. Here only `__init__` is
 compiled, when somebody first asks for it; the other methods are shared by all classes. Which fields a class
@@ -16,7 +16,7 @@ import dataclasses
 from dataclasses import MISSING, FrozenInstanceError
 from operator import attrgetter
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass  # noqa: PLC0414  # so that it may be imported from here
@@ -28,23 +28,49 @@ else:
         return lambda cls: _process_class(cls, frozen=frozen, eq=eq, repr_=repr, kw_only=kw_only)
 
 
-class ClassVariables:
-    """The base of families whose classes differ in class variables, written beside the base of each.
+@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
+class FrozenType(type):
+    """The type of what derives from `Frozen`: makes dataclasses of classes that have fields of their own.
 
-    >>> class Sign(ClassVariables):
-    ...     text: str
+    by_identity  whether objects are neither compared nor shown by their fields
+    """
+
+    by_identity = False
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **variables: Any
+    ) -> FrozenType:
+        """Return the class; `kw_only` is for the dataclass, and other keywords are class variables."""
+        kw_only = variables.pop("kw_only", False)
+        cls = super().__new__(mcls, name, bases, namespace)
+        for variable, value in variables.items():
+            setattr(cls, variable, value)
+        adds_fields = "__annotations__" in namespace or not hasattr(cls, "__dataclass_fields__")
+        if "__slots__" in namespace or not adds_fields:  # made by hand, or like its base
+            return cls
+        by_value = not cls.by_identity
+        made: FrozenType = _process_class(cls, frozen=True, eq=by_value, repr_=by_value, kw_only=kw_only)
+        return made
+
+    def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: object) -> None:
+        super().__init__(name, bases, namespace)
+
+
+class Frozen(metaclass=FrozenType):
+    """The base of frozen dataclasses with slots, which need no decorator, nor do the classes below them.
+
+    Class variables may be written beside the base.
+
+    >>> class Sign(Frozen):
+    ...     text: ClassVar[str]
+    ...     times: int = 1
     >>> class Plus(Sign, text="+"):
     ...     pass
-    >>> Plus.text
-    '+'
+    >>> Plus(3), Plus.text
+    (Plus(times=3), '+')
     """
 
     __slots__ = ()
-
-    def __init_subclass__(cls, **variables: object) -> None:
-        super().__init_subclass__()
-        for name, value in variables.items():
-            setattr(cls, name, value)
 
 
 class _Factory:
@@ -57,7 +83,7 @@ class _Factory:
 _FACTORY = _Factory()
 
 
-def _process_class(cls: type, *, frozen: bool, eq: bool, repr_: bool, kw_only: bool) -> type:
+def _process_class(cls: Any, *, frozen: bool, eq: bool, repr_: bool, kw_only: bool) -> Any:
     """Return the class with slots for its fields, and with the methods that it does not define itself."""
     own = {name for name, value in vars(cls).items() if name != "__hash__" or value is not None}
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(cls)

@@ -11,7 +11,7 @@ from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard
 
 from penstock.errors import GraphError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -78,8 +78,7 @@ def is_positive(number: object) -> TypeGuard[int]:
     return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elastic:
+class Elastic(Frozen, kw_only=True):
     """When the in-process engine changes its threads and replicas (C-Stream, 5).
 
     low, high  utilisation below which threads are removed, and above which they are added
@@ -93,8 +92,7 @@ class Elastic:
     hold: str = "60 s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalOptions:
+class LocalOptions(Frozen, kw_only=True):
     """How the in-process engine runs a graph; everything has a good default.
 
     threads        worker threads, by default one per core; "per-task" gives each task a thread of its own
@@ -135,8 +133,7 @@ class LocalOptions:
     measure: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkOptions:
+class SparkOptions(Frozen, kw_only=True):
     """How Spark runs a graph.
 
     conf        Spark settings, on top of ours
@@ -173,8 +170,7 @@ class SparkOptions:
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cuda:
+class Cuda(Frozen):
     """Windows on a CUDA device, with limits of your own: `device=ps.options.Cuda(...)` (SPRINGALD, VI).
 
     n_windows           windows of a key and kind that are computed at once: an upper bound, never a wait

@@ -21,12 +21,11 @@ from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError
 from penstock.expr.python.lower import compile_row_check
 from penstock.expr.values import from_checked, from_numpy
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.options import is_positive
 
 
-@dataclass(frozen=True, slots=True)
-class RowRange:
+class RowRange(Frozen):
     """Consecutive rows of a read.
 
     rows     those that could be read

@@ -24,7 +24,7 @@ import pyarrow.types as kind
 from penstock import expr as nodes
 from penstock.errors import GraphError
 from penstock.expr.types import parse_type
-from penstock.frozen import ClassVariables
+from penstock.frozen import Frozen
 
 if TYPE_CHECKING:
     from penstock.expr.program import Instruction, Requirement, Signature
@@ -41,7 +41,7 @@ class InputHandling(enum.Enum):
     FAILURES = "the node handles nulls and failures"
 
 
-class Node(ClassVariables):
+class Node(Frozen, by_identity=True):
     """The part of an expression that is not operators and methods.
 
     input_handling  which inputs the node handles itself

@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
 from penstock.expr.types import parse_schema
-from penstock.frozen import dataclass
 from penstock.operators.function import Row
 from penstock.operators.op import OUT, OnError, Op, Routing, Stream
 
@@ -87,7 +86,6 @@ class ProcessOperator:
         """Change state for a row on a control port; nothing can be pushed from here."""
 
 
-@dataclass(frozen=True, slots=True)
 class Process(Op, kind="P", verb="process", chainable=False):
     """Run a `ProcessOperator` of the user's as a step."""
 

@@ -17,7 +17,6 @@ import pyarrow as pa
 from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
 from penstock.expr import Column, Expr, type_of
 from penstock.expr.types import is_row_class, parse_schema
-from penstock.frozen import dataclass
 from penstock.operators import function as functions
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream, columns, join_columns, with_columns
 
@@ -25,7 +24,6 @@ Predicate = Expr | functions.BatchFunction | functions.RowFunction
 NamedColumns = Mapping[str, object] | Iterable[tuple[str, object]]
 
 
-@dataclass(frozen=True, slots=True)
 class FunctionOp(Op):
     """The base of operators that call a function, or compute an expression, for each row.
 
@@ -77,7 +75,6 @@ class FunctionOp(Op):
         return f"{self.verb} {self.how}" + (" with state per key" if keeps_state else "")
 
 
-@dataclass(frozen=True, slots=True)
 class Map(FunctionOp, kind="M", verb="map"):
     """Make a row of every row by a row function or a batch function, which gives the whole new row.
 
@@ -101,7 +98,6 @@ class Map(FunctionOp, kind="M", verb="map"):
         return {OUT: out, **self.side_ports(up)}
 
 
-@dataclass(frozen=True, slots=True)
 class Filter(FunctionOp, kind="F", verb="filter"):
     """Drop the rows for which the predicate is false or null; they are counted as filtered.
 
@@ -129,7 +125,6 @@ class Filter(FunctionOp, kind="F", verb="filter"):
         return {OUT: up, **self.side_ports(up)}
 
 
-@dataclass(frozen=True, slots=True)
 class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
     """Make rows of a row: a function gives an iterable of them, an expression gives a list.
 
@@ -176,7 +171,6 @@ class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
         return {OUT: out, **beside}
 
 
-@dataclass(frozen=True, slots=True)
 class WithColumns(FunctionOp, kind="M", verb="with_columns"):
     """Add columns, or replace those of the same name: `WithColumns({"total": col("price") * col("n")})`."""
 
@@ -224,7 +218,6 @@ class Select(WithColumns, verb="select"):
         return {OUT: functions.keep_key(up, set(up.key) - as_they_are, schema), **self.errors_port(up)}
 
 
-@dataclass(frozen=True, slots=True)
 class Split(Op, kind="SPLIT", verb="split"):
     """Branches "0" to "n-1" by an index, or named branches by a predicate each.
 
@@ -302,7 +295,6 @@ class Relay(Op, kind="ID", verb="relay"):
         return {OUT: inputs[IN]}
 
 
-@dataclass(frozen=True, slots=True)
 class Accumulate(FunctionOp, kind="A", verb="accumulate", chainable=False, stateful=True):
     """`state = fn(row, state)`, beginning with `init`; one row out per row in: the key and the state.
 

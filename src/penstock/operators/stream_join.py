@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, GraphError, SchemaError, TimeError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.function import UserFunction, require_call
 from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream
 from penstock.options import is_positive
@@ -22,8 +22,7 @@ from penstock.timing.units import Duration, micros, spell
 from penstock.timing.windows import SlidingSpec, TimeWindow
 
 
-@dataclass(frozen=True, slots=True)
-class Equal:
+class Equal(Frozen):
     """Both sides have the same value; null equals nothing, NaN equals NaN."""
 
     left: str
@@ -44,8 +43,7 @@ class Equal:
         return self.left if self.left == self.right else f"{self.left} = {self.right}"
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Frozen):
     """|left - right| <= width (< width when strict); null is close to nothing."""
 
     left: str
@@ -125,8 +123,7 @@ def equal(left: str, right: str) -> Equal:
 LEFT, RIGHT = "left", "right"
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedJoin:
+class ResolvedJoin(Frozen):
     """A join in microseconds.
 
     older_left   how much older the left row of a pair may be
@@ -140,7 +137,6 @@ class ResolvedJoin:
     lateness: int
 
 
-@dataclass(frozen=True, slots=True)
 class StreamJoin(
     Op,
     kind=JOIN,

@@ -16,7 +16,7 @@ from itertools import pairwise
 from math import inf
 from statistics import fmean
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 SPACE = 58.0  # least distance between layers
 GAP = 28.0  # between nodes of a layer
@@ -53,8 +53,7 @@ class Node:
     after: list[Node] = field(default_factory=list, repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Frozen):
     """A line to draw from node to node.
 
     aside        its head is placed below the other heads of its tail
@@ -69,8 +68,7 @@ class Edge:
     leave: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Frozen):
     """A line through its points: alternately a curve and a straight piece, or, `around`, all straight.
 
     The label belongs around the point `label`.
@@ -81,8 +79,7 @@ class Route:
     label: Point
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Frozen):
     """A whole picture from (0, 0): its size, and a route for each edge, in their order."""
 
     width: float

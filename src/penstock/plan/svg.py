@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from html import escape
 from itertools import accumulate, pairwise
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.plan.layout import Edge, Layout, Node, Point, lay_out
 from penstock.plan.picture import Box, Line, LineKind, Picture, Shape, build_picture
 from penstock.plan.plan import Plan
@@ -68,8 +68,7 @@ _COLOURS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Text:
+class _Text(Frozen):
     """A box's text, cut to fit, and the size it needs."""
 
     name: str

@@ -26,7 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.errors import EngineError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 _SCRIPT = """#!/bin/sh
 # Starts a JRE without the module that Spark's launcher asks for and this JRE does not have.
@@ -93,8 +93,7 @@ def _is_only_ours(folder: Path) -> bool:
 OLDEST = 17  # what Spark 4 asks for
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
+class Java(Frozen):
     """A Java that can run Spark.
 
     home     what JAVA_HOME must be
