@@ -49,8 +49,10 @@ class FrozenType(type):
         if "__slots__" in namespace or not adds_fields:  # made by hand, or like its base
             return cls
         by_value = not cls.by_identity
-        made: FrozenType = _process_class(cls, frozen=True, eq=by_value, repr_=by_value, kw_only=kw_only)
-        return made
+        with_slots: FrozenType = _process_class(
+            cls, frozen=True, eq=by_value, repr_=by_value, kw_only=kw_only
+        )
+        return with_slots
 
     def __init__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **_: object) -> None:
         super().__init__(name, bases, namespace)
@@ -62,7 +64,6 @@ class Frozen(metaclass=FrozenType):
     Class variables may be written beside the base.
 
     >>> class Sign(Frozen):
-    ...     text: ClassVar[str]
     ...     times: int = 1
     >>> class Plus(Sign, text="+"):
     ...     pass
