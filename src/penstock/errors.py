@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+class Where(Frozen):
     """A place in the user's program: the line that wrote a step, or that defined a function."""
 
     file: str

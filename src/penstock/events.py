@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, field
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Frozen):
     """Something that happened, and when (microseconds since 1970 by the run's clock)."""
 
     at: int
@@ -22,7 +21,6 @@ class Event:
         return {"event": type(self).__name__, **asdict(self)}
 
 
-@dataclass(frozen=True, slots=True)
 class RunStarted(Event):
     """A run began."""
 
@@ -31,7 +29,6 @@ class RunStarted(Event):
     steps: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class BatchDone(Event):
     """A round of source batches was processed by all steps.
 
@@ -51,7 +48,6 @@ class BatchDone(Event):
     received: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class WatermarkMoved(Event):
     """A source's watermark advanced; None means the end of the stream."""
 
@@ -59,7 +55,6 @@ class WatermarkMoved(Event):
     watermark: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class RowsLate(Event):
     """Rows arrived after all their windows had closed."""
 
@@ -67,7 +62,6 @@ class RowsLate(Event):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
 class RowsErrored(Event):
     """Rows were skipped or dead-lettered; one reason of them as an example."""
 
@@ -77,7 +71,6 @@ class RowsErrored(Event):
     example: str
 
 
-@dataclass(frozen=True, slots=True)
 class StateSaved(Event):
     """A consistent snapshot was committed.
 
@@ -92,7 +85,6 @@ class StateSaved(Event):
     kept_rows: int = 0
 
 
-@dataclass(frozen=True, slots=True)
 class ScaleDecided(Event):
     """Threads or replicas were changed, and why."""
 
@@ -102,7 +94,6 @@ class ScaleDecided(Event):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
 class StepStalled(Event):
     """A step has been processing one batch for a long time; the run continues.
 
@@ -116,7 +107,6 @@ class StepStalled(Event):
     stack: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class StepFailed(Event):
     """A step stopped the run."""
 
@@ -124,7 +114,6 @@ class StepFailed(Event):
     error: str
 
 
-@dataclass(frozen=True, slots=True)
 class RunEnded(Event):
     """A run is over: "drained", "stopped" or "failed"."""
 

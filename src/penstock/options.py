@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeGuard
 
 from penstock.errors import GraphError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -73,8 +73,12 @@ class RunSettings(CollectSettings, total=False):
     checkpoint: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elastic:
+def is_positive(number: object) -> TypeGuard[int]:
+    """Return whether something is a whole number of 1 or more."""
+    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
+
+
+class Elastic(Frozen, kw_only=True):
     """When the in-process engine changes its threads and replicas (C-Stream, 5).
 
     low, high  utilisation below which threads are removed, and above which they are added
@@ -88,8 +92,7 @@ class Elastic:
     hold: str = "60 s"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalOptions:
+class LocalOptions(Frozen, kw_only=True):
     """How the in-process engine runs a graph; everything has a good default.
 
     threads        worker threads, by default one per core; "per-task" gives each task a thread of its own
@@ -130,8 +133,7 @@ class LocalOptions:
     measure: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkOptions:
+class SparkOptions(Frozen, kw_only=True):
     """How Spark runs a graph.
 
     conf        Spark settings, on top of ours
@@ -161,16 +163,14 @@ class SparkOptions:
     def __post_init__(self) -> None:
         for name in ("max_rows_per_batch", "max_bytes_per_batch", "max_files_per_batch"):
             limit = getattr(self, name)
-            is_whole = isinstance(limit, int) and not isinstance(limit, bool)
-            if limit is not None and not (is_whole and limit > 0):
+            if limit is not None and not is_positive(limit):
                 raise GraphError(
                     f"{name}={limit!r} is not a limit of a micro-batch",
                     hint=f"give a whole number above zero, SparkOptions({name}=1000), or leave it out",
                 )
 
 
-@dataclass(frozen=True, slots=True)
-class Cuda:
+class Cuda(Frozen):
     """Windows on a CUDA device, with limits of your own: `device=ps.options.Cuda(...)` (SPRINGALD, VI).
 
     n_windows           windows of a key and kind that are computed at once: an upper bound, never a wait
@@ -189,9 +189,7 @@ class Cuda:
 
     def __post_init__(self) -> None:
         for name, value in self.limits().items():
-            if name == "max_keys_per_batch" and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if not is_positive(value) and (name, value) != ("max_keys_per_batch", None):
                 usual = next(field.default for field in fields(self) if field.name == name)
                 raise GraphError(
                     f"{name}={value!r} of a CUDA device is not a whole number of at least 1",

@@ -27,11 +27,10 @@ from penstock.blocks.terms import (
     contain,
 )
 from penstock.errors import GraphError, Where, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Frozen):
     """An edge of the graph, seen from its reader: which output of which operator it reads.
 
     `branch` is "out", "late", "errors", or the name of a split's branch or of an output port. A feedback
@@ -43,8 +42,7 @@ class Input:
     feedback: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Frozen):
     """An operator in its place in the graph; `chain` asks for fusion with the operator before it."""
 
     op: Operator
@@ -53,8 +51,7 @@ class Node:
     where: Where | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class DerivationStep:
+class DerivationStep(Frozen):
     """One step of a derivation: the rule, the operator that it placed, and why or with what."""
 
     rule: str
@@ -65,8 +62,7 @@ class DerivationStep:
         return f"{self.rule:<12} {self.operator}" + (f"  ({self.detail})" if self.detail else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Feedback:
+class Feedback(Frozen):
     """An edge that runs backwards, into a control port: a note beside the term."""
 
     producer: str
@@ -77,8 +73,7 @@ class Feedback:
         return f"{self.producer}.{self.branch} feeds back into {self.consumer}"
 
 
-@dataclass(frozen=True, slots=True)
-class Derivation:
+class Derivation(Frozen):
     """The building blocks of a graph, one term per independent MultiPipe, and the rules applied."""
 
     terms: tuple[PBB, ...]
@@ -96,8 +91,7 @@ class Derivation:
         return "\n".join([*lines, *(f"note: {edge}" for edge in self.feedback)])
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Frozen):
     """One reader of an output: the node, by its place in the graph, and which of its inputs it is."""
 
     branch: str

@@ -36,7 +36,7 @@ from penstock.blocks.terms import (
     contain,
 )
 from penstock.errors import GraphError, Where
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -175,8 +175,7 @@ def refuse_after_sink(m: Matryoshka, op: Operator) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(Frozen):
     """A Matryoshka that feeds several branches, each still open."""
 
     stem: Matryoshka

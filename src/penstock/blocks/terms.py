@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from penstock.errors import GraphError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 Composition = Literal["combined", "dedicated", "centralised"]
 """Where a distribution runs (WindFlow 5.3): in the node before it, in a node of its own per replica, or
@@ -66,8 +66,7 @@ class Splitting(StrEnum):
     TAG = "tag"  # by the output that the operator marked: out, late, errors, a port
 
 
-@dataclass(frozen=True, slots=True)
-class Function:
+class Function(Frozen):
     """A name and a role; for a distribution, the name is that of the operator it leads to.
 
     >>> str(Function("views", Kind.KW)), str(Function("views", Distribution.KEY_BY))
@@ -85,8 +84,7 @@ class Function:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
+class Operator(Frozen):
     """WindFlow's triple: how rows are distributed to it, what it does, and in how many replicas."""
 
     name: str

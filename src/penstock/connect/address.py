@@ -12,14 +12,13 @@ from dataclasses import field
 from datetime import timedelta
 
 from penstock.errors import ConnectorError, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 CONNECT_S = 10.0
 MIN_TOKEN, MAX_TOKEN = 8, 512
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Frozen):
     """Host, port and token, all checked."""
 
     host: str

@@ -21,11 +21,11 @@ from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError
 from penstock.expr.python.lower import compile_row_check
 from penstock.expr.values import from_checked, from_numpy
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
+from penstock.options import is_positive
 
 
-@dataclass(frozen=True, slots=True)
-class RowRange:
+class RowRange(Frozen):
     """Consecutive rows of a read.
 
     rows     those that could be read
@@ -93,9 +93,7 @@ def to_source_batch(ranges: Sequence[RowRange], schema: pa.Schema) -> SourceBatc
 
 def check_size(name: str, value: object) -> int | None:
     """Return a `batch=` or `files=` of a user: a whole number above zero, or None."""
-    if value is None:
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+    if value is None or is_positive(value):
         return value
     raise ConnectorError(
         f"{name}={value!r} is not a number of rows or files",

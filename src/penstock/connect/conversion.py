@@ -26,7 +26,7 @@ from penstock.errors import ConnectorError, RowFailure, SchemaError, nearest_fir
 from penstock.expr import compute as pc
 from penstock.expr.types import BY_PYTHON_TYPE, canonical_batch, parse_schema
 from penstock.expr.values import from_list, from_plain, from_python
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 _RawRow = TypeVar("_RawRow")
 
@@ -79,8 +79,7 @@ def plain_value(
         raise RowFailure(f'column "{field.name}": {failure.reason}') from None
 
 
-@dataclass(frozen=True, slots=True)
-class ConvertedRows:
+class ConvertedRows(Frozen):
     """Columns of the rows that fit, the positions of these, and position and reason of each other row."""
 
     rows: pa.RecordBatch

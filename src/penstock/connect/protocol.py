@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 if TYPE_CHECKING:
     from penstock.connect.readers.files import Journal
@@ -30,8 +30,7 @@ class Delivery(StrEnum):
     AT_MOST_ONCE = "at most once"
 
 
-@dataclass(frozen=True, slots=True)
-class BadRow:
+class BadRow(Frozen):
     """Input that could not be read as a row: the raw text, the reason, and its place (`file:line`)."""
 
     raw: str

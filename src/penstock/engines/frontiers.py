@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Source
 from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.operators.windows import Windows
@@ -19,8 +19,7 @@ from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(Frozen):
     """How far a stream has progressed.
 
     watermark  no more rows will have a time before this
@@ -36,8 +35,7 @@ class Frontier:
 OVER = Frontier(AFTER_ALL, over=True)
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkAdvance:
+class WatermarkAdvance(Frozen):
     """How the watermark of a step's input advances in a round.
 
     before  the watermark that decides which rows of the round are late

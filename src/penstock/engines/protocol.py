@@ -22,7 +22,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.errors import EngineError, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ BUILT_IN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(Frozen):
     """Something in a plan that an engine cannot do: which step, why, and what to do instead."""
 
     step: str
@@ -49,8 +48,7 @@ class Gap:
     instead: str
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
+class RunOptions(Frozen):
     """The options of a run.
 
     checkpoint  folder for state and positions; None saves nothing
@@ -67,8 +65,7 @@ class RunOptions:
     engine: object = None
 
 
-@dataclass(frozen=True, slots=True)
-class Latency:
+class Latency(Frozen):
     """Time from reading a batch until its results were committed by a sink, in microseconds.
 
     Percentiles are over rows and at most an eighth too high; the maximum is exact.
@@ -81,8 +78,7 @@ class Latency:
     max_us: int
 
 
-@dataclass(frozen=True, slots=True)
-class Measurements:
+class Measurements(Frozen):
     """Latency by sink, and time and memory by step (WindFlow, 5.4).
 
     user_us       time in the step's own work: its functions, expressions and windows, its reader or writer
@@ -101,8 +97,7 @@ class Measurements:
         return asdict(self)
 
 
-@dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Frozen):
     """The result of a finished run.
 
     outcome       "drained", or "stopped" when it was stopped before the sources ended

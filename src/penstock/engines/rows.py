@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.expr.values import from_plain, to_plain
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.function import Row
 
 
@@ -73,8 +73,7 @@ def key_columns(values: Mapping[str, object], names: Iterable[str]) -> dict[str,
     return {name: canonical_value(values[name]) for name in names}
 
 
-@dataclass(frozen=True, slots=True)
-class TimedRow:
+class TimedRow(Frozen):
     """A row: its columns as plain values, its time, and its position among rows of equal time.
 
     Rows are ordered by (time, order, columns). `order` begins with the rank of the source and the reader's

@@ -24,7 +24,7 @@ import pyarrow.types as kind
 from penstock import expr as nodes
 from penstock.errors import GraphError
 from penstock.expr.types import parse_type
-from penstock.frozen import ClassVariables
+from penstock.frozen import Frozen
 
 if TYPE_CHECKING:
     from penstock.expr.program import Instruction, Requirement, Signature
@@ -41,7 +41,7 @@ class InputHandling(enum.Enum):
     FAILURES = "the node handles nulls and failures"
 
 
-class Node(ClassVariables):
+class Node(Frozen, by_identity=True):
     """The part of an expression that is not operators and methods.
 
     input_handling  which inputs the node handles itself
@@ -113,11 +113,14 @@ class Node(ClassVariables):
     __hash__ = object.__hash__
 
 
-def _operator(name: str, *, reflected: bool = False, joins: str = "") -> Callable[[Expr, object], Expr]:
+def _operator(
+    name: str, *, reflected: bool = False, joins: str = "", shifts: int = 0
+) -> Callable[[Expr, object], Expr]:
     """Return the method of an operator, which builds the node of that name.
 
     reflected  whether the expression stands to the right of a value that is none
     joins      the sign, if it joins conditions: for `col("a") > 1 & col("b") > 2`, where & takes the 1
+    shifts     1 or -1 if a duration, "10 s" or a timedelta, shifts a time forward or back
     """
 
     def build(self: Expr, other: object) -> Expr:
@@ -127,6 +130,8 @@ def _operator(name: str, *, reflected: bool = False, joins: str = "") -> Callabl
                 detail=f"{joins} binds more tightly than == < >",
                 hint=_USE_OPERATORS,
             )
+        if shifts and isinstance(other, str | timedelta):
+            return nodes.Shift(self, shifts * nodes.shift_micros(other))
         operands = (self, nodes.to_expr(other))
         node: Expr = getattr(nodes, name)(*(reversed(operands) if reflected else operands))
         return node
@@ -146,20 +151,8 @@ class Expr(Node):
 
     __hash__ = Node.__hash__  # defining == would take it away
 
-    def __add__(self, other: object) -> Expr:
-        if isinstance(other, str | timedelta):
-            return nodes.Shift(self, nodes.shift_micros(other))
-        return nodes.Add(self, nodes.to_expr(other))
-
-    def __radd__(self, other: object) -> Expr:
-        return self + other if isinstance(other, str | timedelta) else nodes.Add(nodes.to_expr(other), self)
-
-    def __sub__(self, other: object) -> Expr:
-        if isinstance(other, str | timedelta):
-            return nodes.Shift(self, -nodes.shift_micros(other))
-        return nodes.Subtract(self, nodes.to_expr(other))
-
-    __rsub__ = _operator("Subtract", reflected=True)
+    __add__, __radd__ = _operator("Add", shifts=1), _operator("Add", shifts=1, reflected=True)
+    __sub__, __rsub__ = _operator("Subtract", shifts=-1), _operator("Subtract", reflected=True)
     __mul__, __rmul__ = _operator("Multiply"), _operator("Multiply", reflected=True)
     __truediv__, __rtruediv__ = _operator("Divide"), _operator("Divide", reflected=True)
     __floordiv__, __rfloordiv__ = _operator("FloorDivide"), _operator("FloorDivide", reflected=True)

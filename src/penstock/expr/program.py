@@ -25,14 +25,13 @@ from penstock.errors import NotSupported, SchemaError, nearest_first
 from penstock.expr.node import Node, post_order
 from penstock.expr.types import canonical
 from penstock.expr.values import float32, integer_range, type_name
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 BOOL, INT64, FLOAT64, STRING = pa.bool_(), pa.int64(), pa.float64(), pa.string()
 _EXACT_IN_FLOAT32 = 1 << 24
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Frozen):
     """A node, the positions of its inputs in the program, the types of these, and the type of the result."""
 
     node: Node
@@ -41,16 +40,14 @@ class Instruction:
     type: pa.DataType
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Frozen):
     """The type that each operand is brought to, and the type of the result."""
 
     operands: tuple[pa.DataType, ...]
     result: pa.DataType
 
 
-@dataclass(frozen=True, slots=True)
-class Requirement:
+class Requirement(Frozen):
     """What a node asks of its operands: a test of their types, the same in words, and the way out.
 
     hint  what to write instead, or a function that says it for the operand that fails

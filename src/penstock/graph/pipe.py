@@ -193,8 +193,7 @@ class Pipe:
         device    "auto", "cpu" or "cuda": where windows are kept; "auto" takes a CUDA device if there is one.
                   `ps.options.Cuda(...)` is "cuda" with limits of your own
         """
-        windows = {n: v for n, v in named.items() if n not in STEP_OPTIONS or isinstance(v, WindowSpec)}
-        options = {n: v for n, v in named.items() if n not in windows}
+        windows, options = split_options(named, WindowSpec)
         with locate_errors(options.get("name") or "window", find_call_site()):
             for name, value in windows.items():
                 if not isinstance(value, WindowSpec):
@@ -305,14 +304,10 @@ def refuse_unknown(verb: str, options: Mapping[str, object]) -> None:
             )
 
 
-def split_options(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the columns and the options of a verb that takes both as keywords."""
-    options = {
-        name: value
-        for name, value in keywords.items()
-        if name in STEP_OPTIONS and not isinstance(value, Expr)
-    }
-    return {name: value for name, value in keywords.items() if name not in options}, options
+def split_options(keywords: Mapping[str, Any], kind: Any = Expr) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a verb takes by any name, of this kind, and its options, where both are keywords."""
+    options = {n: v for n, v in keywords.items() if n in STEP_OPTIONS and not isinstance(v, kind)}
+    return {n: v for n, v in keywords.items() if n not in options}, options
 
 
 def _column(column: object) -> tuple[str, Expr]:

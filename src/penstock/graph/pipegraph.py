@@ -227,7 +227,7 @@ class PipeGraph:
             derivation=plan.derived or derive_blocks(plan.steps, composition=self.composition),
             engine=runs.resolve_engine(engine).explain(plan) if engine is not None else (),
             unused=[name for name in self.steps if name not in used],
-            format=format,
+            format="json" if format == "json" else "text",
         )
 
     def __repr__(self) -> str:

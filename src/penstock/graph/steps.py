@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from penstock.caller import find_call_site
 from penstock.errors import GraphError, PenstockError, SchemaError, Where, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Source
 from penstock.operators.op import JOIN, Degree, Op, Routing, Stream, degree
 from penstock.operators.process import Process
@@ -37,8 +37,7 @@ def locate_errors(step: str | None, where: Where | None) -> Iterator[None]:
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class Partitioning:
+class Partitioning(Frozen):
     """How rows are spread as they arrive: over how many replicas, and by which key, if by any."""
 
     degree: Degree

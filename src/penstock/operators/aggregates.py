@@ -17,7 +17,7 @@ from penstock.caller import find_call_site, find_definition, name_of
 from penstock.errors import FunctionError, SchemaError
 from penstock.expr import Expr, col, type_of
 from penstock.expr.types import parse_type
-from penstock.frozen import ClassVariables, dataclass
+from penstock.frozen import Frozen
 from penstock.operators.function import require_call, return_annotation
 from penstock.operators.op import Stream
 
@@ -37,8 +37,7 @@ _ACCEPTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate(ClassVariables):
+class Aggregate(Frozen):
     """A function of the rows of a window that can be computed from partial results.
 
     `value` is the expression that is aggregated; rows where it is null are skipped. It is None where
@@ -167,7 +166,6 @@ def mean(value: str | Expr) -> Mean:
     return Mean(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
 class Var(Aggregate, label="var", accepts=NUMBERS, gives=pa.float64()):
     """The variance, of a sample unless `population`; null with no values, and with one of a sample."""
 
@@ -241,7 +239,6 @@ def approx_distinct(value: str | Expr) -> ApproxDistinct:
     return ApproxDistinct(as_value(value))
 
 
-@dataclass(frozen=True, slots=True)
 class Quantile(Aggregate, label="quantile", accepts=NUMBERS, exact=False, gives=pa.float64()):
     """An estimate of a quantile, by a mergeable sketch (KLL, k 200), judged by its rank error."""
 
@@ -259,7 +256,6 @@ def quantile(value: str | Expr, q: float) -> Quantile:
     return Quantile(as_value(value), q)
 
 
-@dataclass(frozen=True, slots=True)
 class Fold(Aggregate, label="fold"):
     """`lower(combine(... combine(zero, lift(row 1)) ..., lift(row n)))`.
 

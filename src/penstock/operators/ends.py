@@ -10,22 +10,20 @@ import pyarrow as pa
 from penstock.connect.protocol import Reader, SelectiveWriter, Writer
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.function import require_call
 from penstock.operators.op import OUT, OnError, Op, Stream
 from penstock.timing.units import Duration, TimeType, spell, time_type
 
 
-@dataclass(frozen=True, slots=True)
-class IngestTime:
+class IngestTime(Frozen):
     """Time is when a batch arrived, by the run's clock."""
 
     def __str__(self) -> str:
         return "ingest time"
 
 
-@dataclass(frozen=True, slots=True)
-class WatermarkFromSource:
+class WatermarkFromSource(Frozen):
     """Watermarks are what the generator yields, and nothing else."""
 
 
@@ -42,8 +40,7 @@ def source_watermark() -> WatermarkFromSource:
 WatermarkRule = Expr | Callable[[pa.RecordBatch], Any] | WatermarkFromSource | None
 
 
-@dataclass(frozen=True, slots=True)
-class SourceTime:
+class SourceTime(Frozen):
     """A source's time, resolved: durations in microseconds.
 
     column     the time column; None for ingest time
@@ -59,7 +56,6 @@ class SourceTime:
     max_future: int | None
 
 
-@dataclass(frozen=True, slots=True)
 class Source(Op, kind="SRC", verb="source", ports=()):
     """Read rows into the graph."""
 
@@ -168,7 +164,6 @@ class Source(Op, kind="SRC", verb="source", ports=()):
         return rule
 
 
-@dataclass(frozen=True, slots=True)
 class Sink(Op, kind="SNK", verb="sink"):
     """Write rows out."""
 

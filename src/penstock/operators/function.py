@@ -26,14 +26,13 @@ from penstock.errors import FunctionError, RowFailure, SchemaError, Where, descr
 from penstock.expr import Expr, lit, type_of
 from penstock.expr.types import is_row_class, parse_schema
 from penstock.expr.values import to_python
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.op import LATE, Stream
 
 Callee = TypeVar("Callee")
 
 
-@dataclass(frozen=True, slots=True)
-class Expressions:
+class Expressions(Frozen):
     """Columns to add or replace, in order, all computed from the row as it arrived."""
 
     columns: tuple[tuple[str, Expr], ...]
@@ -51,8 +50,7 @@ class Expressions:
         return ", ".join(f"{name}={expr}" for name, expr in self.columns)
 
 
-@dataclass(frozen=True, slots=True)
-class UserFunction:
+class UserFunction(Frozen):
     """A function of the user's: what to call, the columns that it declares, its name and its line."""
 
     call: Callable[..., Any]
@@ -64,12 +62,10 @@ class UserFunction:
         return f"{'batch' if isinstance(self, BatchFunction) else 'row'} function {self.name}"
 
 
-@dataclass(frozen=True, slots=True)
 class RowFunction(UserFunction):
     """A function of one row (and, where the step keeps state, of the state of its key)."""
 
 
-@dataclass(frozen=True, slots=True)
 class BatchFunction(UserFunction):
     """A function from RecordBatch to RecordBatch (or, in a filter, to a boolean array)."""
 

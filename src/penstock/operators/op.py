@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
 from penstock.expr.types import check_column_name
-from penstock.frozen import ClassVariables, dataclass
+from penstock.frozen import Frozen
+from penstock.options import is_positive
 from penstock.timing.units import TimeType
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
+class Stream(Frozen):
     """The type of an edge.
 
     schema  columns in canonical types
@@ -147,8 +147,7 @@ class OnError(StrEnum):
     DEAD_LETTER = "dead_letter"
 
 
-@dataclass(frozen=True, slots=True)
-class Degree:
+class Degree(Frozen):
     """How many replicas an operator has: fixed when least == most, else elastic between them."""
 
     least: int
@@ -168,8 +167,7 @@ AUTO_MOST = 64
 """The upper end of parallelism="auto"; engines stop earlier, at the machine's cores."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Op(ClassVariables):
+class Op(Frozen, kw_only=True):
     """An operator and its options."""
 
     name: str | None = None
@@ -283,8 +281,3 @@ def _member(members: type[StrEnum], value: str, option: str) -> StrEnum:
         names = ", ".join(f'"{member}"' for member in allowed)
         raise GraphError(f"{option}={value!r} is unknown", hint=f"use one of {names}")
     return members(value)
-
-
-def is_positive(number: object) -> bool:
-    """Return whether something is a whole number of 1 or more."""
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 1

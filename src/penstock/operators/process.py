@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError
 from penstock.expr.types import parse_schema
-from penstock.frozen import dataclass
 from penstock.operators.function import Row
 from penstock.operators.op import OUT, OnError, Op, Routing, Stream
 
@@ -87,7 +86,6 @@ class ProcessOperator:
         """Change state for a row on a control port; nothing can be pushed from here."""
 
 
-@dataclass(frozen=True, slots=True)
 class Process(Op, kind="P", verb="process", chainable=False):
     """Run a `ProcessOperator` of the user's as a step."""
 
@@ -95,6 +93,7 @@ class Process(Op, kind="P", verb="process", chainable=False):
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
+        kind = type(self.operator).__name__
         if not isinstance(self.operator, ProcessOperator):
             hint = (
                 "give an object, not the class"
@@ -103,16 +102,12 @@ class Process(Op, kind="P", verb="process", chainable=False):
             )
             raise GraphError(f"{self.operator!r} is not an operator with its own loop", hint=hint)
         if type(self.operator).process is ProcessOperator.process:
-            raise GraphError(
-                f"{type(self.operator).__name__} has no driver loop",
-                hint="write async def process(self, ctx)",
-            )
+            raise GraphError(f"{kind} has no driver loop", hint="write async def process(self, ctx)")
         if self.on_error != OnError.FAIL:
             raise GraphError(
                 f'on_error="{self.on_error}" is not for an operator with its own loop',
                 hint="catch errors in process(), and push such rows to an output port of your own",
             )
-        kind = type(self.operator).__name__
         for attribute in ("inputs", "control"):
             ports = getattr(self.operator, attribute)
             if isinstance(ports, str):

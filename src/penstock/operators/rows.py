@@ -17,29 +17,13 @@ import pyarrow as pa
 from penstock.errors import FunctionError, GraphError, SchemaError, describe_cause
 from penstock.expr import Column, Expr, type_of
 from penstock.expr.types import is_row_class, parse_schema
-from penstock.frozen import dataclass
-from penstock.operators.function import (
-    BatchFunction,
-    Expressions,
-    Function,
-    RowFunction,
-    as_expressions,
-    as_function,
-    check_compile,
-    keep_key,
-    late_port,
-    require_bool,
-    require_call,
-    require_schema,
-    row_function,
-)
+from penstock.operators import function as functions
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream, columns, join_columns, with_columns
 
-Predicate = Expr | BatchFunction | RowFunction
+Predicate = Expr | functions.BatchFunction | functions.RowFunction
 NamedColumns = Mapping[str, object] | Iterable[tuple[str, object]]
 
 
-@dataclass(frozen=True, slots=True)
 class FunctionOp(Op):
     """The base of operators that call a function, or compute an expression, for each row.
 
@@ -47,21 +31,32 @@ class FunctionOp(Op):
     state  makes the state of a new key, where the function keeps one
     """
 
-    how: Function | Expr = field(init=False, repr=False)
+    how: functions.Function | Expr = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        Op.__post_init__(self)
+        object.__setattr__(self, "how", self.resolve())
+        compile = getattr(self, "compile", False)
+        if compile is not False:
+            functions.check_compile(compile, self.how, getattr(self, "state", None), self.verb)
+
+    def resolve(self) -> functions.Function | Expr:
+        """Return the function or expression, checked, from what was given."""
+        raise NotImplementedError
 
     def side_ports(self, up: Stream) -> dict[str, Stream]:
         """Return the ports beside `out`; raise when the function cannot be called, or cannot keep state."""
         state, function = getattr(self, "state", None), self.how
         if state is None:
-            if isinstance(function, RowFunction):
-                require_call(function.call, "row")
+            if isinstance(function, functions.RowFunction):
+                functions.require_call(function.call, "row")
             return self.errors_port(up)
         if not callable(state):
             raise FunctionError(
                 f"state={state!r} is not a function that makes the state of a new key",
                 hint="write state=list or state=lambda: 0",
             )
-        if not isinstance(function, RowFunction):
+        if not isinstance(function, functions.RowFunction):
             raise FunctionError(
                 f"only a row function can keep state, and {self.verb} has {function}",
                 hint="use fn(row, state)",
@@ -71,8 +66,8 @@ class FunctionOp(Op):
                 f"{self.verb} with state= needs a key",
                 hint='say whose state it is: .key_by("user") before it',
             )
-        require_call(function.call, "row", "state")
-        return {**late_port(up), **self.errors_port(up)}
+        functions.require_call(function.call, "row", "state")
+        return {**functions.late_port(up), **self.errors_port(up)}
 
     def describe(self) -> str:
         """Return the verb and the function."""
@@ -80,7 +75,6 @@ class FunctionOp(Op):
         return f"{self.verb} {self.how}" + (" with state per key" if keeps_state else "")
 
 
-@dataclass(frozen=True, slots=True)
 class Map(FunctionOp, kind="M", verb="map"):
     """Make a row of every row by a row function or a batch function, which gives the whole new row.
 
@@ -91,22 +85,19 @@ class Map(FunctionOp, kind="M", verb="map"):
     schema: object = None
     state: Callable[[], Any] | None = None
     compile: bool = False
-    how: BatchFunction | RowFunction = field(init=False, repr=False)
+    how: functions.BatchFunction | functions.RowFunction = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        Op.__post_init__(self)
-        object.__setattr__(self, "how", as_function(self.function, self.schema, "map"))
-        if self.compile is not False:
-            check_compile(self.compile, self.how, self.state, "map")
+    def resolve(self) -> functions.Function:
+        """Return the function with its schema."""
+        return functions.as_function(self.function, self.schema, "map")
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, without a key."""
         up = inputs[IN]
-        out = up.with_schema(require_schema(self.how, "map")).without_key()
+        out = up.with_schema(functions.require_schema(self.how, "map")).without_key()
         return {OUT: out, **self.side_ports(up)}
 
 
-@dataclass(frozen=True, slots=True)
 class Filter(FunctionOp, kind="F", verb="filter"):
     """Drop the rows for which the predicate is false or null; they are counted as filtered.
 
@@ -118,22 +109,22 @@ class Filter(FunctionOp, kind="F", verb="filter"):
     compile: bool = False
     how: Predicate = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        Op.__post_init__(self)
-        is_checked = isinstance(self.predicate, Predicate)
-        object.__setattr__(self, "how", self.predicate if is_checked else row_function(self.predicate))
-        if self.compile is not False:
-            check_compile(self.compile, self.how, self.state, "filter")
+    def resolve(self) -> Predicate:
+        """Return the predicate as an expression or a function."""
+        return (
+            self.predicate
+            if isinstance(self.predicate, Predicate)
+            else functions.row_function(self.predicate)
+        )
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the same columns, still keyed."""
         up = inputs[IN]
         if isinstance(self.how, Expr):
-            require_bool(self.how, up.schema, "a filter")
+            functions.require_bool(self.how, up.schema, "a filter")
         return {OUT: up, **self.side_ports(up)}
 
 
-@dataclass(frozen=True, slots=True)
 class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
     """Make rows of a row: a function gives an iterable of them, an expression gives a list.
 
@@ -143,34 +134,32 @@ class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
     function: object
     schema: object = None
     state: Callable[[], Any] | None = None
-    how: Function = field(init=False, repr=False)
+    how: functions.Function = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        Op.__post_init__(self)
-        function: Function
-        if isinstance(self.function, Mapping):
-            function = as_expressions(self.function.items(), "flat_map")
-            if self.schema is not None:
-                raise FunctionError(
-                    "flat_map is given schema= and nothing to declare with it",
-                    detail="an expression has a type of its own",
-                    hint='leave schema= out; for a column of that name: .flat_map({"schema": ...})',
-                )
-            if len(function.columns) != 1:
-                raise FunctionError(
-                    "flat_map takes one list column at a time",
-                    hint="write two flat_maps, or a function that gives rows",
-                )
-        else:
-            function = as_function(self.function, self.schema, "flat_map", many=True)
-        object.__setattr__(self, "how", function)
+    def resolve(self) -> functions.Function:
+        """Return the function with its schema, or the one list column."""
+        if not isinstance(self.function, Mapping):
+            return functions.as_function(self.function, self.schema, "flat_map", many=True)
+        column = functions.as_expressions(self.function.items(), "flat_map")
+        if self.schema is not None:
+            raise FunctionError(
+                "flat_map is given schema= and nothing to declare with it",
+                detail="an expression has a type of its own",
+                hint='leave schema= out; for a column of that name: .flat_map({"schema": ...})',
+            )
+        if len(column.columns) != 1:
+            raise FunctionError(
+                "flat_map takes one list column at a time",
+                hint="write two flat_maps, or a function that gives rows",
+            )
+        return column
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns that the function declares, or the list column with its elements."""
         up = inputs[IN]
         beside = self.side_ports(up)
-        if not isinstance(self.how, Expressions):
-            out = up.with_schema(require_schema(self.how, "flat_map")).without_key()
+        if not isinstance(self.how, functions.Expressions):
+            out = up.with_schema(functions.require_schema(self.how, "flat_map")).without_key()
             return {OUT: out, **beside}
         ((name, type_),) = self.how.types(up.schema)
         if not pa.types.is_list(type_):
@@ -178,19 +167,18 @@ class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
                 f"flat_map needs a list, and {self.how.columns[0][1]} is {type_}",
                 hint='make a list, e.g. col("line").str.split(" "), or use with_columns',
             )
-        out = keep_key(up, (name,), with_columns(up.schema, [(name, type_.value_type)]))
+        out = functions.keep_key(up, (name,), with_columns(up.schema, [(name, type_.value_type)]))
         return {OUT: out, **beside}
 
 
-@dataclass(frozen=True, slots=True)
 class WithColumns(FunctionOp, kind="M", verb="with_columns"):
     """Add columns, or replace those of the same name: `WithColumns({"total": col("price") * col("n")})`."""
 
     columns: NamedColumns
-    how: Expressions = field(init=False, repr=False)
+    how: functions.Expressions = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        Op.__post_init__(self)
+    def resolve(self) -> functions.Function:
+        """Return the columns as expressions."""
         columns = self.columns
         if isinstance(columns, Expr | str) or callable(columns):
             raise FunctionError(
@@ -199,15 +187,16 @@ class WithColumns(FunctionOp, kind="M", verb="with_columns"):
                 else f"{columns!r:.80} is not a mapping from names to expressions",
                 hint='name the columns: {"total": col("a") * 2}; for a function use map',
             )
-        how = as_expressions(columns.items() if isinstance(columns, Mapping) else columns, self.verb)
-        object.__setattr__(self, "how", how)
+        pairs = columns.items() if isinstance(columns, Mapping) else columns
+        how = functions.as_expressions(pairs, self.verb)
         object.__setattr__(self, "columns", how.columns)  # what was given may be an iterator
+        return how
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the old columns and the new ones; the key stays unless one of its columns is replaced."""
         up = inputs[IN]
         schema = with_columns(up.schema, self.how.types(up.schema))
-        return {OUT: keep_key(up, self.how.names, schema), **self.errors_port(up)}
+        return {OUT: functions.keep_key(up, self.how.names, schema), **self.errors_port(up)}
 
 
 class Select(WithColumns, verb="select"):
@@ -226,10 +215,9 @@ class Select(WithColumns, verb="select"):
             name for name, expr in self.how.columns if isinstance(expr, Column) and expr.name == name
         }
         schema = pa.schema([pa.field(name, type_) for name, type_ in self.how.types(up.schema)])
-        return {OUT: keep_key(up, set(up.key) - as_they_are, schema), **self.errors_port(up)}
+        return {OUT: functions.keep_key(up, set(up.key) - as_they_are, schema), **self.errors_port(up)}
 
 
-@dataclass(frozen=True, slots=True)
 class Split(Op, kind="SPLIT", verb="split"):
     """Branches "0" to "n-1" by an index, or named branches by a predicate each.
 
@@ -239,7 +227,7 @@ class Split(Op, kind="SPLIT", verb="split"):
 
     function: object = None
     branches: int | Mapping[str, Expr] = 0
-    how: Expr | RowFunction | None = field(init=False, repr=False)
+    how: Expr | functions.RowFunction | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
@@ -258,9 +246,9 @@ class Split(Op, kind="SPLIT", verb="split"):
                     hint=f'use another name, e.g. "{name}_rows"',
                 )
         function = self.function
-        if function is not None and not isinstance(function, Expr | RowFunction):
-            function = row_function(function)
-            require_call(function.call, "row")
+        if function is not None and not isinstance(function, Expr | functions.RowFunction):
+            function = functions.row_function(function)
+            functions.require_call(function.call, "row")
         object.__setattr__(self, "how", function)
 
     @property
@@ -284,7 +272,7 @@ class Split(Op, kind="SPLIT", verb="split"):
                     f'branch "{name}" is given {predicate!r}, not an expression',
                     hint=f'write {name}=col("type") == "{name}", or split(fn, 2) for a function',
                 )
-            require_bool(predicate, up.schema, f'branch "{name}"')
+            functions.require_bool(predicate, up.schema, f'branch "{name}"')
         if isinstance(self.how, Expr) and not pa.types.is_integer(type_of(self.how, up.schema)):
             raise SchemaError(
                 f"a split needs the index of a branch, and {self.how} is {type_of(self.how, up.schema)}",
@@ -307,7 +295,6 @@ class Relay(Op, kind="ID", verb="relay"):
         return {OUT: inputs[IN]}
 
 
-@dataclass(frozen=True, slots=True)
 class Accumulate(FunctionOp, kind="A", verb="accumulate", chainable=False, stateful=True):
     """`state = fn(row, state)`, beginning with `init`; one row out per row in: the key and the state.
 
@@ -317,15 +304,15 @@ class Accumulate(FunctionOp, kind="A", verb="accumulate", chainable=False, state
     function: object
     init: object
     schema: object = None
-    how: RowFunction = field(init=False, repr=False)
+    how: functions.RowFunction = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        Op.__post_init__(self)
-        function = row_function(self.function, schema=self.schema)
+    def resolve(self) -> functions.RowFunction:
+        """Return the function with the schema of the state, from `schema=`, an annotation or `init`."""
+        function = functions.row_function(self.function, schema=self.schema)
         if function.schema is None and is_row_class(type(self.init)):
             function = replace(function, schema=parse_schema(type(self.init)))
-        object.__setattr__(self, "how", function)
         self.new_state()  # a first state that cannot be copied is refused before a run
+        return function
 
     @property
     def state_schema(self) -> pa.Schema:
@@ -356,16 +343,16 @@ class Accumulate(FunctionOp, kind="A", verb="accumulate", chainable=False, state
             raise GraphError(
                 "accumulate needs a key", hint='say whose state it is: .key_by("word") before it'
             )
-        require_call(self.how.call, "row", "state")
+        functions.require_call(self.how.call, "row", "state")
         key = columns(*((name, up.schema.field(name).type) for name in up.key))
         schema = join_columns(
             [("the key", key), ("the state", self.state_schema)], hint="give the state's column another name"
         )
-        return {OUT: Stream(schema, up.time, up.key), **late_port(up), **self.errors_port(up)}
+        return {OUT: Stream(schema, up.time, up.key), **functions.late_port(up), **self.errors_port(up)}
 
 
-def user_function(op: Op) -> BatchFunction | RowFunction | None:
+def user_function(op: Op) -> functions.BatchFunction | functions.RowFunction | None:
     """Return the function of the user's that a step calls with its rows; None if it has none."""
     if not isinstance(op, FunctionOp | Split):
         return None
-    return op.how if isinstance(op.how, BatchFunction | RowFunction) else None
+    return op.how if isinstance(op.how, functions.BatchFunction | functions.RowFunction) else None

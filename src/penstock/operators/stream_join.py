@@ -6,23 +6,23 @@ these at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
 import pyarrow as pa
 
 from penstock.caller import find_call_site, find_definition, name_of
-from penstock.errors import FunctionError, GraphError, SchemaError, TimeError, Where
-from penstock.frozen import dataclass
-from penstock.operators.function import require_call
-from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream, is_positive
+from penstock.errors import FunctionError, GraphError, SchemaError, TimeError
+from penstock.frozen import Frozen
+from penstock.operators.function import UserFunction, require_call
+from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream
+from penstock.options import is_positive
 from penstock.timing.units import Duration, micros, spell
 from penstock.timing.windows import SlidingSpec, TimeWindow
 
 
-@dataclass(frozen=True, slots=True)
-class Equal:
+class Equal(Frozen):
     """Both sides have the same value; null equals nothing, NaN equals NaN."""
 
     left: str
@@ -43,8 +43,7 @@ class Equal:
         return self.left if self.left == self.right else f"{self.left} = {self.right}"
 
 
-@dataclass(frozen=True, slots=True)
-class Band:
+class Band(Frozen):
     """|left - right| <= width (< width when strict); null is close to nothing."""
 
     left: str
@@ -69,13 +68,8 @@ class Band:
         return f"|{self.left} - {self.right}| {sign} {self.width}"
 
 
-@dataclass(frozen=True, slots=True)
-class PairFunction:
+class PairFunction(UserFunction):
     """Any function of a left row and a right row that says true or false."""
-
-    call: Callable[[Any, Any], Any]
-    name: str
-    where: Where | None
 
     def check(self, left: Stream, right: Stream) -> None:
         """Accept any rows: nothing can be known before the function runs."""
@@ -94,16 +88,14 @@ def band(left: str, right: str | float, width: float | None = None, *, strict: b
             raise SchemaError(
                 "a band needs a width", where=find_call_site(), hint=f'write ps.band("{left}", "{right}", 10)'
             )
-        left_name, right_name, width = left, left, right
-    else:
-        left_name, right_name = left, str(right)
+        width, right = right, left
     if isinstance(width, bool) or not isinstance(width, (int, float)) or not width >= 0:
         raise SchemaError(
             f"a band of width {width!r} holds nothing",
             where=find_call_site(),
             hint="use a number of zero or more",
         )
-    return Band(left_name, right_name, width, strict)
+    return Band(left, str(right), width, strict)
 
 
 def terms(on: object) -> tuple[JoinTerm, ...]:
@@ -116,7 +108,7 @@ def terms(on: object) -> tuple[JoinTerm, ...]:
         return (on,)
     if callable(on):
         require_call(on, "left", "right")
-        return (PairFunction(on, name_of(on), find_definition(on)),)
+        return (PairFunction(on, None, name_of(on), find_definition(on)),)
     raise FunctionError(
         f"on={on!r} is not a join predicate",
         hint='use a column name, ps.equal("a", "b"), ps.band("x", 10), fn(left, right), or a list',
@@ -131,8 +123,7 @@ def equal(left: str, right: str) -> Equal:
 LEFT, RIGHT = "left", "right"
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedJoin:
+class ResolvedJoin(Frozen):
     """A join in microseconds.
 
     older_left   how much older the left row of a pair may be
@@ -146,7 +137,6 @@ class ResolvedJoin:
     lateness: int
 
 
-@dataclass(frozen=True, slots=True)
 class StreamJoin(
     Op,
     kind=JOIN,

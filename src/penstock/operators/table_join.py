@@ -11,11 +11,9 @@ import pyarrow as pa
 from penstock.connect.protocol import Reader
 from penstock.errors import ConnectorError, GraphError, SchemaError
 from penstock.expr.values import to_plain
-from penstock.frozen import dataclass
 from penstock.operators.op import IN, OUT, Op, Stream
 
 
-@dataclass(frozen=True, slots=True)
 class TableJoin(Op, kind="SJ", verb="join_table"):
     """Add the columns of the table row with the same key.
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from penstock.caller import name_of
 from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import AUTO, DEVICES, device_refusal, why_rows
 from penstock.operators.function import RowFunction, require_call, require_schema, row_function
@@ -35,8 +35,7 @@ from penstock.timing.windows import CountWindow, TimeWindow, Window, WindowSpec,
 WINDOW, START, END, INDEX, FINAL = "window", "window_start", "window_end", "window_index", "final"
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedWindows:
+class ResolvedWindows(Frozen):
     """Windows in microseconds: labelled when there are several on one stream.
 
     has_labels  whether results say which window they are of
@@ -50,8 +49,7 @@ class ResolvedWindows:
     has_counts: bool
 
 
-@dataclass(frozen=True, slots=True)
-class WindowContext:
+class WindowContext(Frozen):
     """One window of one key.
 
     start, end  its bounds, as values of the time column
@@ -67,7 +65,6 @@ class WindowContext:
     key: tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
 class Windows(Op, verb="window", pattern="keyed", fixed_routing=Routing.KEY_BY, chainable=False):
     """Group rows into windows per key, and aggregate them or apply a function to their rows.
 
@@ -240,8 +237,7 @@ DECOMPOSED = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Frozen):
     """A pattern by name, and why it was chosen."""
 
     pattern: str

@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Iterator
 from enum import Enum, StrEnum
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Degree, Op, Routing
 from penstock.operators.rows import Select, Split
@@ -53,8 +53,7 @@ class LineKind(StrEnum):
     CONTROL = "control"
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Frozen):
     """A step: its name, a short and a full text of what it does, and `×4` unless it has one replica."""
 
     name: str
@@ -64,8 +63,7 @@ class Box:
     degree: str
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Frozen):
     """An edge between two boxes, by their index; the label names branch, port and routing, or nothing."""
 
     tail: int
@@ -74,8 +72,7 @@ class Line:
     kind: LineKind
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
+class Picture(Frozen):
     """Boxes in the order of the steps; every box is in one group, and most groups have one box.
 
     All texts are printable: names are, or graph and steps would have been refused.

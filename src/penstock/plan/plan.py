@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from penstock.errors import Where
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import OUT, Degree, Op, Routing, Stream
 from penstock.operators.rows import Split
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from penstock.blocks import Derivation
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(Frozen):
     """One output port of a step."""
 
     step: str
@@ -31,8 +30,7 @@ class Ref:
         return self.step if self.port == OUT else f"{self.step}.{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(Frozen):
     """One input port of a step and what feeds it; several feeds are merged.
 
     `control` ports change an operator's state and carry no data downstream; only they may close a loop.
@@ -44,8 +42,7 @@ class Input:
     control: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Frozen):
     """An operator in its place.
 
     name     unique in the graph; names errors, events, state and the picture
@@ -83,8 +80,7 @@ class Step:
         return tuple(ref for port in self.inputs if not port.control for ref in port.feeds)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Frozen):
     """What an engine runs.
 
     graph     the graph's name

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.loops import Loop
 
 
-@dataclass(frozen=True, slots=True)
-class SizePolicy:
+class SizePolicy(Frozen):
     """The sizes at which stages change from one way of working to the other.
 
     Plain Python or compiled:

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from penstock.caller import name_of
 from penstock.errors import CheckpointError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.op import Stream
 from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import BUCKETS, KeySlots
@@ -41,8 +41,7 @@ KEYS = "keys"
 """The part that names the keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class BucketState:
+class BucketState(Frozen):
     """The state of one bucket.
 
     n_keys     the number of its keys: batches refer to them by index, in their column "place"

@@ -23,7 +23,7 @@ from penstock.errors import ConnectorError, FunctionError, RowFailure, TimeError
 from penstock.expr import Expr
 from penstock.expr import compute as pc
 from penstock.expr.values import from_python, numbers_of, to_numpy, to_plain
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
 from penstock.operators.op import ERRORS, OUT
@@ -217,8 +217,7 @@ class SourceStage:
         yield ERRORS, Batch(rows, dead_letters.times, dead_letters.order)
 
 
-@dataclass(frozen=True, slots=True)
-class RowTimes:
+class RowTimes(Frozen):
     """The time of each row, 0 for a row that has none, and which rows have no valid time.
 
     failed    None when no row can have failed

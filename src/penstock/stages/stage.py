@@ -20,7 +20,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr.values import to_plain
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.function import Row
 from penstock.operators.op import ERRORS, OnError, Stream, error_schema
 from penstock.stages.rows.batch import Batch, Mask
@@ -31,8 +31,7 @@ PlainRow = Mapping[str, object]
 """A row as plain Python values by column, with no batch around it."""
 
 
-@dataclass(frozen=True, slots=True)
-class StageContext:
+class StageContext(Frozen):
     """The step that a stage works for, and what the stage reports to.
 
     step      the step's name, for errors and for saved state
@@ -117,8 +116,7 @@ class StatelessStage(ABC):
         assert not saved, f"the stateless step {self.site.step} was given {len(saved)} buckets of state"
 
 
-@dataclass(frozen=True, slots=True)
-class RowStep:
+class RowStep(Frozen):
     """A stage's work on one plain row, the same as on a batch of that one row.
 
     process    returns the row that leaves, or None if the row is filtered; raises what the user's function
@@ -146,8 +144,7 @@ class RowStage(ABC):
 HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sends them to .errors'
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorContext:
+class ErrorContext(Frozen):
     """What failed on a row, where that was written, and why; `error` is the exception that users see."""
 
     who: str

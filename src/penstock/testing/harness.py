@@ -136,23 +136,22 @@ class Harness:
         return next(iter(reader.batches()))
 
     def _micros(self, time: int | datetime | date) -> int:
-        for step in self._plan.sources:
-            stream = next(iter(step.outputs.values()))
-            if stream.time is None:
-                continue
-            try:
-                value = time if isinstance(time, int) else from_python(time, stream.time.type)
-            except RowFailure:
-                value = None
-            if not isinstance(value, int):
-                raise TimeError(
-                    f"{time!r} is not a time of the source",
-                    where=find_call_site(),
-                    hint=f"give a value of its time column, {stream.time}",
-                )
-            return stream.time.micros(value)
-        raise EngineError(
-            "no source of this pipe has event time, so there is no watermark to move",
-            where=find_call_site(),
-            hint='give it one: graph.source(reader, time="ts", delay="2 s")',
-        )
+        types = [next(iter(step.outputs.values())).time for step in self._plan.sources]
+        type_ = next(filter(None, types), None)
+        if type_ is None:
+            raise EngineError(
+                "no source of this pipe has event time, so there is no watermark to move",
+                where=find_call_site(),
+                hint='give it one: graph.source(reader, time="ts", delay="2 s")',
+            )
+        try:
+            value = time if isinstance(time, int) else from_python(time, type_.type)
+        except RowFailure:
+            value = None
+        if not isinstance(value, int):
+            raise TimeError(
+                f"{time!r} is not a time of the source",
+                where=find_call_site(),
+                hint=f"give a value of its time column, {type_}",
+            )
+        return type_.micros(value)

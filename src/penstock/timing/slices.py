@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.timing.windows import TimeWindow
 
 MOST_BOUNDARIES = 64
@@ -25,8 +25,7 @@ MOST_BOUNDARIES = 64
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Slicing:
+class Slicing(Frozen):
     """Slices of `period` microseconds cut at `offsets`, the first of which is 0."""
 
     windows: tuple[TimeWindow, ...]

@@ -13,7 +13,7 @@ from datetime import timedelta
 import pyarrow as pa
 
 from penstock.errors import TimeError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 Duration = str | timedelta | int
 
@@ -88,8 +88,7 @@ def spell(us: int) -> str:
     return f"{us} us"
 
 
-@dataclass(frozen=True, slots=True)
-class TimeType:
+class TimeType(Frozen):
     """Type of a time column. `unit` is "us" for timestamps, "day" for dates, and as declared for int64."""
 
     type: pa.DataType

@@ -15,7 +15,7 @@ import math
 
 from penstock.caller import find_call_site
 from penstock.errors import TimeError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.timing.units import MICROS, Duration, TimeType, spell
 
 BEFORE_ALL = -math.inf
@@ -33,8 +33,7 @@ _EXAMPLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TimeWindow:
+class TimeWindow(Frozen):
     """Windows of `size` every `every` microseconds: tumbling when equal, hopping when every > size."""
 
     size: int
@@ -56,8 +55,7 @@ class TimeWindow:
         return f"sliding {spell(self.size)} every {spell(self.every)}"
 
 
-@dataclass(frozen=True, slots=True)
-class SessionWindow:
+class SessionWindow(Frozen):
     """Rows less than or exactly `gap` apart; [first time, last time + gap), merged when they touch."""
 
     gap: int
@@ -66,8 +64,7 @@ class SessionWindow:
         return f"session with gap {spell(self.gap)}"
 
 
-@dataclass(frozen=True, slots=True)
-class CountWindow:
+class CountWindow(Frozen):
     """`size` rows, a new window every `every` rows, in the order (time, seq)."""
 
     size: int
@@ -89,8 +86,7 @@ def is_late_for(watermark: float, end: int, lateness: int) -> bool:
     return watermark >= end + lateness
 
 
-@dataclass(frozen=True, slots=True)
-class SlidingSpec:
+class SlidingSpec(Frozen):
     """Windows of one size that start at regular times; tumbling where they start at each other's end."""
 
     size: Duration
@@ -108,8 +104,7 @@ class SlidingSpec:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSpec:
+class SessionSpec(Frozen):
     """Windows that last as long as rows keep coming."""
 
     gap: Duration

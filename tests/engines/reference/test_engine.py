@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,6 @@ from penstock.errors import NotSupported
 from penstock.events import (
     ignore_event,
 )
-from penstock.frozen import dataclass
 from penstock.operators.op import OUT, Op, Stream
 from penstock.operators.rows import Relay
 from tests.support.plans import PlanBuilder
@@ -32,11 +31,8 @@ def test_what_the_engine_cannot_do_is_refused_at_the_start(options: RunOptions) 
         assert "leave" in str(refusal.value.hint)
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign(Op):
+class Foreign(Op, verb="foreign"):
     """An operator that the engine has no rule for."""
-
-    verb: ClassVar[str] = "foreign"
 
     def outputs(self, inputs: Any) -> dict[str, Stream]:
         return {OUT: inputs["in"]}

@@ -30,7 +30,7 @@ import pyarrow as pa
 from penstock.connect.batching import RowRange
 from penstock.connect.readers.files import FilePart, InputFormat, read_error
 from penstock.errors import ConnectorError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 CHUNK_BYTES = 1 << 23
 _SEARCH_BYTES = 1 << 16
@@ -45,8 +45,7 @@ ParseRows = Callable[["Chunk", int], RowRange]
 _Stream = gzip.GzipFile | io.BufferedReader
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(Frozen):
     """Whole rows of a text.
 
     line           the number of its first line, where the first line that was read has 1

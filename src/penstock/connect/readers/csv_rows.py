@@ -34,7 +34,7 @@ from penstock.connect.readers.text import parse_time
 from penstock.errors import RowFailure
 from penstock.expr import compute as pc
 from penstock.expr.values import from_python, microseconds_of, numbers_of
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 Reasons = dict[int, str]
 """Why rows are bad, by position."""
@@ -45,8 +45,7 @@ _MAX_ROW_BYTES = 1 << 26
 """A quote still open after this many bytes is taken for a mistake."""
 
 
-@dataclass(frozen=True, slots=True)
-class CsvLayout:
+class CsvLayout(Frozen):
     """How a file is written: its columns in their order, the delimiter, and the texts that stand for null."""
 
     names: tuple[str, ...]
@@ -59,8 +58,7 @@ class CsvLayout:
         return len(self.names) > 1
 
 
-@dataclass(frozen=True, slots=True)
-class RawRow:
+class RawRow(Frozen):
     """One row: its bytes, the lines before it in its chunk, and whether a quote in it is never closed."""
 
     text: bytes

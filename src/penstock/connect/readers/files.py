@@ -34,7 +34,7 @@ from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_so
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import parse_schema
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 POLL_S = 1.0
 EMPTY_BATCHES_PER_ENTRY = 60
@@ -46,8 +46,7 @@ Stamp = tuple[int, int]
 _REMOVED: Stamp = (0, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class FilePart:
+class FilePart(Frozen):
     """A part of a file that can be read by itself.
 
     first, last  bytes of text, rows of parquet; the last is not included
@@ -144,8 +143,7 @@ class Journal(Protocol):
         """Record entries durably; called before their batches are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileReader:
+class FileReader(Frozen):
     """Files of one format with one schema.
 
     schema_file  the file that gave the schema; None when it was declared

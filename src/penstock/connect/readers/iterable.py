@@ -24,7 +24,7 @@ from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.errors import ConnectorError, PenstockError, SchemaError
 from penstock.expr.types import parse_schema
 from penstock.expr.values import from_python
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 DEFAULT_BATCH = 1_000
 """Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
@@ -111,8 +111,7 @@ class IterableReader:
         return name_of(self._source) if callable(self._source) else type(self._source).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class Watermark:
+class Watermark(Frozen):
     """A source's own promise: no more rows with a time before this.
 
     A datetime where the time column is a timestamp, a date where it is a date, an int in its unit where it

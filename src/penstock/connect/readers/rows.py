@@ -19,11 +19,10 @@ from penstock.errors import SchemaError
 from penstock.expr.python.lower import has_exact_check
 from penstock.expr.types import canonical_schema, parse_schema
 from penstock.expr.values import to_plain
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 
-@dataclass(frozen=True, slots=True)
-class TableReader:
+class TableReader(Frozen):
     """Rows held in memory, cut into batches. A restarted program holds the same.
 
     starts       where the batches begin; two at the same row make an empty batch

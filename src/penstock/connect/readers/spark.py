@@ -23,13 +23,12 @@ from penstock.connect.conversion import cast_batch, concat_batches
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import ConnectorError, describe_cause
 from penstock.expr.types import canonical_schema
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 _POLL_S = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class SparkReader:
+class SparkReader(Frozen):
     """The rows of a DataFrame, as one batch.
 
     Delivery is as exact as the DataFrame's own sources, which must give the same rows again.
@@ -55,8 +54,7 @@ class SparkReader:
         return f"Spark DataFrame ({', '.join(self.schema.names)})"
 
 
-@dataclass(frozen=True, slots=True)
-class SparkStreamReader:
+class SparkStreamReader(Frozen):
     """The rows of a streaming DataFrame, in the batches that Spark cuts."""
 
     frame: Any

@@ -27,7 +27,7 @@ from penstock.connect.readers.iterable import DEFAULT_BATCH
 from penstock.connect.readers.text import JsonlFormat
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 FORMATS = ("jsonl", "csv")
 POLL_S = 1.0
@@ -122,8 +122,7 @@ def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.soc
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class TcpReader:
+class TcpReader(Frozen):
     """Rows from one outgoing connection, or from incoming ones, one after the other."""
 
     address: Address

@@ -41,7 +41,7 @@ from penstock.connect.writers.partition_folders import parse_partition_by
 from penstock.connect.writers.staged_files import MAX_ROWS_PER_FILE, METADATA, StagedFile, sync_path
 from penstock.crash_points import LISTED, PUBLISHED, WRITTEN, pass_crash_point
 from penstock.errors import ConnectorError, describe_cause
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 LOG = "_delta_log"
 DELTA = staged_files.OutputFormat("delta", ParquetEncoder, delta_tables.check_fields, "parquet")
@@ -208,8 +208,7 @@ class DeltaOutput(staged_files.StagingOutput):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SinkId:
+class SinkId(Frozen):
     """The id under which a sink commits, saved in the table's folder.
 
     replacing  the rows of the table are yet to be removed

@@ -37,7 +37,7 @@ from penstock.connect.writers.partition_folders import column_prefix, parse_part
 from penstock.connect.writers.staged_files import MAX_ROWS_PER_FILE, METADATA, STAGED, OutputFormat, sync_path
 from penstock.crash_points import LISTED, PUBLISHED, WRITTEN, pass_crash_point
 from penstock.errors import ConnectorError, describe_cause
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 _VERSION = 2
 _PART = re.compile(r"part-\d{8,}-\d{5,}\.\w+")
@@ -145,8 +145,7 @@ class FolderOutput(staged_files.StagingOutput):
             remove_staged_files(self._folder)
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Frozen):
     """The output of one sink, saved beside the data.
 
     committed   the last batch whose files are all visible or listed

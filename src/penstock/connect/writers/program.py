@@ -20,7 +20,7 @@ from penstock.connect.batching import Row, SourceRowBatch, check_size
 from penstock.connect.conversion import concat_batches
 from penstock.connect.protocol import Delivery
 from penstock.errors import ConnectorError, FunctionError, PenstockError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 Part: TypeAlias = Any
 """A RecordBatch, or a row of plain values. A committed batch is a list of these, or its only row."""
@@ -150,8 +150,7 @@ def memory() -> Memory:
     return Memory()
 
 
-@dataclass(frozen=True, slots=True)
-class Callback:
+class Callback(Frozen):
     """A writer that calls a function with each batch of rows.
 
     A crash after the call and before the commit makes it call again. Early results are rows too, with a
@@ -203,8 +202,7 @@ def callback(function: Callable[[pa.RecordBatch], object]) -> Callback:
     return Callback(function)
 
 
-@dataclass(frozen=True, slots=True)
-class Console:
+class Console(Frozen):
     """A writer that prints; at most `limit` rows of a run, the others are counted."""
 
     limit: int | None

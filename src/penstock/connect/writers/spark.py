@@ -26,13 +26,12 @@ from penstock.connect.writers.folder import PARQUET, FolderWriter, remove_staged
 from penstock.connect.writers.program import call_function
 from penstock.connect.writers.staged_files import STAGED, StagedFile, translate_os_errors
 from penstock.errors import ConnectorError, SchemaError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 _GLOB = re.compile(r"[\\{}\[\]*?]")
 
 
-@dataclass(frozen=True, slots=True)
-class SparkFunctionWriter:
+class SparkFunctionWriter(Frozen):
     """A writer that calls a function with a DataFrame of each micro-batch.
 
     folder  a folder that tasks reach, of this sink alone; None until the engine has given one

@@ -28,7 +28,7 @@ from penstock import crash_points
 from penstock.connect.protocol import Delivery
 from penstock.connect.writers.partition_folders import check_partition_columns, split_by_partition
 from penstock.errors import ConnectorError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 _Output = TypeVar("_Output", bound="StagingOutput")
 METADATA = "_penstock"
@@ -53,8 +53,7 @@ class FileEncoder(Protocol):
         """Write what is buffered, and close the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputFormat:
+class OutputFormat(Frozen):
     """One kind of output.
 
     name    such as `csv`
@@ -151,8 +150,7 @@ class FileWriter(ABC, Generic[_Output]):
         """Prepare the folder, which is locked, and return its output."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedFile(Frozen):
     """A whole file in the staged folder.
 
     path     its name there

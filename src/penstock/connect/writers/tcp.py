@@ -20,7 +20,7 @@ from penstock.connect.protocol import Delivery
 from penstock.connect.writers.program import StagedOutput
 from penstock.connect.writers.text_files import check_csv_columns, encode_csv, encode_jsonl
 from penstock.errors import ConnectorError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 STALL_S = 60.0
 SHUTDOWN_S = 5.0
@@ -28,8 +28,7 @@ _POLL_S = 0.2
 _ENCODERS: dict[str, Callable[[pa.RecordBatch], bytes]] = {"jsonl": encode_jsonl, "csv": encode_csv}
 
 
-@dataclass(frozen=True, slots=True)
-class TcpWriter:
+class TcpWriter(Frozen):
     """A writer that connects out and sends lines."""
 
     address: Address

@@ -35,7 +35,7 @@ from penstock.crash_points import CLEANED, JOURNALED, pass_crash_point
 from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
 from penstock.errors import CheckpointError, describe_cause
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Step
 from penstock.stages.stage import StageContext
@@ -44,8 +44,7 @@ _N_MANIFESTS = 2
 """The number of manifests that are kept; state that only older ones refer to is removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Frozen):
     """How far a run has come.
 
     rounds             number of rounds of source batches that are done

@@ -21,7 +21,7 @@ import xxhash
 
 from penstock.connect.writers.staged_files import sync_path
 from penstock.errors import CheckpointError, describe_cause
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.stages.snapshot import count_saved_rows
 
 _CHECKSUM_NBYTES = 8
@@ -88,8 +88,7 @@ def state_size(state: StateHandles) -> tuple[int, int]:
     return sum(handle.size for handle in handles), sum(handle.rows for handle in handles)
 
 
-@dataclass(frozen=True, slots=True)
-class StateFiles:
+class StateFiles(Frozen):
     """The folder of state files.
 
     durable  whether files must survive a crash of the machine

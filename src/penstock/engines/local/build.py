@@ -32,7 +32,7 @@ from penstock.engines.local.tasks.chain import (
 from penstock.engines.local.tasks.source import PushedInput, SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.errors import PenstockError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import OUT, Routing
 from penstock.operators.process import Process
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from penstock.stages.patterns.pattern import Pattern
 
 
-@dataclass(frozen=True, slots=True)
-class Replicas:
+class Replicas(Frozen):
     """A task group with its tasks, one per replica."""
 
     group: TaskGroup

@@ -11,7 +11,6 @@ from typing import Any
 from penstock.engines.local.schedulers import names, preset_of
 from penstock.engines.protocol import RunOptions
 from penstock.errors import EngineError, NotSupported, PenstockError, nearest_first
-from penstock.frozen import dataclass
 from penstock.options import Elastic, LocalOptions
 from penstock.plan.plan import Plan
 from penstock.timing.units import micros
@@ -23,8 +22,7 @@ COMPOSITIONS = ("combined", "dedicated", "centralised")
 WORKERS = AUTO, PROCESS, THREAD = ("auto", "process", "thread")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(LocalOptions):
+class Settings(LocalOptions, kw_only=True):
     """The options with every choice made; those that are not below mean the same as in `LocalOptions`.
 
     cores          number of cores that the process may use

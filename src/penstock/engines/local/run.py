@@ -33,7 +33,7 @@ from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.plan.plan import Plan, Ref
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ MAX_SIMULATED_QUANTUM = 5
 """Messages in a quantum of a simulated run, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Frozen):
     """Everything that a run is made of."""
 
     graph: ExecutionGraph

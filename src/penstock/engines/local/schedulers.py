@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from penstock.caller import find_definition
 from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.errors import EngineError, describe_cause, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 
 class Ready(Protocol):
@@ -143,8 +143,7 @@ def _last_ran(statistics: TaskStatistics) -> int:
     return -1 if last is None else last
 
 
-@dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Frozen):
     """A scheduler and the sizes that go with it; what a run's options name beside it wins.
 
     scheduler   name of the scheduler

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
 from penstock.operators.process import Process
@@ -39,8 +39,7 @@ class Role(Enum):
     FORWARD = "forward"
 
 
-@dataclass(frozen=True, slots=True)
-class TaskGroup:
+class TaskGroup(Frozen):
     """A chain of steps that run in one task, and the number of replicas of it.
 
     number         its position in the topology, producers first

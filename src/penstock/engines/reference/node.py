@@ -17,7 +17,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.engines.rows import TimedRow, format_row
 from penstock.errors import FunctionError, PenstockError, Where, describe_cause
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.op import ERRORS, IN, OnError
 from penstock.plan.plan import Plan, Step
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
@@ -26,8 +26,7 @@ Outputs = dict[str, list[TimedRow]]
 Values = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Frontier:
+class Frontier(Frozen):
     """How far a stream has progressed: no more rows before `watermark`; idle; over, no more rows at all."""
 
     watermark: float = BEFORE_ALL
@@ -46,8 +45,7 @@ def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier
     return Frontier(watermark, idle=not active, over=all(frontier.over for frontier in frontiers))
 
 
-@dataclass(frozen=True, slots=True)
-class RoundInput:
+class RoundInput(Frozen):
     """What a node sees in one round.
 
     rows    by input port
@@ -70,8 +68,7 @@ class RoundInput:
 HINT = 'on_error="skip" counts such rows and goes on, on_error="dead_letter" sends them to .errors'
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorContext:
+class ErrorContext(Frozen):
     """What failed: `function clean`, where it was written, which error reports it, and what it may raise."""
 
     who: str
@@ -130,8 +127,7 @@ class FailedRows:
         return failures
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
+class Site(Frozen):
     """The context of a node: its step, and what it reports to."""
 
     step: Step

@@ -20,7 +20,7 @@ from penstock.engines.reference.node import Frontier, Node, Outputs, RoundInput,
 from penstock.engines.rows import TimedRow, key_columns, key_of, row_sort_key, sort_key
 from penstock.errors import RowFailure
 from penstock.expr.values import to_python
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 from penstock.operators.op import LATE, OUT
 from penstock.operators.windows import END, FINAL, INDEX, START, WINDOW, WindowContext, Windows
 from penstock.timing.windows import CountWindow, SessionWindow, TimeWindow, Window, is_late_for
@@ -247,8 +247,7 @@ class CountWindows(WindowKind):
         return emitted
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Frozen):
     """The windows of one key: a kind per window of the step, in its order."""
 
     key: dict[str, object]

@@ -16,15 +16,14 @@ from typing import Any
 
 from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 WorkerFunction = Callable[[Iterator[Any]], Iterator[Any]]
 """What `mapInArrow` takes."""
 _MAX_DEPTH = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Culprit:
+class Culprit(Frozen):
     """A value that cannot be pickled, the name that it has in its holder, why, and the function around it."""
 
     name: str

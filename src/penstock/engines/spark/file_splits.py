@@ -14,7 +14,7 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow as pa
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import SourceTime
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch, Ints
@@ -32,8 +32,7 @@ class FileChanged(Exception):
     """A file no longer holds the rows that its footer promised."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Frozen):
     """A file, the number of its first row among all rows of the source, and the rows of its row groups.
 
     groups  None where nobody has looked at a footer
@@ -44,8 +43,7 @@ class SourceFile:
     groups: tuple[int, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteBatch:
+class RemoteBatch(Frozen):
     """A batch that the driver does not read: it knows that all times are valid, and their range.
 
     files            none for a DataFrame, which is one batch
@@ -68,8 +66,7 @@ class RemoteBatch:
         return self.n_rows // self.rows_as_one
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadBatch:
+class UnreadBatch(Frozen):
     """A batch of which nothing is known before a source stage has seen its rows.
 
     files   none for a DataFrame, which is one batch
@@ -86,8 +83,7 @@ class UnreadBatch:
         return self.n_bytes // _BYTES_PER_ROW
 
 
-@dataclass(frozen=True, slots=True)
-class FileSplit:
+class FileSplit(Frozen):
     """Consecutive row groups of a file.
 
     batch        the number of the source's batch that they belong to
@@ -129,8 +125,7 @@ def split_files(source: str, number: int, batch: RemoteBatch, n_tasks: int) -> l
     return splits
 
 
-@dataclass(frozen=True, slots=True)
-class FileReadPlan:
+class FileReadPlan(Frozen):
     """How the files of one source are read.
 
     ref     whose rows they are

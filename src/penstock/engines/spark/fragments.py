@@ -25,7 +25,7 @@ from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, Sta
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.file_splits import FileReadPlan
 from penstock.engines.spark.source_task import SourceReadPlan
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.windows import PANED, Windows, why_not_pattern
@@ -40,8 +40,7 @@ FILES = -2
 Key = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Frozen):
     """One way out of a fragment.
 
     number    tells edges apart on the wire
@@ -60,8 +59,7 @@ class Edge:
     schema: pa.Schema
 
 
-@dataclass(frozen=True, slots=True)
-class Fragment:
+class Fragment(Frozen):
     """The steps of one fragment, feeds first, and which of them read which port."""
 
     number: int
@@ -74,8 +72,7 @@ class Fragment:
         return self.number > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Fragments:
+class Fragments(Frozen):
     """The whole plan: fragments in order, and all edges.
 
     partials   window step -> the edge on which its partial aggregates travel; rows may reach it as well
@@ -196,8 +193,7 @@ def _partial_edges(plan: Plan, placement: Mapping[str, int], n_edges: int) -> di
     return partials
 
 
-@dataclass(frozen=True, slots=True)
-class FragmentPlan:
+class FragmentPlan(Frozen):
     """What a worker must know of a fragment for the whole run; shipped with the users' functions in it.
 
     run           tells runs apart in a worker that serves several
@@ -223,8 +219,7 @@ class FragmentPlan:
     stages: Mapping[str, SourceReadPlan] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RoundPlan:
+class RoundPlan(Frozen):
     """One round: its number, the time of the clock, and the watermarks of each step.
 
     fired    window step -> when it last fired early, before this round
@@ -249,8 +244,7 @@ class RoundClock:
         return self.us
 
 
-@dataclass(frozen=True, slots=True)
-class JobTask:
+class JobTask(Frozen):
     """What fragments are asked to do in one job.
 
     job    the name of this job

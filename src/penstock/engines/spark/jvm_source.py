@@ -61,7 +61,7 @@ from penstock.engines.spark.tasks import (
 from penstock.engines.spark.types import from_spark, spark_schema
 from penstock.engines.spark.wire import SPARK_SCHEMA, Kind, WirePartitioner, WireRow, report
 from penstock.expr import Expr
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Source
 from penstock.operators.function import Expressions
 from penstock.operators.op import OUT
@@ -83,8 +83,7 @@ Observe = Callable[["DataFrame", int], "DataFrame"]
 TIME, SEQ, OUTCOME = f"{OURS}time", f"{OURS}seq", f"{OURS}outcome"
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRange:
+class TimeRange(Frozen):
     """The least and greatest value of a time column, in its own unit, and the number of nulls and rows."""
 
     least: int
@@ -295,8 +294,7 @@ def hand_over(frame: DataFrame, split: SourceSplit, plans: Broadcast[bytes]) -> 
     return frame.mapInArrow(run, SPARK_SCHEMA)
 
 
-@dataclass(frozen=True, slots=True)
-class HandedOverRows:
+class HandedOverRows(Frozen):
     """Rows from the JVM: columns by place, then the time, and perhaps number and outcome.
 
     schema  of the port whose rows they are

@@ -19,7 +19,7 @@ from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader
 from penstock.engines.spark.fragments import Fragments, lives_on_driver, split_into_fragments
 from penstock.expr import Expr
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import AccumulatorKind, accumulators_of
 from penstock.operators.ends import Source
@@ -40,8 +40,7 @@ PLAIN_PATH = re.compile(r"[\w./+@, -]+")
 """Paths that Hadoop reads as they are: no globs, no partition folders, nothing to escape."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourcePipeline:
+class SourcePipeline(Frozen):
     """A source whose times can be known before its rows, and the steps behind it.
 
     steps       expressions, each the only reader of its feed; with table joins where workers read

@@ -28,7 +28,7 @@ from penstock.connect.readers.files import FilePart, FileReader
 from penstock.engines.wire import failure_to_dict
 from penstock.errors import ConnectorError, PenstockError, describe_cause
 from penstock.expr import Expr
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Source, WatermarkFromSource
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
@@ -40,8 +40,7 @@ _MAX_READERS = 8
 """Sources that are read batch by batch and stay open in one worker; the oldest are dropped."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSplit:
+class SourceSplit(Frozen):
     """What one task reads of a source.
 
     batch      the number of the batch that the rows belong to
@@ -73,8 +72,7 @@ class SourceSplit:
         return cls(**{**fields, "parts": tuple(map(tuple, fields["parts"]))})
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReport:
+class SourceReport(Frozen):
     """What a source stage found in a split, or in one batch of it.
 
     order      of the split among those of its batch: the first failure in this order counts
@@ -101,8 +99,7 @@ Read = tuple[int, str, Batch] | SourceReport
 """A batch of rows with the number of the source's batch and the port that they leave by; or a report."""
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReadPlan:
+class SourceReadPlan(Frozen):
     """How a source is read in workers.
 
     run   tells runs apart

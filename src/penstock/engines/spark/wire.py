@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.engines.spark.fragments import DRIVER, Edge, Key
 from penstock.engines.wire import pack_batch
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch
 
@@ -75,8 +75,7 @@ class Kind(IntEnum):
 NO_EDGE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class WireRow:
+class WireRow(Frozen):
     """One row on the wire: for which fragment and partition, what it is, and of which round."""
 
     fragment: int

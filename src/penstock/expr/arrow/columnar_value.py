@@ -17,14 +17,13 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.values import from_numpy, valid_in
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnarValue:
+class ColumnarValue(Frozen):
     """One value per row; `failed` is None when no row failed, else true (never null) where one did."""
 
     values: pa.Array

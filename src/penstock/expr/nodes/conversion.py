@@ -32,7 +32,7 @@ from penstock.expr.nodes.forms import MethodCall, quote
 from penstock.expr.program import INT64, STRING, Instruction, Requirement, Signature, is_numeric
 from penstock.expr.types import parse_type
 from penstock.expr.values import from_python, type_name
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 Kind = Callable[[pa.DataType], bool]
 
@@ -51,7 +51,6 @@ _PATH = re.compile(r"(?:[^.\[\]]+|\[\d+\])(?:\.[^.\[\]]+|\[\d+\])*")
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Cast(MethodCall, method="cast"):
     """The value as another type."""
 
@@ -120,7 +119,6 @@ def _cast_hint(source: pa.DataType, wanted: pa.DataType) -> str:
     return f"from {type_name(source)} one can cast to {', '.join(targets) or 'nothing else'}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Field(MethodCall, method="field"):
     """One field of a struct."""
 
@@ -157,7 +155,6 @@ class ListLength(ListFunction, method="length", result_type=INT64):
     """The number of items."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ListItem(ListFunction, method="item"):
     """The item at an index, which counts from the end when negative; null if there is none."""
 
@@ -175,8 +172,7 @@ class ListItem(ListFunction, method="item"):
         return Signature((operands[0].type,), operands[0].type.value_type)
 
 
-@dataclass(frozen=True, slots=True)
-class Lists:
+class Lists(Frozen):
     """The functions of lists: what `.list` offers."""
 
     of: Expr
@@ -190,7 +186,6 @@ class Lists:
         return ListItem(self.of, index)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class JsonValue(MethodCall, method="json"):
     """The scalar at `path` in JSON text, as `type`."""
 

@@ -17,12 +17,10 @@ from penstock.errors import RowFailure, SchemaError
 from penstock.expr import values
 from penstock.expr.node import Expr, Node, method_text, operand_text
 from penstock.expr.types import BY_PYTHON_TYPE, parse_type
-from penstock.frozen import dataclass
 
 _LITERALS = "a literal is None, bool, int, float, str, bytes, Decimal, datetime or date"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Column(Expr):
     """The value of one column."""
 
@@ -33,7 +31,6 @@ class Column(Expr):
         return f"col({quote(self.name)})"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Literal(Expr):
     """One plain value for every row; `free` when it may take the type of what it meets."""
 
@@ -55,7 +52,6 @@ class Literal(Expr):
         return f"lit({text})" if self.free else text
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SparkSql(Expr):
     """Spark SQL text with the type that it gives, which only Spark could check."""
 
@@ -69,7 +65,6 @@ class SparkSql(Expr):
         return f'spark_expr({json.dumps(self.sql, ensure_ascii=False)}, "{values.type_name(self.type)}")'
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class UnaryOperator(Expr):
     """An operator before its operand."""
 
@@ -83,7 +78,6 @@ class UnaryOperator(Expr):
         return f"{self.operator}{operand}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BinaryOperator(Expr):
     """An operator between its operands.
 
@@ -102,7 +96,6 @@ class BinaryOperator(Expr):
         return f"{left} {self.operator} {right}"
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class MethodCall(Expr):
     """A method of the first child, whose other fields are its arguments: `col("a").str.contains("b")`.
 
@@ -126,7 +119,6 @@ class MethodCall(Expr):
         return ", ".join([*texts, *own])
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FunctionCall(Expr):
     """A function of any number of expressions."""
 

@@ -34,7 +34,7 @@ from penstock.expr.nodes.forms import (
     to_expr,
 )
 from penstock.expr.program import BOOL, Instruction, Requirement, Signature, common_type, is_comparable
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 _ORDER = Requirement(is_comparable, "values with an order", "compare one of its fields, or its length")
 _ONE_TYPE_HINT = "cast one of them, so that all have one type"
@@ -96,7 +96,6 @@ class GreaterEqual(Comparison, operator=">=", holds=operator.ge):
     """Whether left does not come before right."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Between(MethodCall, method="between", signature=_compare):
     """Whether low <= value <= high; null if any of the three is null."""
 
@@ -104,7 +103,6 @@ class Between(MethodCall, method="between", signature=_compare):
     high: Expr
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class IsIn(MethodCall, method="is_in"):
     """Whether the value equals one of the literals; null for null."""
 
@@ -144,7 +142,6 @@ def to_literals(values: Iterable[object]) -> tuple[Literal, ...]:
     return tuple(literals)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Case(Expr):
     """The value beside the first condition that holds, else the default."""
 
@@ -177,8 +174,7 @@ class Case(Expr):
         return f"{chain}.otherwise({parts[-1]})"
 
 
-@dataclass(frozen=True, slots=True)
-class When:
+class When(Frozen):
     """A condition that still lacks its value: only `then` is possible."""
 
     condition: Expr
@@ -229,7 +225,6 @@ class IsNan(NullTest, method="is_nan", input_handling=InputHandling.STRICT):
     requirement = Requirement(kind.is_floating, "a float", "only floats can be NaN; use .is_null()")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FillNull(MethodCall, method="fill_null", input_handling=InputHandling.FAILURES, signature=_choose):
     """The value, or the other where it is null."""
 

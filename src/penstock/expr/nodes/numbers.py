@@ -18,7 +18,6 @@ from penstock.errors import SchemaError
 from penstock.expr.node import Expr, InputHandling, is_int32, method_text
 from penstock.expr.nodes.forms import BinaryOperator, FunctionCall, MethodCall, UnaryOperator, to_expr
 from penstock.expr.program import FLOAT64, INT64, Instruction, Requirement, Signature, common_type, is_numeric
-from penstock.frozen import dataclass
 
 SEED = 42
 
@@ -109,7 +108,6 @@ class Sqrt(NumberFunction, method="sqrt", operand_type=FLOAT64):
     """The square root as float64; NaN for a negative number, as IEEE 754 has it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Round(NumberFunction, method="round", widens_floats=True):
     """To the nearest number of `digits` decimals, halves to even: rint(x * 10**digits) / 10**digits.
 

@@ -21,7 +21,7 @@ from penstock.errors import SchemaError, TimeError
 from penstock.expr.node import Expr, is_int32, method_text, operand_text
 from penstock.expr.nodes.forms import FunctionCall, MethodCall, quote, to_expr
 from penstock.expr.program import BOOL, INT64, STRING, Instruction, Requirement, Signature
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.timing.units import MICROS, micros, spell
 
 WHITE_SPACE = " \t\n\r\x0b\x0c"
@@ -49,7 +49,6 @@ class Length(StringFunction, method="length", result_type=INT64):
     """The number of code points."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PatternFunction(StringFunction):
     """A function of one text and a literal pattern."""
 
@@ -81,7 +80,6 @@ class Split(PatternFunction, method="split", result_type=pa.list_(STRING), may_b
     """The list of texts between the separators."""
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Replace(PatternFunction, method="replace", may_be_empty=False):
     """Every occurrence of the pattern, from left to right, replaced."""
 
@@ -95,7 +93,6 @@ class Replace(PatternFunction, method="replace", may_be_empty=False):
             )
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Strip(StringFunction, method="strip"):
     """The text without the given characters at both ends."""
 
@@ -110,7 +107,6 @@ class Strip(StringFunction, method="strip"):
         return "" if self.characters == WHITE_SPACE else quote(self.characters)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Slice(StringFunction, method="slice"):
     """`length` code points (or all) from `start`, which counts from the end when negative."""
 
@@ -146,8 +142,7 @@ def concat(*expressions: object) -> Expr:
     return Concat(tuple(to_expr(value) for value in expressions))
 
 
-@dataclass(frozen=True, slots=True)
-class Strings:
+class Strings(Frozen):
     """The functions of text: what `.str` offers."""
 
     of: Expr
@@ -199,7 +194,6 @@ _TIME = Requirement(
 _MOMENT = Requirement(kind.is_timestamp, "a timestamp", _TIME_HINT)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class TimePart(MethodCall):
     """One part of a date or timestamp: year, month, day, weekday (Monday is 0), hour, minute, second."""
 
@@ -215,7 +209,6 @@ class TimePart(MethodCall):
         return method_text(self.child, parts[0], f"dt.{self.part}()")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Epoch(MethodCall, accessor="dt.", method="epoch"):
     """Whole units since 1970, rounded towards minus infinity; of a date only days."""
 
@@ -233,7 +226,6 @@ class Epoch(MethodCall, accessor="dt.", method="epoch"):
         return Signature((operands[0].type,), INT64)
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class FromEpoch(Expr):
     """The timestamp, without zone, that many units after 1970; out of range fails the row."""
 
@@ -251,7 +243,6 @@ class FromEpoch(Expr):
         return f'from_epoch({parts[0]}, "{self.unit}")'
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Truncate(MethodCall, accessor="dt.", method="truncate", requirement=_MOMENT):
     """The timestamp rounded down to a multiple of a duration since 1970."""
 
@@ -269,7 +260,6 @@ def _shift_hint(wrong: Instruction) -> str:
     return "join text with concat(a, b)" if kind.is_string(wrong.type) else _TIME_HINT
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Shift(Expr):
     """The timestamp, a duration later (or earlier); out of range fails the row."""
 
@@ -287,8 +277,7 @@ class Shift(Expr):
         return f'{operand_text(self.child, parts[0], self.precedence)} {sign} "{spell(abs(self.micros))}"'
 
 
-@dataclass(frozen=True, slots=True)
-class Times:
+class Times(Frozen):
     """The functions of dates and timestamps: what `.dt` offers."""
 
     of: Expr

@@ -26,7 +26,7 @@ from penstock.expr.nodes.numbers import SEED
 from penstock.expr.nodes.text_and_time import CLOCK_PARTS, DAY, UNITS
 from penstock.expr.program import Function, Instruction, Rules, convert_literal
 from penstock.expr.values import integer_range, type_name
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 _LOWER = str.maketrans(ascii_tables.ascii_uppercase, ascii_tables.ascii_lowercase)
 _UPPER = str.maketrans(ascii_tables.ascii_lowercase, ascii_tables.ascii_uppercase)
@@ -144,8 +144,7 @@ def _is_in(node: nodes.IsIn, out: Instruction) -> Function:
     return lambda a: sort_key(a) in wanted
 
 
-@dataclass(frozen=True, slots=True)
-class FailedValue:
+class FailedValue(Frozen):
     """Stands for the value of an input that failed."""
 
     reason: str

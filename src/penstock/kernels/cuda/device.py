@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal, cast
 
 from penstock.errors import EngineError, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 Device = Literal["cpu", "cuda"]
 CHOICES = ("auto", "cpu", "cuda")
@@ -84,8 +84,7 @@ def _first_line(fault: object) -> str:
     return lines[0] if lines else type(fault).__name__
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Frozen):
     """A number of threads: `fewest` to `blocks` blocks of `threads`; threads without work end at once.
 
     Every kernel walks its work in strides of the whole grid (gridDim x blockDim, which Figs. 7 and 9 of the

@@ -39,7 +39,7 @@ from typing import Any
 import numpy as np
 from numba import cuda, types
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.cuda.device import Launch, is_simulated
 from penstock.kernels.user_functions import explain_refusal
 from penstock.kernels.windows.accumulate import Rule
@@ -51,8 +51,7 @@ NOWHERE = np.iinfo(np.int64).max
 """Sorts after every row: padding, and rows that belong to no open window."""
 
 
-@dataclass(frozen=True, slots=True)
-class CudaAccumulator:
+class CudaAccumulator(Frozen):
     """One accumulator.
 
     rule     the cells' type, width and neutral, and how two become one
@@ -256,8 +255,7 @@ def explain_rule_refusal(rule: Rule, capability: tuple[int, int] | None = None) 
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class RuleKernels:
+class RuleKernels(Frozen):
     """Compiled for one rule."""
 
     reduce_step: Any

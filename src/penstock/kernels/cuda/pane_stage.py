@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.cuda import kernels
 from penstock.kernels.cuda.device import Launch
 from penstock.kernels.cuda.kernels import LIFTS, CudaAccumulator, power_of_two
@@ -33,8 +33,7 @@ MAX_WAITING_BATCHES = 4
 """Rows of at most this many batches wait in all; then none waits any longer, however few its group has."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Frozen):
     """Columns of equal length.
 
     slots   int64[n]  not negative

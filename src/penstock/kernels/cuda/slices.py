@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.cuda import kernels
 from penstock.kernels.cuda.device import Launch
 from penstock.kernels.windows.accumulate import Rule, add_parts, build_rule_loop
@@ -32,8 +32,7 @@ COMPILE_FROM = 10_000
 """With more cells than this, merging them is compiled."""
 
 
-@dataclass(frozen=True, slots=True)
-class SliceStates:
+class SliceStates(Frozen):
     """The cells of some slots and slices, one array of cells per accumulator. All arrays of equal length."""
 
     slots: Array

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.loops import Loop, loop
 from penstock.kernels.user_functions import CheckedFunction
 
@@ -111,8 +111,7 @@ def max_numbers(earlier: float, later: float) -> float:
     return max(earlier, later)
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Frozen):
     """A way to combine cells.
 
     merge_numbers  the rule on two numbers, for cells of one number

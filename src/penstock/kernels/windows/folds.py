@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.inline import Function, Step, inline_steps
 from penstock.kernels.loops import Loop
 from penstock.kernels.user_functions import FunctionSource, GeneratedFunction
@@ -25,8 +25,7 @@ from penstock.kernels.windows.accumulate import Rule
 from penstock.kernels.windows.slice_loop import add_single, scan_block
 
 
-@dataclass(frozen=True, slots=True)
-class FoldFunctions:
+class FoldFunctions(Frozen):
     """The lift and combine of a fold.
 
     names   the columns that lift reads

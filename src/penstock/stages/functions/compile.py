@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.expr.values import days_of, microseconds_of, numbers_of
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 from penstock.kernels.user_functions import CheckedFunction, build_row_loop
 from penstock.operators.function import RowFunction
 from penstock.stages import policy
@@ -122,8 +122,7 @@ _YEARS = {
 _DTYPES = {"F": np.float64, "I": np.int64, "B": np.bool_}
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledResults:
+class CompiledResults(Frozen):
     """What was computed for the rows at `indices`; the others, `rest`, are for Python."""
 
     indices: Ints

@@ -20,7 +20,7 @@ from typing import ClassVar, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.windows import KEYED, PANED, PARALLEL, PATTERNS, Windows, as_pattern, pattern_refusal
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
@@ -198,8 +198,7 @@ class RoundRobinPartitioner(Partitioner):
         return replicas
 
 
-@dataclass(frozen=True, slots=True)
-class Pattern:
+class Pattern(Frozen):
     """The decomposition of a window step.
 
     name               keyed, parallel, paned or map_reduce

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr.values import from_numpy, numbers_of, valid_in
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 from penstock.kernels.windows.accumulate import decode_floats
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.timing.units import TimeType
@@ -45,8 +45,7 @@ class Values:
         return Values(self.data[places], None if self.valid is None else self.valid[places])
 
 
-@dataclass(frozen=True, slots=True)
-class InputRows:
+class InputRows(Frozen):
     """Rows on their way into stores; all arrays have one length.
 
     slots       int64[n]  dense numbers of the keys
@@ -85,8 +84,7 @@ class InputRows:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRows:
+class WindowRows(Frozen):
     """The rows of several windows: window i has rows[places[offsets[i]:offsets[i + 1]]], in order.
 
     `lifted` is as in InputRows, for `rows`.

@@ -21,7 +21,7 @@ import pyarrow.types as kind
 
 from penstock.expr import Expr, type_of
 from penstock.expr.values import from_numpy
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.windows import accumulate as rules
 from penstock.kernels.windows.accumulate import Cells, Rule
 from penstock.operators import aggregates as spec
@@ -56,8 +56,7 @@ _RULES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WindowAccumulator:
+class WindowAccumulator(Frozen):
     """One accumulator: `column` is the place of its values in `InputRows.values`, None if it is of rows.
 
     FLOAT_SUM, MOMENTS and FOLD read float64 values, the others int64. A FOLD has a rule of its own.

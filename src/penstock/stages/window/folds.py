@@ -25,7 +25,7 @@ import pyarrow.types as kind
 from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError, describe_cause
 from penstock.expr.values import from_plain, numbers_of
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.user_functions import FunctionSource
 from penstock.kernels.windows.accumulate import RULES, Rule
 from penstock.kernels.windows.folds import (
@@ -201,8 +201,7 @@ def lift_values(values: tuple[Values, ...]) -> tuple[Values, ...]:
     return tuple(Values(v.data, v.valid) if isinstance(v, FoldColumns) else v for v in values)
 
 
-@dataclass(frozen=True, slots=True)
-class WindowRef:
+class WindowRef(Frozen):
     """One window of one slot, bounds in microseconds."""
 
     slot: int

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.errors import NotSupported, PenstockError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.cuda.device import Device, choose_device, explain_auto_cpu
 from penstock.kernels.windows.accumulate import Rule
 from penstock.operators.choices import AUTO, CUDA, device_refusal, on_cuda, why_not_by_itself, why_not_cuda
@@ -59,8 +59,7 @@ if TYPE_CHECKING:
 TimeStoreFactory = Callable[[Slicing, int, Sequence[WindowAccumulator]], TimeStore]
 
 
-@dataclass(frozen=True, slots=True)
-class WindowGroup:
+class WindowGroup(Frozen):
     """The windows of a step that one store keeps.
 
     kinds    int64[n_kinds]  which windows of the step they are: the store counts its kinds from 0
@@ -193,8 +192,7 @@ def _take_number(waiting: list[tuple[int, TimeWindow]], window: TimeWindow) -> i
     return numbered[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Frozen):
     """A device, and why it was chosen."""
 
     device: Device

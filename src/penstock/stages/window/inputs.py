@@ -22,7 +22,7 @@ from penstock.expr import Expr, lower_python, type_of
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.nodes.forms import Column
 from penstock.expr.values import to_numpy, valid_in
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.windows import accumulate
 from penstock.kernels.windows.accumulate import Cells, Rule, build_rule_loop
 from penstock.kernels.windows.slice_loop import write_run_cells
@@ -41,8 +41,7 @@ RowCheck = tuple[Callable[[dict[str, object]], object], str, Where | None, type[
 """(call, who, where, catches): what tries a row, who that is and where it is written, and what it raises."""
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateInputs:
+class AggregateInputs(Frozen):
     """What a batch contributes to the aggregates of a step.
 
     arrays  the values of each different expression, by place

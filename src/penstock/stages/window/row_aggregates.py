@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.expr.values import from_plain
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators import aggregates as spec
 from penstock.stages.rows.batch import Ints
 from penstock.stages.rows.input import Form, WindowRows, encode_column
@@ -27,8 +27,7 @@ _WIDE = Context(prec=200)  # exact for any number of rows that fits in memory
 _DIGITS = 38
 
 
-@dataclass(frozen=True, slots=True)
-class Segments:
+class Segments(Frozen):
     """The values of windows that are not null: those of window i are values[bounds[i]:bounds[i + 1]]."""
 
     values: pa.Array

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.stages.rows.batch import Ints
 from penstock.stages.rows.input import InputRows, Objects, Values, no_ints
 from penstock.stages.rows.order import sort_indices
@@ -26,8 +26,7 @@ Cell = list[Any]
 """The sketches of one slice or session, one for each that is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sketch:
+class Sketch(Frozen):
     """Which sketch is kept, and the place of its values in `InputRows.values`.
 
     The values of an HllSketch are coupons, those of a KllSketch float64.

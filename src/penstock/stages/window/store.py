@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.windows.accumulate import Cells
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.input import InputRows, Objects, WindowRows, no_ints
@@ -48,8 +48,7 @@ class Outcome(IntEnum):
     PASSED = 2
 
 
-@dataclass(frozen=True, slots=True)
-class ClosedWindows:
+class ClosedWindows(Frozen):
     """Windows that close, or that fire early; m of them, in any order.
 
     kinds     int64[m]  which of the store's windows, a number below `WindowStore.n_kinds`

@@ -15,14 +15,13 @@ from dataclasses import replace
 from math import ceil
 
 from penstock.engines.local.elastic.sample import FILL, Sample, StepSample, replicas_for, useful_threads
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 
 SPARE = 0.8  # how busy replicas should be that only have to keep up with the sources
 THREADS = "(threads)"  # stands where a decision names a step, and cannot be a step's name
 
 
-@dataclass(frozen=True, slots=True)
-class ScalingDecision:
+class ScalingDecision(Frozen):
     """A change of the number of threads, or of the replicas of a step, and its reason."""
 
     step: str
@@ -31,8 +30,7 @@ class ScalingDecision:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(Frozen, kw_only=True):
     """What the policy may do, and when (C-Stream, 4 and 5.2, for the first three).
 
     low, high      utilisation below which threads are removed, above which they are added
@@ -155,8 +153,7 @@ def is_other_load(now: int, then: int) -> bool:
     return abs(now - then) > ANOTHER_LOAD * then
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Frozen):
     """A change on trial, the sample of the period before it, and the speed-up that it promised."""
 
     decisions: tuple[ScalingDecision, ...]

@@ -19,13 +19,12 @@ from math import ceil, inf
 
 from penstock.engines.local.metrics.statistics import InputStatistics, TaskStatistics
 from penstock.errors import EngineError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 SELDOM = 0.1  # a source that waits for rows less than this share of a period could give out more
 
 
-@dataclass(frozen=True, slots=True)
-class StepSample:
+class StepSample(Frozen):
     """One step over a period.
 
     replicas  how many there are
@@ -55,8 +54,7 @@ class StepSample:
     least: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Frozen):
     """A whole run over a period."""
 
     threads: int

@@ -33,7 +33,7 @@ from penstock.engines.spark.wire import WirePartitioner, pack_pieces
 from penstock.engines.wire import unpack_batch
 from penstock.errors import Where
 from penstock.expr.nodes.forms import Column
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.op import IN, OUT, Stream
 from penstock.operators.windows import PANED, ResolvedWindows, Windows, why_not_pattern
 from penstock.stages.patterns.partials import FinalAggregateStage
@@ -75,8 +75,7 @@ class ExecutionPath(StrEnum):
     ROWS = "rows"
 
 
-@dataclass(frozen=True, slots=True)
-class WindowTask:
+class WindowTask(Frozen):
     """A window step over the columns of a frame."""
 
     op: Windows

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ _COUNTS = ("rounds", "state_bytes", "state_rows", "rows_late", "rows_errored")
 _TIME = "penstock_time"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchProgress:
+class BatchProgress(Frozen):
     """What became known by a micro-batch.
 
     n_rows      rows that its sources gave

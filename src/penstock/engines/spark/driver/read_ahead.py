@@ -19,7 +19,7 @@ from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBa
 from penstock.engines.spark.jvm_source import RemoteSource
 from penstock.engines.spark.source_task import SourceReport, SourceSplit
 from penstock.engines.wire import failure_from_dict
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.stages.source import SourceStage
 
 MIN_SPLIT_BYTES, MAX_SPLIT_BYTES = 1 << 22, 1 << 26
@@ -42,8 +42,7 @@ class ReadRows(ABC):
         """Let Spark forget them."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBatch:
+class ReadBatch(Frozen):
     """A batch that has been read ahead.
 
     number  of the batch in its source

@@ -14,7 +14,7 @@ from penstock.engines.protocol import RunOptions
 from penstock.engines.spark.driver.read_ahead import ReadBatch
 from penstock.engines.spark.driver.sources import BackgroundSourceReader
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen, dataclass
 from penstock.operators.ends import Source
 from penstock.options import SparkOptions
 from penstock.plan.plan import Plan
@@ -70,8 +70,7 @@ def batch_number(round_: SourceRound, source: str) -> int:
     return n_batches - 1 if n_batches else round_.number
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Frozen):
     """How much input a micro-batch takes, or has taken: a round that began is always taken whole."""
 
     rounds: int = 0

@@ -22,15 +22,14 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.engines.spark.types import spark_type
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 PREFIX = "__penstock_part_"
 VARIES = object()
 """Stands for the constant of what is not one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SparkValue:
+class SparkValue(Frozen):
     """The value's Column, and where it failed.
 
     value     null where the row failed

@@ -31,7 +31,7 @@ from penstock.errors import (
     Where,
     describe_cause,
 )
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.operators.ends import Sink
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
@@ -54,8 +54,7 @@ _SHARED = "give a folder that the driver and all executors reach under one path,
 _TASKS_PER_CORE = 2  # so that every executor gets one, though some are quicker
 
 
-@dataclass(frozen=True, slots=True)
-class SharedFolder:
+class SharedFolder(Frozen):
     """A folder that the driver and all executors use.
 
     path   absolute

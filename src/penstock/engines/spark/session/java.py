@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.errors import EngineError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 _SCRIPT = """#!/bin/sh
 # Starts a JRE without the module that Spark's launcher asks for and this JRE does not have.
@@ -54,8 +54,7 @@ def temporary_folder(prefix: str) -> Path:
 OLDEST = 17  # what Spark 4 asks for
 
 
-@dataclass(frozen=True, slots=True)
-class Java:
+class Java(Frozen):
     """A Java that can run Spark.
 
     home     what JAVA_HOME must be

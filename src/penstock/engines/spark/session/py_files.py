@@ -25,7 +25,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.errors import EngineError, describe_cause, nearest_first
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 PACKAGE = Path(__file__).parents[3]
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # so that the same files make the same zip
@@ -39,8 +39,7 @@ _EXAMPLE = 'SparkOptions(py_files=("helpers.py", "lib.zip", "package/"))'
 _VERSION = "PENSTOCK_PY_FILES"  # a variable in the environment of workers that have modules of the user
 
 
-@dataclass(frozen=True, slots=True)
-class PyFile:
+class PyFile(Frozen):
     """Something of the user's that workers can import.
 
     path   the module, archive or package folder

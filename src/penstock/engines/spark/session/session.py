@@ -29,7 +29,7 @@ from penstock.engines.spark.session.java import Java, find_java, temporary_folde
 from penstock.engines.spark.session.py_files import check_py_files, send_py_files, ship
 from penstock.engines.spark.session.settings import is_secret, without_login, without_secrets
 from penstock.errors import EngineError, NotSupported
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 from penstock.options import SparkOptions
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ _STARTED_WITH: WeakKeyDictionary[Any, Mapping[str, str]] = WeakKeyDictionary()
 """context -> the user's settings; Spark changes some of them, such as the path of its warehouse."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSession:
+class RunSession(Frozen):
     """A session of a run's own, with the settings of `settings.sql_settings`, and its parts of a shuffle."""
 
     spark: SparkSession

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from penstock.errors import EngineError
-from penstock.frozen import dataclass
+from penstock.frozen import Frozen
 
 NAME = "penstock"  # of the application, where there is no graph to name it after
 EMBEDDED = "local[*,4]"  # all cores; a task that fails is tried four times, which plain local[*] never does
@@ -30,8 +30,7 @@ FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _LOCAL_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
-@dataclass(frozen=True, slots=True)
-class FixedSetting:
+class FixedSetting(Frozen):
     """A setting whose value is part of what programs mean."""
 
     value: str
