@@ -185,6 +185,18 @@ class SourceReader:
         return _locate_error(self.step, f"could not read {self._reader.describe()}", cause)
 
 
+def close_all(ends: Iterable[SourceReader | SinkWriter]) -> None:
+    """Close readers and writers, whatever happens to one of them; then raise the first error."""
+    failures = []
+    for end in ends:
+        try:
+            end.close()
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+
+
 def load_tables(plan: Plan) -> Plan:
     """Return the plan with every joined table read into memory."""
     steps = []

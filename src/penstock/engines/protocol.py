@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, field
 from importlib import import_module
 from math import inf
@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.errors import EngineError, nearest_first
+from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan, Ref
 
@@ -149,6 +149,25 @@ class EngineHarness(Protocol):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
+
+
+def require_sources(names: Collection[str], sources: Collection[str]) -> None:
+    """Raise GraphError for the first of the names that is none of the run's sources."""
+    for name in names:
+        if name not in sources:
+            raise GraphError(
+                f'there is no source "{name}" in this run',
+                detail=f"the sources are {', '.join(nearest_first(name, list(sources)))}",
+            )
+
+
+def require_collected(ref: Ref, collected: Collection[Ref]) -> None:
+    """Raise GraphError for a port whose rows are not collected."""
+    if ref not in collected:
+        ports = nearest_first(str(ref), map(str, collected))
+        raise GraphError(
+            f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
+        )
 
 
 class Engine(Protocol):

@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.ends import load_tables
+from penstock.engines.ends import close_all, load_tables
 from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder
 from penstock.engines.local.connect import ChannelBuilder
@@ -30,8 +30,15 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
-from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
+from penstock.engines.protocol import (
+    BackgroundRun,
+    Measurements,
+    RunOptions,
+    RunResult,
+    require_collected,
+    require_sources,
+)
+from penstock.errors import EngineError, PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan, Ref
@@ -67,16 +74,7 @@ class Runtime:
 
     def close(self) -> None:
         """Close all readers and sinks, whatever happens to one of them; then raise the first error."""
-        first: Exception | None = None
-        closes = [reader.close for reader in self.graph.readers.values()]
-        closes += [writer.close for writer in self.graph.writers.values()]
-        for close in closes:
-            try:
-                close()
-            except Exception as failure:
-                first = first or failure
-        if first is not None:
-            raise first
+        close_all([*self.graph.readers.values(), *self.graph.writers.values()])
 
     def begin_shutdown(self) -> None:
         """Tell all sinks that the run is to end soon."""
@@ -374,12 +372,7 @@ class LocalHarness:
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
         """Run one round: a batch of each named source, nothing from the others."""
-        for name in batches:
-            if name not in self._inputs:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, list(self._inputs)))}",
-                )
+        require_sources(batches, self._inputs)
         self._refuse_after_end()
         for name, source in self._inputs.items():
             source.batches.append(batches.get(name))
@@ -395,11 +388,7 @@ class LocalHarness:
     def take(self, ref: Ref) -> pa.Table:
         """Return the rows that left on a collected port since the last call."""
         collections = self._runtime.graph.collections
-        if ref not in collections:
-            ports = nearest_first(str(ref), map(str, collections))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
+        require_collected(ref, collections)
         return collections[ref].take()
 
     def end(self) -> RunResult:

@@ -16,17 +16,16 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.protocol import BackgroundRun, Gap, RunOptions, RunResult
-from penstock.engines.reference.rounds import Interpreter, lower
-from penstock.errors import (
-    ConnectorError,
-    EngineError,
-    GraphError,
-    NotSupported,
-    PenstockError,
-    describe_cause,
-    nearest_first,
+from penstock.engines.protocol import (
+    BackgroundRun,
+    Gap,
+    RunOptions,
+    RunResult,
+    require_collected,
+    require_sources,
 )
+from penstock.engines.reference.rounds import Interpreter, lower
+from penstock.errors import ConnectorError, EngineError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
 from penstock.operators.ends import Source
 from penstock.operators.op import Op
@@ -144,13 +143,7 @@ class ReferenceHarness:
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
         """Implement `EngineHarness.push`."""
-        sources = [step.name for step in self._interpreter.plan.sources]
-        for name in batches:
-            if name not in sources:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
-                )
+        require_sources(batches, [step.name for step in self._interpreter.plan.sources])
         self._round(batches)
 
     def promise(self, watermark: int) -> None:
@@ -162,11 +155,7 @@ class ReferenceHarness:
 
     def take(self, ref: Ref) -> pa.Table:
         """Implement `EngineHarness.take`."""
-        if ref not in self._interpreter.collected:
-            ports = nearest_first(str(ref), map(str, self._interpreter.collected))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
+        require_collected(ref, self._interpreter.collected)
         first = self._n_taken.get(ref, 0)
         self._n_taken[ref] = len(self._interpreter.collected[ref])
         return self._interpreter.table(ref, first)

@@ -93,13 +93,13 @@ class SparkEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Start a run."""
-        trigger = spell_trigger(getattr(options.engine, "trigger", None))
+        spell_trigger(getattr(options.engine, "trigger", None))  # raises before Spark starts
         session = _open_session(options, plan.graph)
         from penstock.engines.spark.driver.run import SparkRun, add_progress_line, build_loop
 
         events = add_progress_line(events)
         loop = build_loop(plan, session, clock=clock, events=events, options=options)
-        return SparkRun(loop, session, trigger)
+        return SparkRun(loop, session)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions

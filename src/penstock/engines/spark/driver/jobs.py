@@ -40,7 +40,7 @@ from penstock.engines.spark.jvm_source import RemoteSource, hand_over, in_sessio
 from penstock.engines.spark.native_run import NativeRun, native_sink
 from penstock.engines.spark.read_placement import source_pipelines
 from penstock.engines.spark.session.settings import ARROW_ROWS, ARROW_ROWS_SETTING
-from penstock.engines.spark.source_task import SourceReadPlan, SourceReport, SourceSplit
+from penstock.engines.spark.source_task import SourceReadPlan, SourceSplit
 from penstock.engines.spark.tasks import (
     ALIVE,
     load_plans,
@@ -75,19 +75,6 @@ Why: a task holds the rows of a partition in memory, to bring them in order, and
 """
 ROW_WEIGHT = 8
 """What a row in a file counts for among bytes that are sent: it is quickly read."""
-
-
-class CachedRows(ReadRows):
-    """Rows that a job has read ahead, in Spark's cache, until they are released."""
-
-    def __init__(self, frame: DataFrame, reports: Sequence[SourceReport]) -> None:
-        super().__init__(reports)
-        self.frame = frame
-
-    def release(self) -> None:
-        """Let Spark forget the rows."""
-        with suppress(Exception):  # Spark may have been stopped
-            self.frame.unpersist()
 
 
 class SparkJobs:
@@ -149,7 +136,6 @@ class SparkJobs:
         if frame is None:
             frame = self._slots_frame(self.tasks(rows, task.rounds[-1].number))
         for cached in read:
-            assert isinstance(cached, CachedRows), "they were read by these jobs"
             frame = frame.unionAll(cached.frame.where(f"kind = {Kind.SOURCE:d}"))
         n_read = sum(cached.n_rows for cached in read)
         task = replace(task, n_partitions=self._count_partitions(remote, n_read, task.state))
@@ -210,11 +196,11 @@ class SparkJobs:
         """Let Spark's page call the next job, and its stages, by the names of the program."""
         self._spark.sparkContext.setJobDescription(f"{self._plan.graph}: {batch}: {steps}")
 
-    def _keep(self, frame: DataFrame) -> CachedRows:
+    def _keep(self, frame: DataFrame) -> ReadRows:
         """Run a job whose rows stay in Spark's cache, and return the reports."""
         frame = frame.persist()
         reports = read_job_result(frame.where(f"fragment = {DRIVER}").toArrow())
-        return CachedRows(frame, reports.sources)
+        return ReadRows(frame, reports.sources)
 
     def source_splits(
         self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int

@@ -24,16 +24,23 @@ from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
-from penstock.engines.protocol import BackgroundRun, RunOptions, RunResult
+from penstock.engines.protocol import (
+    BackgroundRun,
+    RunOptions,
+    RunResult,
+    require_collected,
+    require_sources,
+)
 from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
 from penstock.engines.spark.driver.sinks import place_sinks
+from penstock.engines.spark.driver.sources import StreamSourceReader
 from penstock.engines.spark.engine import spell_trigger
 from penstock.engines.spark.session.executors import check_executors, shared_folders
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
-from penstock.errors import EngineError, GraphError, nearest_first
+from penstock.errors import EngineError
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan, Ref
 
@@ -43,10 +50,9 @@ class SparkRun(BackgroundRun):
 
     grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
 
-    def __init__(self, loop: DriverLoop, session: RunSession, trigger: str | None = None) -> None:
+    def __init__(self, loop: DriverLoop, session: RunSession) -> None:
         super().__init__(loop.plan.graph, "spark")
         self._loop, self._session, self._stopping = loop, session, loop.stopping
-        self._trigger = trigger
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
@@ -61,18 +67,17 @@ class SparkRun(BackgroundRun):
         except BaseException as failure:
             with suppress(Exception):  # what stopped the run matters more than what followed from it
                 self._loop.end(failed=True)
-            error = translate_failure(failure, self._loop.plan)
-            if error is failure:
-                raise
-            raise error from failure
+            raise translate_failure(failure, self._loop.plan)  # noqa: B904  # it knows its cause
         return self._loop.end()
 
     def _run_to_end(self) -> None:
         """Run all micro-batches: of a query if the run streams, else as plain jobs."""
-        loop, spark = self._loop, self._session.spark
+        loop, spark, trigger = self._loop, self._session.spark, self._loop.jobs.trigger
         spark.sparkContext.setJobDescription(self._graph)
-        streams = loop.endless or loop.checkpoint.durable or self._trigger is not None
-        if loop.reads_stream or not streams:
+        is_endless = not all(reader.bounded for reader in loop.readers)
+        streams = is_endless or loop.checkpoint.durable or trigger is not None
+        # A stream of Spark's brings a query of its own, which then cuts the micro-batches.
+        if not streams or any(isinstance(reader, StreamSourceReader) for reader in loop.readers):
             loop.run_micro_batches()
             return
         from penstock.engines.spark.driver.query import RunQuery
@@ -82,8 +87,8 @@ class SparkRun(BackgroundRun):
             f"{self._graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
             checkpoint=str(loop.checkpoint.folder / "spark"),
             folder=temporary_folder("penstock-plans-"),
-            trigger=self._trigger,
-            timed=loop.timed_sources,
+            trigger=trigger,
+            timed=[reader.step.name for reader in loop.readers if reader.timed],
         )
         try:
             loop.run_micro_batches(query)
@@ -107,13 +112,7 @@ class SparkHarness:
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
         """Implement `EngineHarness.push`."""
-        sources = [step.name for step in self._loop.plan.sources]
-        for name in batches:
-            if name not in sources:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
-                )
+        require_sources(batches, [step.name for step in self._loop.plan.sources])
         self._round(batches)
 
     def promise(self, watermark: int) -> None:
@@ -125,11 +124,7 @@ class SparkHarness:
     def take(self, ref: Ref) -> pa.Table:
         """Implement `EngineHarness.take`."""
         collected = self._loop.sinks.collected
-        if ref not in collected:
-            ports = nearest_first(str(ref), map(str, collected))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
+        require_collected(ref, collected)
         first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(collected[ref])
         return self._loop.sinks.table(ref, first)
 
@@ -151,10 +146,7 @@ class SparkHarness:
             self._loop.run_round(batches, last=last)
         except BaseException as failure:
             self._fail()
-            error = translate_failure(failure, self._loop.plan)
-            if error is failure:
-                raise
-            raise error from failure
+            raise translate_failure(failure, self._loop.plan)  # noqa: B904  # it knows its cause
 
     def _fail(self) -> None:
         self._over = True

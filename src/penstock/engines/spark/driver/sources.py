@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -32,13 +32,7 @@ from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader, StreamBatches
 from penstock.engines.ends import JournalOf, SourceReader, no_journal
 from penstock.engines.spark.driver.progress import BatchProgress, observe_progress, report_progress
-from penstock.engines.spark.driver.read_ahead import (
-    ReadBatch,
-    ReadJobs,
-    merge_reports,
-    take_over,
-    unread_files,
-)
+from penstock.engines.spark.driver.read_ahead import ReadBatch, unread_files
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
 from penstock.engines.spark.fragments import lives_on_driver
 from penstock.engines.spark.jvm_source import RemoteSource, TimeRange
@@ -51,6 +45,9 @@ from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.timing.units import LIMIT
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
+
+if TYPE_CHECKING:
+    from penstock.engines.spark.driver.jobs import SparkJobs
 
 _READ_AHEAD = 2
 """Batches with rows that wait to be taken."""
@@ -72,7 +69,7 @@ def open_source(
     step: Step,
     clock: Clock,
     accounts: Accounts,
-    jobs: ReadJobs,
+    jobs: SparkJobs,
     folder: Path,
     now: Callable[[], int],
 ) -> SourceReader:
@@ -105,7 +102,7 @@ class WorkerSourceReader(SourceReader):
         step: Step,
         clock: Clock,
         accounts: Accounts,
-        jobs: ReadJobs,
+        jobs: SparkJobs,
         folder: Path,
         now: Callable[[], int],
     ) -> None:
@@ -116,11 +113,20 @@ class WorkerSourceReader(SourceReader):
         self._clock, self._accounts = clock, accounts
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
-        """Return the rows of a batch that was pushed by hand; of any other only count and follow it."""
+        """Return the rows of a batch that was pushed by hand; of any other only count and follow it.
+
+        Raise what a source stage raised on a batch that was read ahead.
+        """
         if isinstance(batch, SourceBatch):
             return super().rows(batch)
         if isinstance(batch, ReadBatch):
-            take_over(self._stage, batch, self._accounts, self.reasons)
+            report = batch.report
+            if report.failure is not None:
+                raise failure_from_dict(report.failure)
+            self._accounts.add(Accounts(**(report.accounts or {})))
+            if report.reason is not None:
+                self.reasons.append(report.reason)
+            self._stage.take_over(batch.n_rows, report.watermark)
         return []
 
 
@@ -246,8 +252,7 @@ class StreamSourceReader(BackgroundSourceReader, WorkerSourceReader):
     def _read_frame(self, frame: Any, number: int) -> ReadBatch:
         """Let workers look at the rows of a batch of Spark's, in the thread of its query."""
         name = self.step.name
-        rows = self._jobs.read([SourceSplit(name, number, self._now())], frame)
-        return ReadBatch(number, merge_reports(rows.reports)[name, number], rows)
+        return self._jobs.read([SourceSplit(name, number, self._now())], frame).batch(name, number)
 
 
 class RemoteSourceReader(WorkerSourceReader):
@@ -374,7 +379,7 @@ class SequenceSourceReader(WorkerSourceReader):
         while True:
             split = SourceSplit(self.step.name, number, self._now(), n_batches=n_ahead, max_rows=MAX_ROWS)
             rows = self._jobs.read([split])
-            for _, report in sorted(merge_reports(rows.reports).items()):
+            for _, report in sorted(rows.merged.items()):
                 if report.ended:
                     return
                 if report.failure is not None:
