@@ -27,7 +27,6 @@ from penstock.engines.protocol import (
 from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.errors import ConnectorError, EngineError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
-from penstock.operators.ends import Source
 from penstock.operators.op import Op
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Ref, Step
@@ -99,13 +98,13 @@ Batches = Generator[SourceBatch, None, None]
 
 def _read_batches(step: Step) -> Batches:
     """Yield the batches of a source; a reader's own error stays as it is, any other says what was read."""
-    assert isinstance(step.op, Source), "only sources read"
+    reader = step.as_source.reader
     try:
-        yield from step.op.reader.batches()
+        yield from reader.batches()
     except PenstockError:
         raise
     except Exception as cause:
-        fact = f"could not read {step.op.reader.describe()}"
+        fact = f"could not read {reader.describe()}"
         raise ConnectorError(fact, detail=describe_cause(cause)) from cause
 
 

@@ -89,7 +89,18 @@ class SparkEngine:
                 gaps.append(Gap(step.name, reason, 'run it with engine="local"'))
             if isinstance(step.op, StreamJoin):
                 gaps.append(Gap(step.name, "joins of two streams", 'run it with engine="reference"'))
-        return gaps or _sql_outside_jvm(plan)
+        if gaps:
+            return gaps
+        inside = {step.name for pipeline in source_pipelines(plan) for step in pipeline.steps}
+        return [
+            Gap(
+                step.name,
+                f"{sql} runs in the JVM, and this step does not: explain() says why",
+                "use it in map, select or filter straight behind ps.read.parquet(...) or ps.read.spark(...)",
+            )
+            for step in plan
+            if step.name not in inside and (sql := find_spark_sql(step.op)) is not None
+        ]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Start a run."""
@@ -136,20 +147,6 @@ class SparkEngine:
         if on_driver:
             lines.append(f"sent to the driver, where they live: {', '.join(on_driver)}")
         return lines
-
-
-def _sql_outside_jvm(plan: Plan) -> list[Gap]:
-    """Return the steps with Spark's own SQL that do not run in the JVM."""
-    inside = {step.name for pipeline in source_pipelines(plan) for step in pipeline.steps}
-    return [
-        Gap(
-            step.name,
-            f"{sql} runs in the JVM, and this step does not: explain() says why",
-            "use it in map, select or filter straight behind ps.read.parquet(...) or ps.read.spark(...)",
-        )
-        for step in plan
-        if step.name not in inside and (sql := find_spark_sql(step.op)) is not None
-    ]
 
 
 def _open_session(options: RunOptions, name: str) -> RunSession:

@@ -19,7 +19,6 @@ from penstock.engines.checkpoint.state_files import StateHandle
 from penstock.engines.spark.driver.read_ahead import merge_reports
 from penstock.engines.spark.session.executors import explain_failure
 from penstock.engines.spark.source_task import SourceReport
-from penstock.engines.spark.tasks import FAILED
 from penstock.engines.spark.wire import Kind, from_wire
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import EngineError, PenstockError, describe_cause
@@ -63,11 +62,6 @@ class JobResult:
     written: dict[str, Counter[int]] = field(default_factory=dict)
     files: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     nbytes: int = 0
-
-    @property
-    def has_failed_rows(self) -> bool:
-        """Return whether rows failed before fragment 0, or could not be read; the driver finds out which."""
-        return any(outcomes[FAILED] for outcomes in self.outcomes.values())
 
 
 def read_job_result(table: pa.Table) -> JobResult:

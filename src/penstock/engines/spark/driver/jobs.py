@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
@@ -50,7 +49,6 @@ from penstock.engines.spark.tasks import (
 )
 from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, to_wire
 from penstock.errors import FunctionError
-from penstock.operators.ends import Source
 from penstock.plan.plan import Plan, Step
 from penstock.stages.keys.slots import BUCKETS
 
@@ -177,7 +175,11 @@ class SparkJobs:
         if frame is not None:
             frame.sparkSession.conf.set(ARROW_ROWS_SETTING, str(ARROW_ROWS))  # that of its query alone
             return self._keep(hand_over(frame, splits[0], self._broadcast_plans()))
-        files = [split for split in splits if not isinstance(self._reader(split.source), SparkReader)]
+        files = [
+            split
+            for split in splits
+            if not isinstance(self._plan[split.source].as_source.reader, SparkReader)
+        ]
         rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in files]
         plans = self._broadcast_plans()
 
@@ -187,7 +189,7 @@ class SparkJobs:
         n_tasks = min(self._n_tasks, max(1, len(rows)))
         frame = self._slots_frame(balance_slots(rows, n_tasks, 0)).mapInArrow(run, SPARK_SCHEMA)
         for split in splits:
-            reader = self._reader(split.source)
+            reader = self._plan[split.source].as_source.reader
             if isinstance(reader, SparkReader):
                 frame = frame.unionAll(hand_over(in_session(reader.frame, self._spark), split, plans))
         return self._keep(frame)
@@ -206,7 +208,7 @@ class SparkJobs:
         self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
     ) -> list[SourceSplit]:
         """Return what tasks read of a batch, where source stages look at its rows."""
-        reader = self._reader(source)
+        reader = self._plan[source].as_source.reader
         if not isinstance(reader, FileReader):
             return [SourceSplit(source, number, now)]
         whole = self._plans[0].stages[source].needs_whole_batch
@@ -223,17 +225,11 @@ class SparkJobs:
 
     def _source_read_plan(self, step: Step) -> SourceReadPlan:
         """Return how workers read a source; a reader that cannot travel is left behind."""
-        op = step.op
-        assert isinstance(op, Source), "only sources read"
+        op = step.as_source
         rank = self._plan.sources.index(step) if len(self._plan.sources) > 1 else None
         if not isinstance(op.reader, FileReader):
             step = replace(step, op=replace(op, reader=table(op.reader.schema.empty_table())))
         return SourceReadPlan(self._run, step, rank)
-
-    def _reader(self, source: str) -> Reader:
-        op = self._plan[source].op
-        assert isinstance(op, Source), "only sources read"
-        return op.reader
 
     def close(self) -> None:
         """Release what workers hold of this run."""

@@ -35,6 +35,7 @@ from penstock.engines.spark.driver.sinks import SinkDelivery
 from penstock.engines.spark.driver.sources import StreamSourceReader
 from penstock.engines.spark.file_splits import RemoteBatch
 from penstock.engines.spark.fragments import JobTask, source_ports
+from penstock.engines.spark.tasks import FAILED
 from penstock.engines.spark.wire import Kind, WireRow, pack_pieces, split_evenly
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import (
@@ -224,14 +225,8 @@ class DriverLoop:
         remote = {round_.plan.number: round_.remote for round_ in rounds if round_.remote}
         read = list(dict.fromkeys(batch.rows for round_ in rounds for batch in round_.read.values()))
         plans = tuple(round_.plan for round_ in rounds)
-        task = JobTask(
-            plans,
-            uuid.uuid4().hex,
-            self._job,
-            self._done.state,
-            self.checkpoint.files,
-            self.sinks.last_rounds,
-        )
+        name, state = uuid.uuid4().hex, self._done.state
+        task = JobTask(plans, name, self._job, state, self.checkpoint.files, self.sinks.last_rounds)
         proven = any(
             isinstance(batch, RemoteBatch) for batches in remote.values() for batch in batches.values()
         )
@@ -243,7 +238,7 @@ class DriverLoop:
                 return None
             raise
         result.job = task.job
-        return None if result.has_failed_rows else result
+        return None if any(outcomes[FAILED] for outcomes in result.outcomes.values()) else result
 
     def _input_rows(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
         """Return the rows that the driver has of some rounds, and the splits to read, as wire rows."""

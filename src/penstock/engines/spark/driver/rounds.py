@@ -15,7 +15,6 @@ from penstock.engines.spark.driver.read_ahead import ReadBatch
 from penstock.engines.spark.driver.sources import BackgroundSourceReader
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
 from penstock.frozen import dataclass
-from penstock.operators.ends import Source
 from penstock.options import SparkOptions
 from penstock.plan.plan import Plan
 
@@ -105,7 +104,7 @@ class SourcePolling:
         self._background = [reader for reader in readers if isinstance(reader, BackgroundSourceReader)]
         self._arrived = threading.Condition()
         self._early = min(early, default=None)
-        times = {step.name: step.op.resolve() for step in plan if isinstance(step.op, Source)}
+        times = {step.name: step.as_source.resolve() for step in plan.sources}
         self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
         self._deadlines: dict[str, int] = {}
 

@@ -12,8 +12,8 @@ import shutil
 import sys
 import uuid
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 import pyarrow as pa
@@ -45,6 +45,17 @@ from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan, Ref
 
 
+@contextmanager
+def _end_on_failure(loop: DriverLoop) -> Iterator[None]:
+    """End the run if it fails, and raise what stopped it: that matters more than what followed from it."""
+    try:
+        yield
+    except BaseException as failure:
+        with suppress(Exception):
+            loop.end(failed=True)
+        raise translate_failure(failure, loop.plan)  # noqa: B904  # it knows its cause
+
+
 class SparkRun(BackgroundRun):
     """A run that goes by itself."""
 
@@ -61,13 +72,9 @@ class SparkRun(BackgroundRun):
 
     def execute(self) -> RunResult:
         """Run all micro-batches, from the first to the last."""
-        try:
+        with _end_on_failure(self._loop):
             self._loop.open()
             self._run_to_end()
-        except BaseException as failure:
-            with suppress(Exception):  # what stopped the run matters more than what followed from it
-                self._loop.end(failed=True)
-            raise translate_failure(failure, self._loop.plan)  # noqa: B904  # it knows its cause
         return self._loop.end()
 
     def _run_to_end(self) -> None:
@@ -104,11 +111,8 @@ class SparkHarness:
         self._loop, self._drain, self._over = loop, options.drain, False
         self._n_taken: dict[Ref, int] = {}
         weakref.finalize(self, loop.checkpoint.close)  # a session need not be ended, and is then just let go
-        try:
+        with _end_on_failure(loop):
             loop.open()
-        except BaseException:
-            self._fail()
-            raise
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
         """Implement `EngineHarness.push`."""
@@ -142,16 +146,10 @@ class SparkHarness:
 
     def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
         self._refuse_over()
-        try:
+        self._over = True  # unless the round is done
+        with _end_on_failure(self._loop):
             self._loop.run_round(batches, last=last)
-        except BaseException as failure:
-            self._fail()
-            raise translate_failure(failure, self._loop.plan)  # noqa: B904  # it knows its cause
-
-    def _fail(self) -> None:
-        self._over = True
-        with suppress(Exception):  # what stopped the run matters more than what followed from it
-            self._loop.end(failed=True)
+        self._over = False
 
     def _refuse_over(self) -> None:
         if self._over:
@@ -217,19 +215,16 @@ class ProgressLine:
             self._batches += 1
             self._rows += sum(event.rows_in.values())
             if event.at - self._shown_at >= _EVERY_US:
-                self._show(event)
+                self._shown, self._shown_at = True, event.at
+                rate = self._rows * 1_000_000 // max(1, event.at - self._began)
+                parts = [self._graph, f"{self._batches:,} batches", f"{rate:,} rows/s"]
+                parts.append(f"latency {_format_duration(event.took_us)}")
+                if event.lag_us:
+                    parts.append(f"lag {_format_duration(max(event.lag_us.values()))}")
+                self._put("  ".join(parts))
         elif isinstance(event, RunEnded) and self._shown:
             self._put("")
         self._events(event)
-
-    def _show(self, event: BatchDone) -> None:
-        self._shown, self._shown_at = True, event.at
-        rate = self._rows * 1_000_000 // max(1, event.at - self._began)
-        parts = [self._graph, f"{self._batches:,} batches", f"{rate:,} rows/s"]
-        parts.append(f"latency {_format_duration(event.took_us)}")
-        if event.lag_us:
-            parts.append(f"lag {_format_duration(max(event.lag_us.values()))}")
-        self._put("  ".join(parts))
 
     def _put(self, text: str) -> None:
         """Replace the text of the line."""

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ from penstock.engines.spark.read_placement import PLAIN_PATH
 from penstock.engines.spark.source_task import SourceSplit
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import CheckpointError
-from penstock.operators.ends import Source, SourceTime
+from penstock.operators.ends import SourceTime
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.timing.units import LIMIT
@@ -58,7 +57,6 @@ _TAKEN_POLL_S = 0.005
 _CLOSED_POLL_S = 0.1
 """Seconds between checks whether the run is over."""
 _END = object()
-_DAY_ZERO, _EPOCH, _US = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 MAX_BATCHES, MAX_ROWS = 64, 500_000
 """Batches and rows that one worker reads ahead of a source whose batches are cut by rows."""
@@ -78,8 +76,7 @@ def open_source(
     folder  where Spark may keep the offsets of a stream
     now     returns the time of the round that is taken next
     """
-    assert isinstance(step.op, Source), "only sources read"
-    reader = step.op.reader
+    reader = step.as_source.reader
     if lives_on_driver(reader):
         kind = SourceReader if reader.bounded else BackgroundSourceReader
         return kind(plan, step, clock, accounts)
@@ -107,9 +104,8 @@ class WorkerSourceReader(SourceReader):
         now: Callable[[], int],
     ) -> None:
         super().__init__(plan, step, clock, accounts)
-        assert isinstance(step.op, Source), "only sources read"
         self._folder = folder / f"stream-{plan.sources.index(step)}"
-        self._jobs, self._now, self._time = jobs, now, step.op.resolve()
+        self._jobs, self._now, self._time = jobs, now, step.as_source.resolve()
         self._clock, self._accounts = clock, accounts
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
@@ -389,7 +385,7 @@ class SequenceSourceReader(WorkerSourceReader):
 
 
 def time_range_of(footers: Sequence[Any], time: SourceTime) -> TimeRange | None:
-    """Return what the statistics of all row groups prove; None where they prove nothing."""
+    """Return what the statistics of all row groups prove, in the unit of the column; None if nothing."""
     ranges: list[tuple[int, int]] = []
     for footer in footers:
         for number in range(footer.num_row_groups):
@@ -399,25 +395,11 @@ def time_range_of(footers: Sequence[Any], time: SourceTime) -> TimeRange | None:
             proven = statistics is not None and statistics.has_min_max and statistics.has_null_count
             if not proven or statistics.null_count:
                 return None
-            try:
-                ranges.append((_to_number(statistics.min), _to_number(statistics.max)))
-            except (ValueError, OverflowError, TypeError):
-                return None
+            ranges.append((statistics.min_raw, statistics.max_raw))
     if not ranges:
         return None
     n_rows = sum(footer.num_rows for footer in footers)
     return TimeRange(min(least for least, _ in ranges), max(most for _, most in ranges), 0, n_rows)
-
-
-def _to_number(value: object) -> int:
-    """Return a statistic in the unit of its column: microseconds, days, or the number that it is."""
-    if isinstance(value, datetime):
-        return (value.replace(tzinfo=value.tzinfo or UTC) - _EPOCH) // _US
-    if isinstance(value, date):
-        return (value - _DAY_ZERO).days
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise TypeError(f"{value!r} is not a time")
 
 
 def _is_plain(file: Path) -> bool:
