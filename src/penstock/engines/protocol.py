@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
 from importlib import import_module
 from math import inf
@@ -151,23 +151,48 @@ class EngineHarness(Protocol):
         """Return the accounts so far."""
 
 
-def require_sources(names: Collection[str], sources: Collection[str]) -> None:
-    """Raise GraphError for the first of the names that is none of the run's sources."""
-    for name in names:
-        if name not in sources:
+class HarnessBase(ABC):
+    """What harnesses share: they refuse what the plan does not have, and everything once the run is over.
+
+    again  what to do then
+    """
+
+    again = "begin another run"
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._over = plan, False
+
+    @abstractmethod
+    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
+        """Run one round; before it, move the watermark of every source, if one is given."""
+
+    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Implement `EngineHarness.push`."""
+        sources = [step.name for step in self._plan.sources]
+        for name in batches:
+            if name not in sources:
+                raise GraphError(
+                    f'there is no source "{name}" in this run',
+                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
+                )
+        self._require_open()
+        self.run_round(batches)
+
+    def promise(self, watermark: int) -> None:
+        """Implement `EngineHarness.promise`."""
+        self._require_open()
+        self.run_round({}, watermark)
+
+    def _require_collected(self, ref: Ref) -> None:
+        if ref not in self._plan.collects:
+            ports = nearest_first(str(ref), map(str, self._plan.collects))
             raise GraphError(
-                f'there is no source "{name}" in this run',
-                detail=f"the sources are {', '.join(nearest_first(name, list(sources)))}",
+                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
             )
 
-
-def require_collected(ref: Ref, collected: Collection[Ref]) -> None:
-    """Raise GraphError for a port whose rows are not collected."""
-    if ref not in collected:
-        ports = nearest_first(str(ref), map(str, collected))
-        raise GraphError(
-            f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-        )
+    def _require_open(self) -> None:
+        if self._over:
+            raise EngineError(f'the run of "{self._plan.graph}" is over', hint=self.again)
 
 
 class Engine(Protocol):

@@ -30,15 +30,8 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.protocol import (
-    BackgroundRun,
-    Measurements,
-    RunOptions,
-    RunResult,
-    require_collected,
-    require_sources,
-)
-from penstock.errors import EngineError, PenstockError
+from penstock.engines.protocol import BackgroundRun, HarnessBase, Measurements, RunOptions, RunResult
+from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan, Ref
@@ -348,15 +341,15 @@ def needs_own_thread(
     )
 
 
-class LocalHarness:
+class LocalHarness(HarnessBase):
     """A run driven by a test, one round per push, in the calling thread; all is done when a call returns."""
 
     def __init__(
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> None:
-        self._plan, self._options, self._clock, self._events = plan, options, clock, events
+        super().__init__(plan)
+        self._options, self._clock, self._events = options, clock, events
         self._inputs = {step.name: PushedInput() for step in plan.sources}
-        self._ended = False
         events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
         try:
             self._runtime = build_runtime(
@@ -370,34 +363,27 @@ class LocalHarness:
         self._runtime.dispatcher.begin(self._runtime.graph.tasks)
         self._drive()
 
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
         """Run one round: a batch of each named source, nothing from the others."""
-        require_sources(batches, self._inputs)
-        self._refuse_after_end()
+        if watermark is not None:
+            for reader in self._runtime.graph.readers.values():
+                reader.promise(watermark)
         for name, source in self._inputs.items():
             source.batches.append(batches.get(name))
         self._drive()
 
-    def promise(self, watermark: int) -> None:
-        """Move the watermark of every source to a time in microseconds, as an empty round."""
-        self._refuse_after_end()
-        for reader in self._runtime.graph.readers.values():
-            reader.promise(watermark)
-        self.push({})
-
     def take(self, ref: Ref) -> pa.Table:
         """Return the rows that left on a collected port since the last call."""
-        collections = self._runtime.graph.collections
-        require_collected(ref, collections)
-        return collections[ref].take()
+        self._require_collected(ref)
+        return self._runtime.graph.collections[ref].take()
 
     def end(self) -> RunResult:
         """End all sources and drains."""
-        self._refuse_after_end()
+        self._require_open()
         for source in self._inputs.values():
             source.ended = True
         self._drive()
-        self._ended, outcome = True, "failed"
+        self._over, outcome = True, "failed"
         try:
             self._runtime.close()
             outcome = "drained" if self._options.drain else "stopped"
@@ -422,7 +408,7 @@ class LocalHarness:
             raise failure
 
     def _report_failure(self, failure: BaseException) -> None:
-        self._ended = True
+        self._over = True
         if hasattr(self, "_runtime"):
             with suppress(Exception):  # what stopped the run matters more than what followed from it
                 self._runtime.close()
@@ -430,7 +416,3 @@ class LocalHarness:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         batches = self._runtime.progress.rounds if hasattr(self, "_runtime") else 0
         self._events(RunEnded(self._clock.now(), "failed", batches))
-
-    def _refuse_after_end(self) -> None:
-        if self._ended:
-            raise EngineError(f'the run of "{self._plan.graph}" is over', hint="begin another run")

@@ -179,11 +179,6 @@ class DriverLoop:
         with self._report_failure():
             self._run_rounds([self._planner.plan_pushed(batches, last=last)])
 
-    def promise(self, watermark: int) -> None:
-        """Move the watermarks of all sources, in microseconds."""
-        for reader in self.readers:
-            reader.promise(watermark)
-
     def _run_rounds(
         self,
         rounds: Sequence[PlannedRound],

@@ -24,13 +24,7 @@ from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
-from penstock.engines.protocol import (
-    BackgroundRun,
-    RunOptions,
-    RunResult,
-    require_collected,
-    require_sources,
-)
+from penstock.engines.protocol import BackgroundRun, HarnessBase, RunOptions, RunResult
 from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
@@ -40,7 +34,6 @@ from penstock.engines.spark.engine import spell_trigger
 from penstock.engines.spark.session.executors import check_executors, shared_folders
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
-from penstock.errors import EngineError
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan, Ref
 
@@ -104,39 +97,37 @@ class SparkRun(BackgroundRun):
             query.close()
 
 
-class SparkHarness:
+class SparkHarness(HarnessBase):
     """A run that is fed by hand: a push is a round, run by Spark jobs before the call returns."""
 
+    again = "begin another session"
+
     def __init__(self, loop: DriverLoop, options: RunOptions) -> None:
-        self._loop, self._drain, self._over = loop, options.drain, False
+        super().__init__(loop.plan)
+        self._loop, self._drain = loop, options.drain
         self._n_taken: dict[Ref, int] = {}
         weakref.finalize(self, loop.checkpoint.close)  # a session need not be ended, and is then just let go
         with _end_on_failure(loop):
             loop.open()
 
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Implement `EngineHarness.push`."""
-        require_sources(batches, [step.name for step in self._loop.plan.sources])
-        self._round(batches)
-
-    def promise(self, watermark: int) -> None:
-        """Implement `EngineHarness.promise`."""
-        self._refuse_over()
-        self._loop.promise(watermark)
-        self._round({})
+    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
+        """Run one round, and end the run if it fails."""
+        if watermark is not None:
+            for reader in self._loop.readers:
+                reader.promise(watermark)
+        self._run_round(batches, last=False)
 
     def take(self, ref: Ref) -> pa.Table:
         """Implement `EngineHarness.take`."""
-        collected = self._loop.sinks.collected
-        require_collected(ref, collected)
-        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(collected[ref])
+        self._require_collected(ref)
+        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(self._loop.sinks.collected[ref])
         return self._loop.sinks.table(ref, first)
 
     def end(self) -> RunResult:
         """Implement `EngineHarness.end`."""
+        self._require_open()
         if self._drain:
-            self._round({}, last=True)
-        self._refuse_over()
+            self._run_round({}, last=True)
         self._over = True
         return self._loop.end()
 
@@ -144,16 +135,11 @@ class SparkHarness:
         """Implement `EngineHarness.metrics`."""
         return copy.deepcopy(self._loop.accounts)
 
-    def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
-        self._refuse_over()
+    def _run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
         self._over = True  # unless the round is done
         with _end_on_failure(self._loop):
             self._loop.run_round(batches, last=last)
         self._over = False
-
-    def _refuse_over(self) -> None:
-        if self._over:
-            raise EngineError(f'the run of "{self._loop.plan.graph}" is over', hint="begin another session")
 
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"

@@ -217,7 +217,13 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
                 _refuse_launch_settings(dict(known.getAll()), core, conf)
             if _is_submitted():
                 core = settings.under_submit(core, conf, dict(known.getAll()), Path(sys.argv[0]).name)
-            core |= _static_settings(jvm, conf)
+            # The user's SQL settings that Spark must be started with: static ones, and unknown ones.
+            sql = {key: value for key, value in conf.items() if key.startswith(settings.SQL)}
+            if sql:
+                internal = jvm.org.apache.spark.sql.internal
+                internal.StaticSQLConf.WAREHOUSE_PATH()  # Spark registers them when one is first used
+                sql_conf = internal.SQLConf()
+                core |= {key: value for key, value in sql.items() if not sql_conf.isModifiable(key)}
             context = SparkContext(conf=known.setMaster(master).setAll(list(core.items())))
         except EngineError:
             raise
@@ -225,17 +231,6 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
             raise _did_not_start(problem, master, conf, log) from None
         _STARTED_WITH[context] = dict(conf)
         return SparkSession.builder.getOrCreate()
-
-
-def _static_settings(jvm: Any, conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's SQL settings that Spark must be started with: static ones, and unknown ones."""
-    sql = {key: value for key, value in conf.items() if key.startswith(settings.SQL)}
-    if not sql:
-        return {}
-    internal = jvm.org.apache.spark.sql.internal
-    internal.StaticSQLConf.WAREHOUSE_PATH()  # Spark registers the static ones when one is first used
-    sql_conf = internal.SQLConf()
-    return {key: value for key, value in sql.items() if not sql_conf.isModifiable(key)}
 
 
 def _refuse_launch_settings(
