@@ -156,7 +156,6 @@ def _open_session(options: RunOptions, name: str) -> RunSession:
             f"the spark engine takes SparkOptions, and got {type(chosen).__name__}",
             hint="options=ps.SparkOptions(...)",
         )
-    need_pyspark()
     from penstock.engines.spark.session.session import open_session
 
     return open_session(chosen, master=options.master, checkpoint=options.checkpoint, name=name)

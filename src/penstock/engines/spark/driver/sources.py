@@ -358,9 +358,8 @@ class FollowedSourceReader(BackgroundSourceReader, RemoteSourceReader):
     def _put(self, item: Any) -> None:
         super()._put(item)
         # Why: batches without files only say that time passes, so no more than one of them waits.
-        while isinstance(item, UnreadBatch) and not item.files and not self._queue.empty():
-            if self._closed:
-                break
+        is_tick = isinstance(item, UnreadBatch) and not item.files
+        while is_tick and not self._queue.empty() and not self._closed:
             time.sleep(_TAKEN_POLL_S)
 
 
