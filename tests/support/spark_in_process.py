@@ -27,7 +27,7 @@ from penstock.engines.spark.driver.loop import DriverLoop
 from penstock.engines.spark.driver.read_ahead import ReadRows
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask
-from penstock.engines.spark.source_task import SourceReport, SourceSplit
+from penstock.engines.spark.source_task import SourceSplit
 from penstock.engines.spark.tasks import read_source_rows, run_all_fragments, run_fragment
 from penstock.engines.spark.wire import NO_EDGE, SCHEMA, Kind, WireRow, from_wire, to_wire
 from penstock.errors import NotSupported
@@ -37,16 +37,12 @@ from penstock.plan.plan import Plan
 Alone = Callable[[int], bool]
 
 
-class KeptRows(ReadRows):
+class KeptRows(list[WireRow]):
     """Rows that were read ahead."""
 
-    def __init__(self, reports: Sequence[SourceReport], rows: list[WireRow]) -> None:
-        super().__init__(reports)
-        self.rows = rows
-
-    def release(self) -> None:
+    def unpersist(self) -> None:
         """Forgets them."""
-        self.rows = []
+        self.clear()
 
 
 class InProcessJobs(SparkJobs):
@@ -66,7 +62,7 @@ class InProcessJobs(SparkJobs):
         wire = [row for batch in batches for row in from_wire(batch)]
         back = to_wire([row for row in wire if row.fragment == DRIVER])
         reports = read_job_result(pa.Table.from_batches([back], schema=SCHEMA)).sources
-        return KeptRows(reports, [row for row in wire if row.fragment != DRIVER])
+        return ReadRows(KeptRows(row for row in wire if row.fragment != DRIVER), reports)
 
     def run(
         self,
@@ -77,7 +73,7 @@ class InProcessJobs(SparkJobs):
         frame: object = None,
     ) -> JobResult:
         """Runs what the driver sends through all fragments."""
-        rows_read = [row for part in read if isinstance(part, KeptRows) for row in part.rows]
+        rows_read = [row for part in read for row in part.frame]
         # As with jobs of many rows and of few, which have different numbers of partitions.
         n_partitions = self._random.choice([self.n_partitions, 2 * self.n_partitions])
         task = replace(task, n_partitions=n_partitions)

@@ -22,7 +22,7 @@ from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
-from penstock.operators.ends import Sink, Source
+from penstock.operators.ends import Sink
 from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch, RowBatch
@@ -59,16 +59,15 @@ class SourceReader:
     """
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts) -> None:
-        assert isinstance(step.op, Source), "only sources read"
-        self.step, self._reader = step, step.op.reader
+        self.step, self._reader = step, step.as_source.reader
         self.bounded = self._reader.bounded
         self.gives_rows = isinstance(self._reader, protocol.RowReader) and self._reader.gives_rows
         self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
         site = StageContext(step.name, step.where, accounts, clock, reasons=self.reasons)
-        self._stage = SourceStage(step.op, site, rank=self.rank)
+        self._stage = SourceStage(step.as_source, site, rank=self.rank)
         self.time_of, self.promise = self._stage.time_of, self._stage.promise
-        self.timed = step.op.resolve() is not None
+        self.timed = step.as_source.resolve() is not None
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
@@ -183,6 +182,18 @@ class SourceReader:
     def read_error(self, cause: Exception) -> PenstockError:
         """Return the error for an exception of the reader."""
         return _locate_error(self.step, f"could not read {self._reader.describe()}", cause)
+
+
+def close_all(ends: Iterable[SourceReader | SinkWriter]) -> None:
+    """Close readers and writers, whatever happens to one of them; then raise the first error."""
+    failures = []
+    for end in ends:
+        try:
+            end.close()
+        except Exception as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
 
 
 def load_tables(plan: Plan) -> Plan:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.errors import EngineError, nearest_first
+from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.frozen import Frozen
 from penstock.plan.plan import Plan, Ref
 
@@ -144,6 +144,50 @@ class EngineHarness(Protocol):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
+
+
+class HarnessBase(ABC):
+    """What harnesses share: they refuse what the plan does not have, and everything once the run is over.
+
+    again  what to do then
+    """
+
+    again = "begin another run"
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._over = plan, False
+
+    @abstractmethod
+    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
+        """Run one round; before it, move the watermark of every source, if one is given."""
+
+    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Implement `EngineHarness.push`."""
+        sources = [step.name for step in self._plan.sources]
+        for name in batches:
+            if name not in sources:
+                raise GraphError(
+                    f'there is no source "{name}" in this run',
+                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
+                )
+        self._require_open()
+        self.run_round(batches)
+
+    def promise(self, watermark: int) -> None:
+        """Implement `EngineHarness.promise`."""
+        self._require_open()
+        self.run_round({}, watermark)
+
+    def _require_collected(self, ref: Ref) -> None:
+        if ref not in self._plan.collects:
+            ports = nearest_first(str(ref), map(str, self._plan.collects))
+            raise GraphError(
+                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
+            )
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise EngineError(f'the run of "{self._plan.graph}" is over', hint=self.again)
 
 
 class Engine(Protocol):

@@ -65,6 +65,12 @@ class Step(Frozen):
     where: Where | None
 
     @property
+    def as_source(self) -> Source:
+        """Return what the step does, if it is a source."""
+        assert isinstance(self.op, Source), "only sources read"
+        return self.op
+
+    @property
     def up(self) -> Stream:
         """Return what flows into the only data port."""
         return self.inputs[0].stream

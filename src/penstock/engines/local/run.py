@@ -18,7 +18,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.ends import load_tables
+from penstock.engines.ends import close_all, load_tables
 from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder
 from penstock.engines.local.connect import ChannelBuilder
@@ -30,8 +30,8 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
-from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
+from penstock.engines.protocol import BackgroundRun, HarnessBase, Measurements, RunOptions, RunResult
+from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import Frozen
 from penstock.plan.plan import Plan, Ref
@@ -66,16 +66,7 @@ class Runtime(Frozen):
 
     def close(self) -> None:
         """Close all readers and sinks, whatever happens to one of them; then raise the first error."""
-        first: Exception | None = None
-        closes = [reader.close for reader in self.graph.readers.values()]
-        closes += [writer.close for writer in self.graph.writers.values()]
-        for close in closes:
-            try:
-                close()
-            except Exception as failure:
-                first = first or failure
-        if first is not None:
-            raise first
+        close_all([*self.graph.readers.values(), *self.graph.writers.values()])
 
     def begin_shutdown(self) -> None:
         """Tell all sinks that the run is to end soon."""
@@ -349,15 +340,15 @@ def needs_own_thread(
     )
 
 
-class LocalHarness:
+class LocalHarness(HarnessBase):
     """A run driven by a test, one round per push, in the calling thread; all is done when a call returns."""
 
     def __init__(
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> None:
-        self._plan, self._options, self._clock, self._events = plan, options, clock, events
+        super().__init__(plan)
+        self._options, self._clock, self._events = options, clock, events
         self._inputs = {step.name: PushedInput() for step in plan.sources}
-        self._ended = False
         events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
         try:
             self._runtime = build_runtime(
@@ -371,43 +362,27 @@ class LocalHarness:
         self._runtime.dispatcher.begin(self._runtime.graph.tasks)
         self._drive()
 
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
         """Run one round: a batch of each named source, nothing from the others."""
-        for name in batches:
-            if name not in self._inputs:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, list(self._inputs)))}",
-                )
-        self._refuse_after_end()
+        if watermark is not None:
+            for reader in self._runtime.graph.readers.values():
+                reader.promise(watermark)
         for name, source in self._inputs.items():
             source.batches.append(batches.get(name))
         self._drive()
 
-    def promise(self, watermark: int) -> None:
-        """Move the watermark of every source to a time in microseconds, as an empty round."""
-        self._refuse_after_end()
-        for reader in self._runtime.graph.readers.values():
-            reader.promise(watermark)
-        self.push({})
-
     def take(self, ref: Ref) -> pa.Table:
         """Return the rows that left on a collected port since the last call."""
-        collections = self._runtime.graph.collections
-        if ref not in collections:
-            ports = nearest_first(str(ref), map(str, collections))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
-        return collections[ref].take()
+        self._require_collected(ref)
+        return self._runtime.graph.collections[ref].take()
 
     def end(self) -> RunResult:
         """End all sources and drains."""
-        self._refuse_after_end()
+        self._require_open()
         for source in self._inputs.values():
             source.ended = True
         self._drive()
-        self._ended, outcome = True, "failed"
+        self._over, outcome = True, "failed"
         try:
             self._runtime.close()
             outcome = "drained" if self._options.drain else "stopped"
@@ -432,7 +407,7 @@ class LocalHarness:
             raise failure
 
     def _report_failure(self, failure: BaseException) -> None:
-        self._ended = True
+        self._over = True
         if hasattr(self, "_runtime"):
             with suppress(Exception):  # what stopped the run matters more than what followed from it
                 self._runtime.close()
@@ -440,7 +415,3 @@ class LocalHarness:
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         batches = self._runtime.progress.rounds if hasattr(self, "_runtime") else 0
         self._events(RunEnded(self._clock.now(), "failed", batches))
-
-    def _refuse_after_end(self) -> None:
-        if self._ended:
-            raise EngineError(f'the run of "{self._plan.graph}" is over', hint="begin another run")

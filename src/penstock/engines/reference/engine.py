@@ -16,19 +16,10 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.protocol import BackgroundRun, Gap, RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, Gap, HarnessBase, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
-from penstock.errors import (
-    ConnectorError,
-    EngineError,
-    GraphError,
-    NotSupported,
-    PenstockError,
-    describe_cause,
-    nearest_first,
-)
+from penstock.errors import ConnectorError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
-from penstock.operators.ends import Source
 from penstock.operators.op import Op
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Ref, Step
@@ -100,13 +91,13 @@ Batches = Generator[SourceBatch, None, None]
 
 def _read_batches(step: Step) -> Batches:
     """Yield the batches of a source; a reader's own error stays as it is, any other says what was read."""
-    assert isinstance(step.op, Source), "only sources read"
+    reader = step.as_source.reader
     try:
-        yield from step.op.reader.batches()
+        yield from reader.batches()
     except PenstockError:
         raise
     except Exception as cause:
-        fact = f"could not read {step.op.reader.describe()}"
+        fact = f"could not read {reader.describe()}"
         raise ConnectorError(fact, detail=describe_cause(cause)) from cause
 
 
@@ -133,40 +124,31 @@ def build_result(interpreter: Interpreter, outcome: str) -> RunResult:
     return RunResult(outcome, interpreter.batches, copy.deepcopy(interpreter.accounts), collected)
 
 
-class ReferenceHarness:
+class ReferenceHarness(HarnessBase):
     """A run that is fed by its caller, in the calling thread: all is done when a call returns."""
 
+    again = "open another harness"
+
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
+        super().__init__(interpreter.plan)
         self._interpreter, self._options = interpreter, options
         self._n_taken: dict[Ref, int] = {}
-        self._over = False
         begin_run(interpreter)
 
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Implement `EngineHarness.push`."""
-        sources = [step.name for step in self._interpreter.plan.sources]
-        for name in batches:
-            if name not in sources:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
-                )
-        self._round(batches)
-
-    def promise(self, watermark: int) -> None:
-        """Implement `EngineHarness.promise`."""
-        self._require_open()
-        for step in self._interpreter.plan.sources:
-            self._interpreter.source(step.name).promise(watermark)
-        self._round({})
+    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
+        """Run one round, and end the run if it fails."""
+        if watermark is not None:
+            for step in self._plan.sources:
+                self._interpreter.source(step.name).promise(watermark)
+        try:
+            self._interpreter.round(batches)
+        except BaseException:
+            self._close("failed")
+            raise
 
     def take(self, ref: Ref) -> pa.Table:
         """Implement `EngineHarness.take`."""
-        if ref not in self._interpreter.collected:
-            ports = nearest_first(str(ref), map(str, self._interpreter.collected))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
+        self._require_collected(ref)
         first = self._n_taken.get(ref, 0)
         self._n_taken[ref] = len(self._interpreter.collected[ref])
         return self._interpreter.table(ref, first)
@@ -187,26 +169,12 @@ class ReferenceHarness:
         """Implement `EngineHarness.metrics`."""
         return copy.deepcopy(self._interpreter.accounts)
 
-    def _round(self, batches: Mapping[str, SourceBatch]) -> None:
-        self._require_open()
-        try:
-            self._interpreter.round(batches)
-        except BaseException:
-            self._close("failed")
-            raise
-
     def _close(self, outcome: str) -> None:
         self._over = True
         try:
             self._interpreter.close()
         finally:
             end_run(self._interpreter, outcome)
-
-    def _require_open(self) -> None:
-        if self._over:
-            raise EngineError(
-                f'the run of "{self._interpreter.plan.graph}" is over', hint="open another harness"
-            )
 
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'

@@ -89,17 +89,28 @@ class SparkEngine:
                 gaps.append(Gap(step.name, reason, 'run it with engine="local"'))
             if isinstance(step.op, StreamJoin):
                 gaps.append(Gap(step.name, "joins of two streams", 'run it with engine="reference"'))
-        return gaps or _sql_outside_jvm(plan)
+        if gaps:
+            return gaps
+        inside = {step.name for pipeline in source_pipelines(plan) for step in pipeline.steps}
+        return [
+            Gap(
+                step.name,
+                f"{sql} runs in the JVM, and this step does not: explain() says why",
+                "use it in map, select or filter straight behind ps.read.parquet(...) or ps.read.spark(...)",
+            )
+            for step in plan
+            if step.name not in inside and (sql := find_spark_sql(step.op)) is not None
+        ]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> SparkRun:
         """Start a run."""
-        trigger = spell_trigger(getattr(options.engine, "trigger", None))
+        spell_trigger(getattr(options.engine, "trigger", None))  # raises before Spark starts
         session = _open_session(options, plan.graph)
         from penstock.engines.spark.driver.run import SparkRun, add_progress_line, build_loop
 
         events = add_progress_line(events)
         loop = build_loop(plan, session, clock=clock, events=events, options=options)
-        return SparkRun(loop, session, trigger)
+        return SparkRun(loop, session)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions
@@ -138,20 +149,6 @@ class SparkEngine:
         return lines
 
 
-def _sql_outside_jvm(plan: Plan) -> list[Gap]:
-    """Return the steps with Spark's own SQL that do not run in the JVM."""
-    inside = {step.name for pipeline in source_pipelines(plan) for step in pipeline.steps}
-    return [
-        Gap(
-            step.name,
-            f"{sql} runs in the JVM, and this step does not: explain() says why",
-            "use it in map, select or filter straight behind ps.read.parquet(...) or ps.read.spark(...)",
-        )
-        for step in plan
-        if step.name not in inside and (sql := find_spark_sql(step.op)) is not None
-    ]
-
-
 def _open_session(options: RunOptions, name: str) -> RunSession:
     chosen = options.engine or SparkOptions()
     if not isinstance(chosen, SparkOptions):
@@ -159,7 +156,6 @@ def _open_session(options: RunOptions, name: str) -> RunSession:
             f"the spark engine takes SparkOptions, and got {type(chosen).__name__}",
             hint="options=ps.SparkOptions(...)",
         )
-    need_pyspark()
     from penstock.engines.spark.session.session import open_session
 
     return open_session(chosen, master=options.master, checkpoint=options.checkpoint, name=name)

@@ -62,7 +62,6 @@ from penstock.engines.spark.types import from_spark, spark_schema
 from penstock.engines.spark.wire import SPARK_SCHEMA, Kind, WirePartitioner, WireRow, report
 from penstock.expr import Expr
 from penstock.frozen import Frozen
-from penstock.operators.ends import Source
 from penstock.operators.function import Expressions
 from penstock.operators.op import OUT
 from penstock.operators.rows import Filter, WithColumns
@@ -107,9 +106,8 @@ class RemoteSource:
         fragments: Fragments,
     ) -> None:
         source = pipeline.source
-        assert isinstance(source.op, Source), "pipelines begin with a source"
         self._spark, self._plan, self.pipeline = spark, plan, pipeline
-        self._reader, self._time = source.op.reader, source.op.resolve()
+        self._reader, self._time = source.as_source.reader, source.as_source.resolve()
         self._rank = plan.sources.index(source) if len(plan.sources) > 1 else None
         self.by_workers = pipeline.jvm_reason is None
         readers = [name for name, _ in plan.readers(pipeline.last)]

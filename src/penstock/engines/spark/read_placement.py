@@ -22,7 +22,6 @@ from penstock.expr import Expr
 from penstock.frozen import Frozen
 from penstock.operators.aggregates import Aggregate, Fold
 from penstock.operators.choices import AccumulatorKind, accumulators_of
-from penstock.operators.ends import Source
 from penstock.operators.op import ERRORS, LATE, OUT, Routing, Stream
 from penstock.operators.rows import Filter, Select, WithColumns
 from penstock.operators.table_join import TableJoin
@@ -66,8 +65,7 @@ def source_pipelines(plan: Plan) -> list[SourcePipeline]:
 
 def why_look_at_rows(step: Step) -> str | None:
     """Return why a source stage must see the rows of a source first; None when others can tell times."""
-    assert isinstance(step.op, Source), "only sources read"
-    reader, time = step.op.reader, step.op.resolve()
+    reader, time = step.as_source.reader, step.as_source.resolve()
     if isinstance(reader, SparkReader):
         for field in reader.schema:
             if kind.is_timestamp(field.type) and not field.type.tz:
@@ -93,10 +91,9 @@ def _why_not_columns(schema: pa.Schema) -> str | None:
 
 
 def _pipeline(plan: Plan, source: Step) -> SourcePipeline:
-    assert isinstance(source.op, Source), "pipelines begin with a source"
     steps, stop = _follow(plan, source, joins=False)
     sql = next((sql for step in steps if (sql := find_spark_sql(step.op)) is not None), None)
-    if isinstance(source.op.reader, SparkReader):
+    if isinstance(source.as_source.reader, SparkReader):
         reason = "it is a DataFrame"
     elif sql is not None:
         reason = f"{sql} is Spark's own"
@@ -155,9 +152,8 @@ def grouped_windows(plan: Plan, pipeline: SourcePipeline, fragments: Fragments) 
     Only one filter may be before them, and all rows behind it must be in a window: then the rows that the
     filter dropped are known by difference. No row of a DataFrame can be late, because it is one batch.
     """
-    assert isinstance(pipeline.source.op, Source), "pipelines begin with a source"
     readers = [plan[name] for name, _ in plan.readers(pipeline.last)]
-    is_dataframe = isinstance(pipeline.source.op.reader, SparkReader)
+    is_dataframe = isinstance(pipeline.source.as_source.reader, SparkReader)
     if not is_dataframe or len(readers) != 1 or readers[0].name not in fragments.partials:
         return None
     (step,) = readers
@@ -171,8 +167,7 @@ def grouped_windows(plan: Plan, pipeline: SourcePipeline, fragments: Fragments) 
 
 def source_columns(plan: Plan, source: Step) -> tuple[str, ...]:
     """Return the columns of a source that are used: those of a program's steps, and the time."""
-    assert isinstance(source.op, Source), "only sources read"
-    names, time = source.op.reader.schema.names, source.op.resolve()
+    names, time = source.as_source.reader.schema.names, source.as_source.resolve()
     used = used_columns(plan, Ref(source.name, OUT))
     if used is None:
         return tuple(names)
@@ -228,13 +223,12 @@ def aggregate_columns(aggregate: Aggregate) -> tuple[str, ...] | None:
 
 def explain_source(plan: Plan, step: Step) -> list[str]:
     """Return who reads a source, which steps run in the JVM behind it, and why others do not."""
-    assert isinstance(step.op, Source), "only sources read"
-    reader, name = step.op.reader, step.name
+    reader, name = step.as_source.reader, step.name
     if lives_on_driver(reader):
         return [f"{name} is read on the driver, piece by piece: {reader.describe()} lives in its process"]
     why = why_look_at_rows(step)
     if why is not None:
-        first = "in the job of its steps" if step.op.resolve() is None else "by a job of its own"
+        first = "in the job of its steps" if step.as_source.resolve() is None else "by a job of its own"
         if isinstance(reader, SparkReader | SparkStreamReader):
             return [f"{name} is read by Spark, {first}, and handed over to Python workers: {why}"]
         return [f"{name} is read by Python workers, {first}: {why}"]

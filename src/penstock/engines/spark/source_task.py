@@ -29,7 +29,7 @@ from penstock.engines.wire import failure_to_dict
 from penstock.errors import ConnectorError, PenstockError, describe_cause
 from penstock.expr import Expr
 from penstock.frozen import Frozen
-from penstock.operators.ends import Source, WatermarkFromSource
+from penstock.operators.ends import WatermarkFromSource
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
 from penstock.stages.source import SourceStage
@@ -116,7 +116,7 @@ class SourceReadPlan(Frozen):
         if split.n_batches:
             yield from self._read_batches(split)
             return
-        reader = self._source.reader
+        reader = self.step.as_source.reader
         assert isinstance(reader, FileReader), "only files are read in parts"
         if split.scan:
             for path, first, last, _ in split.parts:
@@ -137,7 +137,7 @@ class SourceReadPlan(Frozen):
 
     def read_rows(self, split: SourceSplit, columns: Iterable[pa.RecordBatch], order: int) -> Iterator[Read]:
         """Yield rows that Spark hands over, with times, and a report."""
-        schema = self._source.reader.schema
+        schema = self.step.as_source.reader.schema
         batches: Iterable[SourceBatch] = (SourceBatch(cast_batch(batch, schema)) for batch in columns)
         if self.needs_whole_batch:
             whole = pa.Table.from_batches([batch.rows for batch in batches], schema=schema)
@@ -146,14 +146,9 @@ class SourceReadPlan(Frozen):
         yield from self._run_stage(split, order, batches)
 
     @property
-    def _source(self) -> Source:
-        assert isinstance(self.step.op, Source), "only sources read"
-        return self.step.op
-
-    @property
     def needs_whole_batch(self) -> bool:
         """Return whether the watermark is a function of a batch, which must see all of its rows."""
-        time = self._source.resolve()
+        time = self.step.as_source.resolve()
         rule = None if time is None else time.rule
         return rule is not None and not isinstance(rule, Expr | WatermarkFromSource)
 
@@ -164,7 +159,7 @@ class SourceReadPlan(Frozen):
         accounts, clock = Accounts(), ManualClock(split.now)
         try:
             context = StageContext(self.step.name, self.step.where, accounts, clock, reasons=reasons)
-            stage = SourceStage(self._source, context, rank=self.rank)
+            stage = SourceStage(self.step.as_source, context, rank=self.rank)
             for batch in batches:
                 for port, rows in stage.on_read(batch):
                     yield split.batch, port, rows
@@ -173,7 +168,7 @@ class SourceReadPlan(Frozen):
         except Exception as problem:
             failure = problem
             if not isinstance(failure, PenstockError):
-                reader = self._source.reader
+                reader = self.step.as_source.reader
                 failure = ConnectorError(
                     f"could not read {reader.describe()}", detail=describe_cause(problem)
                 )
@@ -211,9 +206,7 @@ def _resume_batches(plan: SourceReadPlan, split: SourceSplit) -> Iterator[Source
     number, batches = _OPEN.pop((plan.run, plan.step.name), (-1, iter(())))
     if number == split.batch:
         return batches
-    reader = plan.step.op
-    assert isinstance(reader, Source), "only sources read"
-    return islice(iter(reader.reader.batches()), split.batch, None)
+    return islice(iter(plan.step.as_source.reader.batches()), split.batch, None)
 
 
 def _keep_batches(plan: SourceReadPlan, number: int, batches: Iterator[SourceBatch]) -> None:

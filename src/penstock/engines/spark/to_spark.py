@@ -64,8 +64,7 @@ def build_frame(plan: Plan, feeds: Sequence[Ref], session: RunSession, user: Spa
 
 
 def _reader(step: Step) -> Any:
-    assert isinstance(step.op, Source), "only sources read"
-    return step.op.reader
+    return step.as_source.reader
 
 
 def _refuse_what_needs_a_run(plan: Plan, streams: Sequence[Step], feeds: Sequence[Ref]) -> None:

@@ -92,7 +92,7 @@ def test_equal_slices_of_what_is_sent_are_equal_work() -> None:
 def test_rows_that_workers_make_parts_of_at_once_fill_a_turn_more_slowly() -> None:
     def load(rows_as_one: int) -> int:
         batch = RemoteBatch((), 1_600, 0, 0, by_workers=True, rows_as_one=rows_as_one)
-        return SourceRound(0, 0, {"s": batch}, {}, frozenset()).load
+        return SourceRound(0, 0, {"s": batch}, {}, frozenset()).size[1]
 
     assert (load(1), load(16)) == (1_600, 100)
 

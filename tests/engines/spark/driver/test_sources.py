@@ -82,19 +82,12 @@ def test_small_batches_are_not_read_on_the_driver_either(tmp_path: Path) -> None
     assert second.files[0].start == 1
 
 
-class NoRows(ReadRows):
-    """Rows that nobody looks at."""
-
-    def release(self) -> None:
-        pass
-
-
 def test_a_batch_that_was_read_ahead_is_counted_and_moves_the_watermark_as_reported(tmp_path: Path) -> None:
     accounts = Accounts()
     source = open_source(write_files(tmp_path, [columns(500, 7)]), accounts=accounts)
     counts = Accounts(rows_in=5, passed=4, rows_out=4, errors=1).to_dict()
     report = SourceReport("source", 0, 0, 77, counts, reason="too odd")
-    assert source.rows(ReadBatch(0, report, NoRows([report]))) == []
+    assert source.rows(ReadBatch(0, report, ReadRows(None, [report]))) == []
     assert source.watermark == 77
     assert accounts == Accounts(rows_in=5, passed=4, rows_out=4, errors=1)
     assert source.reasons == ["too odd"]

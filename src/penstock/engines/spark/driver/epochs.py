@@ -8,11 +8,12 @@ same for all partitions, so they are planned here too.
 
 from __future__ import annotations
 
+import operator
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
@@ -20,12 +21,11 @@ from penstock.engines.checkpoint.checkpoint import Manifest
 from penstock.engines.ends import JournalOf
 from penstock.engines.frontiers import Frontiers
 from penstock.engines.protocol import RunOptions
-from penstock.engines.spark.driver.read_ahead import ReadBatch, ReadJobs, merge_reports
-from penstock.engines.spark.driver.rounds import Limits, SourcePolling, SourceRound, batch_number, limits_of
+from penstock.engines.spark.driver.read_ahead import ReadBatch
+from penstock.engines.spark.driver.rounds import Size, SourcePolling, SourceRound, max_size
 from penstock.engines.spark.driver.sources import RemoteSourceReader, open_source
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
 from penstock.engines.spark.fragments import RoundClock, RoundPlan
-from penstock.engines.spark.source_task import SourceReport
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import PenstockError
 from penstock.events import WatermarkMoved
@@ -34,6 +34,9 @@ from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref
 from penstock.stages.rows.batch import Batch
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
+
+if TYPE_CHECKING:
+    from penstock.engines.spark.driver.jobs import SparkJobs
 
 
 @dataclass(slots=True)
@@ -78,7 +81,7 @@ class EpochPlanner:
     def __init__(
         self,
         plan: Plan,
-        jobs: ReadJobs,
+        jobs: SparkJobs,
         folder: Path,
         *,
         clock: Clock,
@@ -87,7 +90,7 @@ class EpochPlanner:
     ) -> None:
         self._plan, self._now, self._clock = plan, clock.now, RoundClock(clock.now())
         self._until, self._drain, self._jobs = options.until, options.drain, jobs
-        self._limits = limits_of(options)
+        self._max_size = max_size(options)
         self._next = self._begun = 0
         self._recorded: dict[int, dict[str, Any]] = {}
         self._accounts = {step.name: Accounts() for step in plan.sources}
@@ -126,19 +129,13 @@ class EpochPlanner:
 
     def next_rounds(self) -> list[PlannedRound]:
         """Plan the next rounds: as many as are ready now, up to the limits of a micro-batch."""
-        source_rounds = self._take_rounds()
+        source_rounds, rounds = self._take_rounds(), []
         try:
             self._read_ahead(source_rounds)
+            for round_ in source_rounds:
+                rounds.append(self._plan_round(round_))  # noqa: PERF401  # those before a failure count
         except PenstockError as failure:
             self.failure, self.over = failure, True
-            return []
-        rounds = []
-        for round_ in source_rounds:
-            try:
-                rounds.append(self._plan_round(round_))
-            except PenstockError as failure:
-                self.failure, self.over = failure, True
-                break
         return rounds
 
     def _take_rounds(self) -> list[SourceRound]:
@@ -147,9 +144,10 @@ class EpochPlanner:
         A micro-batch that an earlier run had begun is taken as it was: its number is known outside.
         """
         source_rounds: list[SourceRound] = []
-        used, n_again = Limits(), len(self._recorded)
+        size: Size = (0, 0, 0, 0)
+        n_again = len(self._recorded)
         while not self.over:
-            is_ready = self.polling.ready and used.within(self._limits)
+            is_ready = self.polling.ready and all(map(operator.lt, size, self._max_size))
             may_go_on = len(source_rounds) < n_again if n_again else is_ready
             if source_rounds and not may_go_on:
                 break
@@ -163,7 +161,7 @@ class EpochPlanner:
                 break
             if round_ is None:
                 break
-            used = used.plus(round_)
+            size = tuple(map(operator.add, size, round_.size))
             source_rounds.append(round_)
         return source_rounds
 
@@ -212,14 +210,11 @@ class EpochPlanner:
         splits = [
             split
             for round_, source, batch in unread
-            for split in self._jobs.source_splits(source, batch_number(round_, source), batch, round_.now)
+            for split in self._jobs.source_splits(source, round_.batch_number(source), batch, round_.now)
         ]
         rows = self._jobs.read(splits)
-        reports = merge_reports(rows.reports)
         for round_, source, _ in unread:
-            number = batch_number(round_, source)
-            report = reports.get((source, number)) or SourceReport(source, number)
-            round_.batches[source] = ReadBatch(number, report, rows)
+            round_.batches[source] = rows.batch(source, round_.batch_number(source))
 
     def plan_pushed(self, batches: Mapping[str, Any], *, last: bool) -> PlannedRound:
         """Plan a round, now, of batches that no reader gave; `last` closes everything."""
@@ -250,7 +245,7 @@ class EpochPlanner:
         self.polling.end_round(now, batches, silent)
         fired_before = dict(self._fired)
         self._fired |= {name: now for name, every in self._early.items() if now - self._fired[name] >= every}
-        numbers = {source: batch_number(source_round, source) for source in batches}
+        numbers = {source: source_round.batch_number(source) for source in batches}
         return PlannedRound(
             RoundPlan(source_round.number, now, advances, fired_before, numbers),
             rows,
@@ -283,10 +278,10 @@ class EpochPlanner:
             if isinstance(reader, RemoteSourceReader) and isinstance(round_.remote.get(name), RemoteBatch):
                 reader.allowed = False
                 batch, number = round_.remote[name], round_.plan.batches[name]
-                rows = self._jobs.read(self._jobs.source_splits(name, number, batch, round_.plan.now))
-                report = merge_reports(rows.reports).get((name, number)) or SourceReport(name, number)
-                if report.failure is not None:
-                    raise failure_from_dict(report.failure)
-                read[name] = ReadBatch(number, report, rows)
+                splits = self._jobs.source_splits(name, number, batch, round_.plan.now)
+                read[name] = self._jobs.read(splits).batch(name, number)
+                failure = read[name].report.failure
+                if failure is not None:
+                    raise failure_from_dict(failure)
         remote = [(name, batch) for name, batch in round_.remote.items() if isinstance(batch, UnreadBatch)]
         return replace(round_, read=read, remote=dict(remote))

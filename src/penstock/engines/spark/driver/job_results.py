@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.engines.checkpoint.state_files import StateHandle
+from penstock.engines.spark.driver.read_ahead import merge_reports
 from penstock.engines.spark.session.executors import explain_failure
 from penstock.engines.spark.source_task import SourceReport
-from penstock.engines.spark.tasks import FAILED
 from penstock.engines.spark.wire import Kind, from_wire
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import EngineError, PenstockError, describe_cause
@@ -37,7 +37,7 @@ class JobResult:
     rows      edge -> round -> packed batches, in a fixed order
     accounts  (round, step -> what a partition counted)
     state     step -> bucket -> where its newest piece is
-    failure   what stopped the first step that failed, if one did
+    failure   what stopped the first step that failed, or else the first source stage
     outcomes  (round, source) -> outcome -> the number of its rows that had it before fragment 0
     reasons   round -> step -> why a row of it failed
     work_us   how long workers were at work, all added up, in microseconds
@@ -62,11 +62,6 @@ class JobResult:
     written: dict[str, Counter[int]] = field(default_factory=dict)
     files: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     nbytes: int = 0
-
-    @property
-    def has_failed_rows(self) -> bool:
-        """Return whether rows failed before fragment 0, or could not be read; the driver finds out which."""
-        return any(outcomes[FAILED] for outcomes in self.outcomes.values())
 
 
 def read_job_result(table: pa.Table) -> JobResult:
@@ -101,9 +96,12 @@ def read_job_result(table: pa.Table) -> JobResult:
                 result.written.setdefault(sink, Counter()).update(dict(staged["rows"]))
         elif row.kind is Kind.FAILURE:
             failures.append((row.round, message["order"], message))
+    failed_reads = [report for report in merge_reports(result.sources).values() if report.failure is not None]
     if failures:
         *_, first = min(failures, key=lambda failure: failure[:2])
         result.failure = failure_from_dict(first)
+    elif failed_reads:
+        result.failure = failure_from_dict(min(failed_reads, key=lambda report: report.batch).failure or {})
     return result
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.connect.protocol import Reader
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.rows import table
 from penstock.connect.readers.spark import SparkReader
@@ -40,7 +39,7 @@ from penstock.engines.spark.jvm_source import RemoteSource, hand_over, in_sessio
 from penstock.engines.spark.native_run import NativeRun, native_sink
 from penstock.engines.spark.read_placement import source_pipelines
 from penstock.engines.spark.session.settings import ARROW_ROWS, ARROW_ROWS_SETTING
-from penstock.engines.spark.source_task import SourceReadPlan, SourceReport, SourceSplit
+from penstock.engines.spark.source_task import SourceReadPlan, SourceSplit
 from penstock.engines.spark.tasks import (
     ALIVE,
     load_plans,
@@ -50,7 +49,6 @@ from penstock.engines.spark.tasks import (
 )
 from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, to_wire
 from penstock.errors import FunctionError
-from penstock.operators.ends import Source
 from penstock.plan.plan import Plan, Step
 from penstock.stages.keys.slots import BUCKETS
 
@@ -75,19 +73,6 @@ Why: a task holds the rows of a partition in memory, to bring them in order, and
 """
 ROW_WEIGHT = 8
 """What a row in a file counts for among bytes that are sent: it is quickly read."""
-
-
-class CachedRows(ReadRows):
-    """Rows that a job has read ahead, in Spark's cache, until they are released."""
-
-    def __init__(self, frame: DataFrame, reports: Sequence[SourceReport]) -> None:
-        super().__init__(reports)
-        self.frame = frame
-
-    def release(self) -> None:
-        """Let Spark forget the rows."""
-        with suppress(Exception):  # Spark may have been stopped
-            self.frame.unpersist()
 
 
 class SparkJobs:
@@ -149,7 +134,6 @@ class SparkJobs:
         if frame is None:
             frame = self._slots_frame(self.tasks(rows, task.rounds[-1].number))
         for cached in read:
-            assert isinstance(cached, CachedRows), "they were read by these jobs"
             frame = frame.unionAll(cached.frame.where(f"kind = {Kind.SOURCE:d}"))
         n_read = sum(cached.n_rows for cached in read)
         task = replace(task, n_partitions=self._count_partitions(remote, n_read, task.state))
@@ -191,7 +175,11 @@ class SparkJobs:
         if frame is not None:
             frame.sparkSession.conf.set(ARROW_ROWS_SETTING, str(ARROW_ROWS))  # that of its query alone
             return self._keep(hand_over(frame, splits[0], self._broadcast_plans()))
-        files = [split for split in splits if not isinstance(self._reader(split.source), SparkReader)]
+        files = [
+            split
+            for split in splits
+            if not isinstance(self._plan[split.source].as_source.reader, SparkReader)
+        ]
         rows = [WireRow(0, Kind.SOURCE_READ, NO_EDGE, 0, 0, split.to_bytes()) for split in files]
         plans = self._broadcast_plans()
 
@@ -201,7 +189,7 @@ class SparkJobs:
         n_tasks = min(self._n_tasks, max(1, len(rows)))
         frame = self._slots_frame(balance_slots(rows, n_tasks, 0)).mapInArrow(run, SPARK_SCHEMA)
         for split in splits:
-            reader = self._reader(split.source)
+            reader = self._plan[split.source].as_source.reader
             if isinstance(reader, SparkReader):
                 frame = frame.unionAll(hand_over(in_session(reader.frame, self._spark), split, plans))
         return self._keep(frame)
@@ -210,17 +198,17 @@ class SparkJobs:
         """Let Spark's page call the next job, and its stages, by the names of the program."""
         self._spark.sparkContext.setJobDescription(f"{self._plan.graph}: {batch}: {steps}")
 
-    def _keep(self, frame: DataFrame) -> CachedRows:
+    def _keep(self, frame: DataFrame) -> ReadRows:
         """Run a job whose rows stay in Spark's cache, and return the reports."""
         frame = frame.persist()
         reports = read_job_result(frame.where(f"fragment = {DRIVER}").toArrow())
-        return CachedRows(frame, reports.sources)
+        return ReadRows(frame, reports.sources)
 
     def source_splits(
         self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
     ) -> list[SourceSplit]:
         """Return what tasks read of a batch, where source stages look at its rows."""
-        reader = self._reader(source)
+        reader = self._plan[source].as_source.reader
         if not isinstance(reader, FileReader):
             return [SourceSplit(source, number, now)]
         whole = self._plans[0].stages[source].needs_whole_batch
@@ -237,17 +225,11 @@ class SparkJobs:
 
     def _source_read_plan(self, step: Step) -> SourceReadPlan:
         """Return how workers read a source; a reader that cannot travel is left behind."""
-        op = step.op
-        assert isinstance(op, Source), "only sources read"
+        op = step.as_source
         rank = self._plan.sources.index(step) if len(self._plan.sources) > 1 else None
         if not isinstance(op.reader, FileReader):
             step = replace(step, op=replace(op, reader=table(op.reader.schema.empty_table())))
         return SourceReadPlan(self._run, step, rank)
-
-    def _reader(self, source: str) -> Reader:
-        op = self._plan[source].op
-        assert isinstance(op, Source), "only sources read"
-        return op.reader
 
     def close(self) -> None:
         """Release what workers hold of this run."""

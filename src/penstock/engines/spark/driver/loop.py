@@ -15,6 +15,7 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -24,18 +25,18 @@ from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import PROCESSED, READ, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
 from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.ends import close_all
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.job_results import JobResult
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.progress import BatchProgress
-from penstock.engines.spark.driver.read_ahead import ReadRows, merge_reports
 from penstock.engines.spark.driver.sinks import SinkDelivery
 from penstock.engines.spark.driver.sources import StreamSourceReader
 from penstock.engines.spark.file_splits import RemoteBatch
 from penstock.engines.spark.fragments import JobTask, source_ports
+from penstock.engines.spark.tasks import FAILED
 from penstock.engines.spark.wire import Kind, WireRow, pack_pieces, split_evenly
-from penstock.engines.wire import failure_from_dict
 from penstock.errors import NotSupported, PenstockError
 from penstock.events import (
     BatchDone,
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 class DriverLoop:
     """A plan at work on the driver.
 
+    readers   of all sources
     stopping  ends the wait for sources that are silent
     """
 
@@ -73,7 +75,7 @@ class DriverLoop:
         events: EventSink,
         options: RunOptions,
     ) -> None:
-        self.plan, self._jobs, self.checkpoint = plan, jobs, checkpoint
+        self.plan, self.jobs, self.checkpoint = plan, jobs, checkpoint
         self._clock, self._events = clock, events
         self.accounts = {step.name: Accounts() for step in plan}
         self.sinks = SinkDelivery(plan, jobs.fragments, self.accounts)
@@ -81,10 +83,9 @@ class DriverLoop:
         self._planner = EpochPlanner(
             plan, jobs, checkpoint.folder, clock=clock, stopping=self.stopping, options=options
         )
+        self.readers = self._planner.readers
         self._done, self._begun, self._job = Manifest(), 0, ""
-        self._failure: PenstockError | None = None
         self._ports = {ref: number for number, (ref, _) in enumerate(source_ports(plan))}
-        self._waiting: dict[ReadRows, set[tuple[str, int]]] = {}
         self._counted, self.progress = Counter[str](), BatchProgress()
 
     def open(self) -> None:
@@ -109,40 +110,21 @@ class DriverLoop:
 
     def end(self, *, failed: bool = False) -> RunResult:
         """Close readers and sinks, whatever happens to one of them; raise the first error at the end."""
-        outcome = "drained" if self._done.drained else "stopped"
+        outcome = "failed" if failed else "drained" if self._done.drained else "stopped"
         n_batches = self._done.rounds - self._begun - self._done.drained
-        failures = []
-        closes = [reader.close for reader in self._planner.readers]
-        for close in [*closes, *(writer.close for writer in self.sinks.writers.values())]:
-            try:
-                close()
-            except Exception as failure:
-                failures.append(failure)
-        self._jobs.close()
         try:
-            is_failed = failed or bool(failures)
-            self._events(RunEnded(self._clock.now(), "failed" if is_failed else outcome, n_batches))
+            close_all([*self.readers, *self.sinks.writers.values()])
+        except Exception:
+            outcome = "failed"
+            raise
         finally:
-            self.checkpoint.close()
-        if failures:
-            raise failures[0]
+            self.jobs.close()
+            try:
+                self._events(RunEnded(self._clock.now(), outcome, n_batches))
+            finally:
+                self.checkpoint.close()
         tables = {ref: self.sinks.table(ref) for ref in self.sinks.collected}
         return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables)
-
-    @property
-    def timed_sources(self) -> list[str]:
-        """Return the sources that have a watermark."""
-        return [reader.step.name for reader in self._planner.readers if reader.timed]
-
-    @property
-    def endless(self) -> bool:
-        """Return whether the run has a source that does not end by itself."""
-        return not all(reader.bounded for reader in self._planner.readers)
-
-    @property
-    def reads_stream(self) -> bool:
-        """Return whether a source is a stream of Spark's, whose query then cuts the micro-batches."""
-        return any(isinstance(reader, StreamSourceReader) for reader in self._planner.readers)
 
     def run_micro_batches(self, query: RunQuery | None = None) -> None:
         """Run round after round, several at a time where they are ready, until there are no more.
@@ -152,26 +134,29 @@ class DriverLoop:
         while not (self._planner.over or self.stopping.is_set()):
             if query is not None:
                 query.wait_until_asked(self.stopping)
-            rounds = self._planner.next_rounds()
-            if rounds and self.checkpoint.durable:
-                self.checkpoint.save_planned_rounds({round_.plan.number: round_.record for round_ in rounds})
-            pass_crash_point(READ)
-            self._keep(rounds)
-            if rounds and query is None:
-                self._run_rounds(rounds)
-            elif rounds and query is not None:
-                self._run_in_query(query, rounds)
-            self._raise(self._failure or self._planner.failure)
+            with self._report_failure():
+                rounds = self._planner.next_rounds()
+                if rounds and self.checkpoint.durable:
+                    self.checkpoint.save_planned_rounds({of.plan.number: of.record for of in rounds})
+                pass_crash_point(READ)
+                if rounds and query is None:
+                    self._run_rounds(rounds)
+                elif rounds and query is not None:
+                    self._run_in_query(query, rounds)
+                if self._planner.failure is not None:
+                    raise self._planner.failure
 
-    def _keep(self, rounds: Sequence[PlannedRound]) -> None:
-        """Note which rows that were read ahead wait for which batches."""
-        for round_ in rounds:
-            for batch in round_.read.values():
-                if batch.rows not in self._waiting:
-                    read = {
-                        (report.source, report.batch) for report in batch.rows.reports if not report.ended
-                    }
-                    self._waiting[batch.rows] = read
+    @contextmanager
+    def _report_failure(self) -> Iterator[None]:
+        """Report the step that fails, with its line."""
+        try:
+            yield
+        except PenstockError as failure:
+            if failure.step is not None:
+                if failure.step in self.accounts:  # tasks know no lines of the program
+                    failure.at(failure.step, self.plan[failure.step].where)
+                self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
+            raise
 
     def _run_in_query(self, query: RunQuery, rounds: Sequence[PlannedRound]) -> None:
         """Run rounds as a micro-batch of a query; keep what fails, since Spark would only keep its text."""
@@ -185,24 +170,14 @@ class DriverLoop:
                 failures.append(failure)
             return self.progress
 
-        query.run(self._jobs.tasks(rows, last), work)
+        query.run(self.jobs.tasks(rows, last), work)
         if failures:
             raise failures[0]
 
     def run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
         """Run a round of batches that no reader gave; `last` closes everything."""
-        try:
-            round_ = self._planner.plan_pushed(batches, last=last)
-        except PenstockError as failure:
-            self._raise(failure)
-        else:
-            self._run_rounds([round_])
-            self._raise(self._failure)
-
-    def promise(self, watermark: int) -> None:
-        """Move the watermarks of all sources, in microseconds."""
-        for reader in self._planner.readers:
-            reader.promise(watermark)
+        with self._report_failure():
+            self._run_rounds([self._planner.plan_pushed(batches, last=last)])
 
     def _run_rounds(
         self,
@@ -217,17 +192,15 @@ class DriverLoop:
         began = self._clock.now()
         result = self._run_job(rounds, self._input_rows(rounds) if rows is None else rows, frame)
         if result is None:
-            self._look_at_rows(rounds)
+            for round_ in rounds:
+                self._run_rounds([self._planner.look_at_rows(round_)])
             return
         pass_crash_point(PROCESSED)
-        failure = result.failure or self._read_failure(result)
-        if failure is not None and len(rounds) > 1:
+        if result.failure is not None and len(rounds) > 1:
             for round_ in rounds:
                 self._run_rounds([round_])
-                if self._failure is not None:
-                    return
-        elif failure is not None:
-            self._failure = failure
+        elif result.failure is not None:
+            raise result.failure
         else:
             took = self._clock.now() - began
             self._commit(
@@ -242,59 +215,35 @@ class DriverLoop:
         A source stage that looks at the rows says which file cannot be read, or which function failed on
         which row.
         """
-        if not self._jobs.fragments.fragments:
+        if not self.jobs.fragments.fragments:
             return JobResult()
         remote = {round_.plan.number: round_.remote for round_ in rounds if round_.remote}
         read = list(dict.fromkeys(batch.rows for round_ in rounds for batch in round_.read.values()))
         plans = tuple(round_.plan for round_ in rounds)
-        task = JobTask(
-            plans,
-            uuid.uuid4().hex,
-            self._job,
-            self._done.state,
-            self.checkpoint.files,
-            self.sinks.last_rounds,
-        )
+        name, state = uuid.uuid4().hex, self._done.state
+        task = JobTask(plans, name, self._job, state, self.checkpoint.files, self.sinks.last_rounds)
         proven = any(
             isinstance(batch, RemoteBatch) for batches in remote.values() for batch in batches.values()
         )
         try:
-            result = self._jobs.run(rows, task, remote, read, frame)
+            result = self.jobs.run(rows, task, remote, read, frame)
         except Exception as failure:
             # NotSupported: an expression that is too large for Spark
             if proven and (isinstance(failure, NotSupported) or not isinstance(failure, PenstockError)):
                 return None
             raise
         result.job = task.job
-        return None if result.has_failed_rows else result
+        return None if any(outcomes[FAILED] for outcomes in result.outcomes.values()) else result
 
     def _input_rows(self, rounds: Sequence[PlannedRound]) -> list[WireRow]:
         """Return the rows that the driver has of some rounds, and the splits to read, as wire rows."""
-        return self._jobs.splits(rounds) + [
+        return self.jobs.splits(rounds) + [
             WireRow(0, Kind.SOURCE, self._ports[ref], round_.plan.batches[ref.step], 0, body)
             for round_ in rounds
             for ref, batch in round_.batches
-            for piece in split_evenly(batch, self._jobs.n_partitions)
+            for piece in split_evenly(batch, self.jobs.n_partitions)
             for body in pack_pieces(piece)
         ]
-
-    def _read_failure(self, result: JobResult) -> PenstockError | None:
-        """Return the first failure of a source stage that read as a part of the job."""
-        reports = merge_reports(result.sources)
-        failures = [reports[place].failure for place in sorted(reports, key=lambda place: place[1])]
-        return next((failure_from_dict(failure) for failure in failures if failure is not None), None)
-
-    def _look_at_rows(self, rounds: Sequence[PlannedRound]) -> None:
-        """Run the same rounds one by one, with rows that source stages have read."""
-        for round_ in rounds:
-            try:
-                read = self._planner.look_at_rows(round_)
-            except PenstockError as failure:
-                self._failure = failure
-                return
-            self._run_rounds([read])
-            if self._failure is not None:
-                return
 
     def _commit(self, rounds: Sequence[PlannedRound], result: JobResult, took: Mapping[str, int]) -> None:
         """Write every round under its number; then the manifest says that they are done."""
@@ -302,7 +251,18 @@ class DriverLoop:
         self.sinks.publish(last.plan.number, result)
         self._counted = Counter(rounds=len(rounds))
         for round_ in rounds:
-            self._write_round(round_, result, took)
+            read = self._count_round(round_, result)
+            began = self._clock.now()
+            written = self.sinks.write(round_, result, self.checkpoint.files)
+            now = self._clock.now()
+            self._counted["rows_in"] += sum(read.values())
+            # How far a round is behind the clock, and where its time went.
+            lag = {
+                name: now - int(at) for name, at in round_.watermarks.items() if BEFORE_ALL < at < AFTER_ALL
+            }
+            parts, took_us = {**took, "write": now - began}, now - round_.plan.now
+            number, received = round_.plan.number, result.nbytes
+            self._events(BatchDone(now, number, read, written, took_us, parts, lag, received=received))
         state = {step: dict(places) for step, places in self._done.state.items()}
         for step, places in result.state.items():
             state.setdefault(step, {}).update(places)
@@ -320,47 +280,42 @@ class DriverLoop:
         self._job = result.job
         for name in {file for file, *_ in result.files}:
             self.checkpoint.files.remove_rows(name)
-        self._release(rounds)
+        for round_ in rounds:
+            for source, batch in round_.read.items():
+                batch.rows.release(source, batch.number)
         state_bytes, state_rows = state_size(state)
         counts = {**self._counted, "state_bytes": state_bytes, "state_rows": state_rows}
         self.progress = BatchProgress(counts.pop("rows_in", 0), counts, last.watermarks)
-        for reader in self._planner.readers:
+        for reader in self.readers:
             if isinstance(reader, StreamSourceReader):
                 reader.commit(last.positions[reader.step.name][0], self.progress)
         if result.state:
             self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, state_bytes, state_rows))
 
-    def _release(self, rounds: Sequence[PlannedRound]) -> None:
-        """Let Spark forget rows that were read ahead, once no round needs them."""
-        for round_ in rounds:
-            for source, batch in round_.read.items():
-                self._waiting.setdefault(batch.rows, set()).discard((source, batch.number))
-        for rows, batches in list(self._waiting.items()):
-            if not batches:
-                rows.release()
-                del self._waiting[rows]
+    def _count_round(self, round_: PlannedRound, result: JobResult) -> dict[str, int]:
+        """Add up what became of the rows of a round, step by step, and report it; return what sources read.
 
-    def _write_round(self, round_: PlannedRound, result: JobResult, took: Mapping[str, int]) -> None:
-        """Count and write a round; report where its time went, and how far it is behind the clock."""
-        self._count_round(round_, result)
-        began = self._clock.now()
-        written = self.sinks.write(round_, result, self.checkpoint.files)
-        now = self._clock.now()
-        read = self._rows_in(round_, result)
-        self._counted["rows_in"] += sum(read.values())
-        lag = {name: now - int(at) for name, at in round_.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
-        parts, took_us = {**took, "write": now - began}, now - round_.plan.now
-        number, received = round_.plan.number, result.nbytes
-        self._events(BatchDone(now, number, read, written, took_us, parts, lag, received=received))
-
-    def _count_round(self, round_: PlannedRound, result: JobResult) -> None:
-        """Add up what became of the rows of a round, step by step, and report it."""
+        The driver counts, source stages that read as a part of the job, other workers, and the JVM.
+        """
+        number, counts = round_.plan.number, [round_.accounts]
+        counts += [
+            {report.source: Accounts(**(report.accounts or {}))}
+            for report in result.sources
+            if round_.plan.batches.get(report.source) == report.batch
+        ]
+        for counted_in, by_step in result.accounts:
+            if counted_in == number:
+                counts.append({name: Accounts(**numbers) for name, numbers in by_step.items()})
+        for source, batch in round_.remote.items():
+            if isinstance(batch, RemoteBatch):
+                outcomes = result.outcomes.get((number, source), Counter())
+                counts.append(self.jobs.remote[source].accounts(batch, outcomes))
         counted = {step.name: Accounts() for step in self.plan}
-        for counts in self._counts(round_, result):
-            for name, accounts in counts.items():
+        for by_name in counts:
+            for name, accounts in by_name.items():
                 counted[name].add(accounts)
         read = {report.source: report.reason for report in result.sources if report.reason is not None}
-        reasons = {**result.reasons.get(round_.plan.number, {}), **round_.reasons, **read}
+        reasons = {**result.reasons.get(number, {}), **round_.reasons, **read}
         for name, accounts in counted.items():
             if name in round_.moved:
                 self._events(round_.moved[name])
@@ -372,38 +327,4 @@ class DriverLoop:
             if accounts.errors:
                 policy = self.plan[name].op.on_error
                 self._events(RowsErrored(now, name, accounts.errors, policy, reasons.get(name, "")))
-
-    def _rows_in(self, round_: PlannedRound, result: JobResult) -> dict[str, int]:
-        """Return the number of rows that a round has read of every source."""
-        rows = Counter({name: accounts.rows_in for name, accounts in round_.accounts.items()})
-        for counts in self._source_counts(round_, result):
-            rows.update({name: accounts.rows_in for name, accounts in counts.items()})
-        return dict(rows)
-
-    def _source_counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
-        """Yield what source stages counted that read a round as a part of its job."""
-        for report in result.sources:
-            if round_.plan.batches.get(report.source) == report.batch:
-                yield {report.source: Accounts(**(report.accounts or {}))}
-
-    def _counts(self, round_: PlannedRound, result: JobResult) -> Iterator[Mapping[str, Accounts]]:
-        """Yield what the driver, the workers and the JVM counted in a round."""
-        number = round_.plan.number
-        yield round_.accounts
-        yield from self._source_counts(round_, result)
-        for counted_in, counts in result.accounts:
-            if counted_in == number:
-                yield {name: Accounts(**numbers) for name, numbers in counts.items()}
-        for source, batch in round_.remote.items():
-            if isinstance(batch, RemoteBatch):
-                outcomes = result.outcomes.get((number, source), Counter())
-                yield self._jobs.remote[source].accounts(batch, outcomes)
-
-    def _raise(self, failure: PenstockError | None) -> None:
-        if failure is None:
-            return
-        if failure.step is not None:
-            if failure.step in self.accounts:  # tasks know no lines of the program
-                failure.at(failure.step, self.plan[failure.step].where)
-            self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
-        raise failure
+        return {name: counted[name].rows_in for name in round_.accounts}

@@ -55,7 +55,10 @@ class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
         """Return a partition for each task of the planned micro-batches."""
         tasks: list[InputPartition] = []
         for number in range(start["planned"], end["planned"]):
-            self._wait_until_planned(number)
+            # Why: Spark may repeat from its log what has not been planned in this run yet.
+            while _read_count(self._folder) <= number:
+                (self._folder / f"asked-{number}").touch()  # raises once the run is over, and its folder gone
+                time.sleep(POLL_S)
             with pa.ipc.open_file(pa.memory_map(str(self._folder / f"{number}.arrow"))) as file:
                 for place in range(file.num_record_batches):
                     sink = pa.BufferOutputStream()
@@ -63,12 +66,6 @@ class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
                         stream.write_batch(file.get_batch(place))
                     tasks.append(PlannedRows(sink.getvalue().to_pybytes()))
         return tasks
-
-    def _wait_until_planned(self, number: int) -> None:
-        """Ask for a micro-batch that Spark repeats from its log, and wait until it is planned in this run."""
-        while _read_count(self._folder) <= number:
-            (self._folder / f"asked-{number}").touch()  # raises once the run is over, and its folder gone
-            time.sleep(POLL_S)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the wire rows of one task, in a worker."""

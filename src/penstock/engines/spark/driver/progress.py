@@ -11,7 +11,7 @@ All of that is in inner parts of Spark. Where they are not as expected, the prog
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import field
 from typing import TYPE_CHECKING, Any
@@ -66,25 +66,19 @@ def report_progress(query: Any, gateway: Any, batch: BatchProgress, *, is_ours: 
     """
     known = {source: int(at) for source, at in batch.watermarks.items() if BEFORE_ALL < at < AFTER_ALL}
     with suppress(Exception):  # inner parts of Spark, see above
-        for node in _walk(query._jsq.streamingQuery().lastExecution().executedPlan()):
-            name = str(node.nodeName())
+        node = query._jsq.streamingQuery().lastExecution().executedPlan()
+        while node is not None:
+            name, n_children = str(node.nodeName()), node.children().size()
             if name == "CollectMetrics" and str(node.name()) == OBSERVED:
                 _add_values(node, gateway, batch.counts, known)
             elif name == "EventTimeWatermark" and is_ours:
                 node.eventTimeStats().reset()  # wire rows have no time, which counts as the year 1970
                 if known:
                     node.eventTimeStats().add(min(known.values()) // 1_000)
-            elif not node.children().size() and is_ours:
+            elif not n_children and is_ours:
                 # Why: `numInputRows` is what the scan has counted; the rows are read behind it.
                 node.metrics().apply("numOutputRows").set(batch.n_rows)
-
-
-def _walk(node: Any) -> Iterator[Any]:
-    """Yield the nodes of a plan of Spark's, as far as it does not branch."""
-    while node.children().size() == 1:
-        yield node
-        node = node.children().apply(0)
-    yield node
+            node = node.children().apply(0) if n_children == 1 else None  # as far as it does not branch
 
 
 def _add_values(node: Any, gateway: Any, counts: Mapping[str, int], watermarks: Mapping[str, int]) -> None:

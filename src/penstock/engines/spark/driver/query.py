@@ -121,7 +121,10 @@ class RunQuery:
 
     def _run_batch(self, frame: DataFrame, number: int) -> None:
         self._started.wait()
-        n_planned = self._n_planned_in_batch()
+        # Up to which planned micro-batch the current batch of Spark reaches.
+        jvm_query: Any = self._query._jsq
+        offsets = str(jvm_query.streamingQuery().availableOffsets().toString())
+        n_planned = int(re.findall(r'"planned":\s*(\d+)', offsets)[-1])
         with self._changed:
             # Why: a query whose first micro-batch is planned late begins with a batch of nothing.
             work = self._work if n_planned == self._n_planned else None
@@ -132,12 +135,6 @@ class RunQuery:
         with self._changed:
             self._work = None
             self._changed.notify_all()
-
-    def _n_planned_in_batch(self) -> int:
-        """Return up to which planned micro-batch the current batch of Spark reaches."""
-        jvm_query: Any = self._query._jsq
-        offsets = str(jvm_query.streamingQuery().availableOffsets().toString())
-        return int(re.findall(r'"planned":\s*(\d+)', offsets)[-1])
 
     def _require_alive(self) -> None:
         """Raise if the query has ended by itself; start it again if only its planning process was slow."""

@@ -7,39 +7,49 @@ has the report, put together from those of its splits.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from penstock.accounts import Accounts
 from penstock.connect.readers.files import FileReader, read_error
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
-from penstock.engines.spark.jvm_source import RemoteSource
 from penstock.engines.spark.source_task import SourceReport, SourceSplit
-from penstock.engines.wire import failure_from_dict
 from penstock.frozen import Frozen
-from penstock.stages.source import SourceStage
 
 MIN_SPLIT_BYTES, MAX_SPLIT_BYTES = 1 << 22, 1 << 26
 """Files are cut into parts of such sizes."""
 
 
-class ReadRows(ABC):
-    """Rows that have been read ahead and wait in Spark; `reports` are by split."""
+class ReadRows:
+    """Rows that a job has read ahead, and that wait in Spark's cache.
 
-    def __init__(self, reports: Sequence[SourceReport]) -> None:
-        self.reports = reports
+    frame    the rows, a DataFrame
+    reports  what the source stages found, by split
+    merged   the same by source and number of the batch
+    """
+
+    def __init__(self, frame: Any, reports: Sequence[SourceReport]) -> None:
+        self.frame, self.reports, self.merged = frame, reports, merge_reports(reports)
+        self._waiting = {place for place, report in self.merged.items() if not report.ended}
 
     @property
     def n_rows(self) -> int:
         """Return the number of rows that were read."""
         return sum((report.accounts or {}).get("rows_in", 0) for report in self.reports)
 
-    @abstractmethod
-    def release(self) -> None:
-        """Let Spark forget them."""
+    def batch(self, source: str, number: int) -> ReadBatch:
+        """Return one of the batches that were read."""
+        return ReadBatch(number, self.merged.get((source, number)) or SourceReport(source, number), self)
+
+    def release(self, source: str, number: int) -> None:
+        """Let Spark forget the rows, once this batch is done and all others are."""
+        self._waiting.discard((source, number))
+        if not self._waiting:
+            with suppress(Exception):  # Spark may have been stopped
+                self.frame.unpersist()
 
 
 class ReadBatch(Frozen):
@@ -58,27 +68,6 @@ class ReadBatch(Frozen):
     def n_rows(self) -> int:
         """Return the number of rows that were read, bad ones too."""
         return int((self.report.accounts or {}).get("rows_in", 0))
-
-
-class ReadJobs(Protocol):
-    """The jobs that read sources.
-
-    trigger  how often a stream of Spark's is to be cut
-    """
-
-    trigger: str | None
-
-    @property
-    def remote(self) -> Mapping[str, RemoteSource]:
-        """Return the sources whose times can be known before their rows."""
-
-    def source_splits(
-        self, source: str, number: int, batch: RemoteBatch | UnreadBatch, now: int
-    ) -> list[SourceSplit]:
-        """Return what tasks read of a batch, where source stages look at its rows."""
-
-    def read(self, splits: Sequence[SourceSplit], frame: Any = None) -> ReadRows:
-        """Read splits ahead of their rounds; `frame` has the rows of a split without files."""
 
 
 def merge_reports(reports: Iterable[SourceReport]) -> dict[tuple[str, int], SourceReport]:
@@ -102,17 +91,6 @@ def merge_reports(reports: Iterable[SourceReport]) -> dict[tuple[str, int], Sour
             ended=whole.ended or part.ended,
         )
     return merged
-
-
-def take_over(stage: SourceStage, batch: ReadBatch, accounts: Accounts, reasons: list[str]) -> None:
-    """Count and follow a batch that was read ahead; raise what a source stage raised on it."""
-    report = batch.report
-    if report.failure is not None:
-        raise failure_from_dict(report.failure)
-    accounts.add(Accounts(**(report.accounts or {})))
-    if report.reason is not None:
-        reasons.append(report.reason)
-    stage.take_over(batch.n_rows, report.watermark)
 
 
 def unread_files(reader: FileReader, paths: Sequence[Path], start: int) -> UnreadBatch:
@@ -155,7 +133,7 @@ def split_source(
         ]
         rows = scan(scans)
         quoted = {report.quoted for report in rows.reports}
-        rows.release()
+        rows.release(source, number)
     parts = [
         (file.path, part.first, part.last, file.start)
         for file in batch.files

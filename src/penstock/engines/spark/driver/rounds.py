@@ -14,8 +14,7 @@ from penstock.engines.protocol import RunOptions
 from penstock.engines.spark.driver.read_ahead import ReadBatch
 from penstock.engines.spark.driver.sources import BackgroundSourceReader
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
-from penstock.frozen import Frozen, dataclass
-from penstock.operators.ends import Source
+from penstock.frozen import dataclass
 from penstock.options import SparkOptions
 from penstock.plan.plan import Plan
 
@@ -50,59 +49,34 @@ class SourceRound:
     idle: Sequence[str] | None = None
 
     @property
-    def load(self) -> int:
-        """Return the number of rows of all sources, by how much there is to do for them."""
-        return sum(_count_load(batch) for batch in self.batches.values())
-
-
-def _count_load(batch: Any) -> int:
-    if isinstance(batch, RemoteBatch | UnreadBatch):
-        return batch.load
-    return int(batch.n_rows if isinstance(batch, ReadBatch) else batch.num_rows)
-
-
-def batch_number(round_: SourceRound, source: str) -> int:
-    """Return the number of a source's batch in a round; a batch that was pushed by hand has the round's."""
-    n_batches, _ = round_.positions[source]
-    batch = round_.batches[source]
-    if isinstance(batch, ReadBatch):
-        return batch.number
-    return n_batches - 1 if n_batches else round_.number
-
-
-class Limits(Frozen):
-    """How much input a micro-batch takes, or has taken: a round that began is always taken whole."""
-
-    rounds: int = 0
-    rows: int = 0
-    nbytes: int = 0
-    files: int = 0
-
-    def within(self, limits: Limits) -> bool:
-        """Return whether one more round may be taken."""
-        return (
-            self.rounds < limits.rounds
-            and self.rows < limits.rows
-            and self.nbytes < limits.nbytes
-            and self.files < limits.files
+    def size(self) -> Size:
+        """Return how much input it is; rows are counted by how much there is to do for them."""
+        unread = [batch for batch in self.batches.values() if isinstance(batch, RemoteBatch | UnreadBatch)]
+        n_read = sum(
+            batch.n_rows if isinstance(batch, ReadBatch) else batch.num_rows
+            for batch in self.batches.values()
+            if not isinstance(batch, RemoteBatch | UnreadBatch)
         )
+        n_rows, n_bytes = sum(batch.load for batch in unread), sum(batch.n_bytes for batch in unread)
+        return 1, n_read + n_rows, n_bytes, sum(len(batch.files) for batch in unread)
 
-    def plus(self, round_: SourceRound) -> Limits:
-        """Return what has been taken with this round."""
-        files = [
-            file
-            for batch in round_.batches.values()
-            if isinstance(batch, RemoteBatch | UnreadBatch)
-            for file in batch.files
-        ]
-        nbytes = sum(b.n_bytes for b in round_.batches.values() if isinstance(b, RemoteBatch | UnreadBatch))
-        return Limits(self.rounds + 1, self.rows + round_.load, self.nbytes + nbytes, self.files + len(files))
+    def batch_number(self, source: str) -> int:
+        """Return the number of a source's batch; a batch that was pushed by hand has the round's."""
+        n_batches, _ = self.positions[source]
+        batch = self.batches[source]
+        if isinstance(batch, ReadBatch):
+            return batch.number
+        return n_batches - 1 if n_batches else self.number
 
 
-def limits_of(options: RunOptions) -> Limits:
-    """Return the limits that the options of a run ask for."""
+Size = tuple[int, ...]
+"""An amount of input: rounds, rows, bytes of files, files."""
+
+
+def max_size(options: RunOptions) -> Size:
+    """Return how much input a micro-batch takes at most, but for the round in which it gets there."""
     asked = options.engine if isinstance(options.engine, SparkOptions) else SparkOptions()
-    return Limits(
+    return (
         MAX_ROUNDS,
         asked.max_rows_per_batch or MAX_ROWS,
         asked.max_bytes_per_batch or sys.maxsize,
@@ -130,7 +104,7 @@ class SourcePolling:
         self._background = [reader for reader in readers if isinstance(reader, BackgroundSourceReader)]
         self._arrived = threading.Condition()
         self._early = min(early, default=None)
-        times = {step.name: step.op.resolve() for step in plan if isinstance(step.op, Source)}
+        times = {step.name: step.as_source.resolve() for step in plan.sources}
         self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
         self._deadlines: dict[str, int] = {}
 

@@ -12,8 +12,8 @@ import shutil
 import sys
 import uuid
 import weakref
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 import pyarrow as pa
@@ -24,18 +24,29 @@ from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
-from penstock.engines.protocol import BackgroundRun, RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, HarnessBase, RunOptions, RunResult
 from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
 from penstock.engines.spark.driver.sinks import place_sinks
+from penstock.engines.spark.driver.sources import StreamSourceReader
 from penstock.engines.spark.engine import spell_trigger
 from penstock.engines.spark.session.executors import check_executors, shared_folders
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
-from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan, Ref
+
+
+@contextmanager
+def _end_on_failure(loop: DriverLoop) -> Iterator[None]:
+    """End the run if it fails, and raise what stopped it: that matters more than what followed from it."""
+    try:
+        yield
+    except BaseException as failure:
+        with suppress(Exception):
+            loop.end(failed=True)
+        raise translate_failure(failure, loop.plan)  # noqa: B904  # it knows its cause
 
 
 class SparkRun(BackgroundRun):
@@ -43,10 +54,9 @@ class SparkRun(BackgroundRun):
 
     grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
 
-    def __init__(self, loop: DriverLoop, session: RunSession, trigger: str | None = None) -> None:
+    def __init__(self, loop: DriverLoop, session: RunSession) -> None:
         super().__init__(loop.plan.graph, "spark")
         self._loop, self._session, self._stopping = loop, session, loop.stopping
-        self._trigger = trigger
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
@@ -55,24 +65,19 @@ class SparkRun(BackgroundRun):
 
     def execute(self) -> RunResult:
         """Run all micro-batches, from the first to the last."""
-        try:
+        with _end_on_failure(self._loop):
             self._loop.open()
             self._run_to_end()
-        except BaseException as failure:
-            with suppress(Exception):  # what stopped the run matters more than what followed from it
-                self._loop.end(failed=True)
-            error = translate_failure(failure, self._loop.plan)
-            if error is failure:
-                raise
-            raise error from failure
         return self._loop.end()
 
     def _run_to_end(self) -> None:
         """Run all micro-batches: of a query if the run streams, else as plain jobs."""
-        loop, spark = self._loop, self._session.spark
+        loop, spark, trigger = self._loop, self._session.spark, self._loop.jobs.trigger
         spark.sparkContext.setJobDescription(self._graph)
-        streams = loop.endless or loop.checkpoint.durable or self._trigger is not None
-        if loop.reads_stream or not streams:
+        is_endless = not all(reader.bounded for reader in loop.readers)
+        streams = is_endless or loop.checkpoint.durable or trigger is not None
+        # A stream of Spark's brings a query of its own, which then cuts the micro-batches.
+        if not streams or any(isinstance(reader, StreamSourceReader) for reader in loop.readers):
             loop.run_micro_batches()
             return
         from penstock.engines.spark.driver.query import RunQuery
@@ -82,8 +87,8 @@ class SparkRun(BackgroundRun):
             f"{self._graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
             checkpoint=str(loop.checkpoint.folder / "spark"),
             folder=temporary_folder("penstock-plans-"),
-            trigger=self._trigger,
-            timed=loop.timed_sources,
+            trigger=trigger,
+            timed=[reader.step.name for reader in loop.readers if reader.timed],
         )
         try:
             loop.run_micro_batches(query)
@@ -92,52 +97,37 @@ class SparkRun(BackgroundRun):
             query.close()
 
 
-class SparkHarness:
+class SparkHarness(HarnessBase):
     """A run that is fed by hand: a push is a round, run by Spark jobs before the call returns."""
 
+    again = "begin another session"
+
     def __init__(self, loop: DriverLoop, options: RunOptions) -> None:
-        self._loop, self._drain, self._over = loop, options.drain, False
+        super().__init__(loop.plan)
+        self._loop, self._drain = loop, options.drain
         self._n_taken: dict[Ref, int] = {}
         weakref.finalize(self, loop.checkpoint.close)  # a session need not be ended, and is then just let go
-        try:
+        with _end_on_failure(loop):
             loop.open()
-        except BaseException:
-            self._fail()
-            raise
 
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Implement `EngineHarness.push`."""
-        sources = [step.name for step in self._loop.plan.sources]
-        for name in batches:
-            if name not in sources:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
-                )
-        self._round(batches)
-
-    def promise(self, watermark: int) -> None:
-        """Implement `EngineHarness.promise`."""
-        self._refuse_over()
-        self._loop.promise(watermark)
-        self._round({})
+    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
+        """Run one round, and end the run if it fails."""
+        if watermark is not None:
+            for reader in self._loop.readers:
+                reader.promise(watermark)
+        self._run_round(batches, last=False)
 
     def take(self, ref: Ref) -> pa.Table:
         """Implement `EngineHarness.take`."""
-        collected = self._loop.sinks.collected
-        if ref not in collected:
-            ports = nearest_first(str(ref), map(str, collected))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
-        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(collected[ref])
+        self._require_collected(ref)
+        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(self._loop.sinks.collected[ref])
         return self._loop.sinks.table(ref, first)
 
     def end(self) -> RunResult:
         """Implement `EngineHarness.end`."""
+        self._require_open()
         if self._drain:
-            self._round({}, last=True)
-        self._refuse_over()
+            self._run_round({}, last=True)
         self._over = True
         return self._loop.end()
 
@@ -145,25 +135,11 @@ class SparkHarness:
         """Implement `EngineHarness.metrics`."""
         return copy.deepcopy(self._loop.accounts)
 
-    def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
-        self._refuse_over()
-        try:
+    def _run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
+        self._over = True  # unless the round is done
+        with _end_on_failure(self._loop):
             self._loop.run_round(batches, last=last)
-        except BaseException as failure:
-            self._fail()
-            error = translate_failure(failure, self._loop.plan)
-            if error is failure:
-                raise
-            raise error from failure
-
-    def _fail(self) -> None:
-        self._over = True
-        with suppress(Exception):  # what stopped the run matters more than what followed from it
-            self._loop.end(failed=True)
-
-    def _refuse_over(self) -> None:
-        if self._over:
-            raise EngineError(f'the run of "{self._loop.plan.graph}" is over', hint="begin another session")
+        self._over = False
 
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
@@ -225,19 +201,16 @@ class ProgressLine:
             self._batches += 1
             self._rows += sum(event.rows_in.values())
             if event.at - self._shown_at >= _EVERY_US:
-                self._show(event)
+                self._shown, self._shown_at = True, event.at
+                rate = self._rows * 1_000_000 // max(1, event.at - self._began)
+                parts = [self._graph, f"{self._batches:,} batches", f"{rate:,} rows/s"]
+                parts.append(f"latency {_format_duration(event.took_us)}")
+                if event.lag_us:
+                    parts.append(f"lag {_format_duration(max(event.lag_us.values()))}")
+                self._put("  ".join(parts))
         elif isinstance(event, RunEnded) and self._shown:
             self._put("")
         self._events(event)
-
-    def _show(self, event: BatchDone) -> None:
-        self._shown, self._shown_at = True, event.at
-        rate = self._rows * 1_000_000 // max(1, event.at - self._began)
-        parts = [self._graph, f"{self._batches:,} batches", f"{rate:,} rows/s"]
-        parts.append(f"latency {_format_duration(event.took_us)}")
-        if event.lag_us:
-            parts.append(f"lag {_format_duration(max(event.lag_us.values()))}")
-        self._put("  ".join(parts))
 
     def _put(self, text: str) -> None:
         """Replace the text of the line."""

@@ -46,13 +46,13 @@ class SinkDelivery:
         self._plan, self._direct = plan, not fragments.fragments
         self._edges = [edge for edge in fragments.edges if edge.fragment == DRIVER]
         self.writers = {step.name: SinkWriter(step, accounts[step.name]) for step in plan.sinks}
-        self._in_files = {edge.step for edge in fragments.edges if edge.fragment == FILES}
+        self._in_files = [step.name for step in plan.sinks if fragments.placement[step.name] == FILES]
         self.collected: dict[Ref, list[pa.RecordBatch]] = {ref: [] for ref in plan.collects}
 
     @property
     def last_rounds(self) -> dict[str, int]:
         """Return the last round that is visible in every sink that tasks write."""
-        return {name: self.writers[name].last_committed for name in self._in_files if name is not None}
+        return {name: self.writers[name].last_committed for name in self._in_files}
 
     def write(self, round_: PlannedRound, result: JobResult, files: StateFiles) -> dict[str, int]:
         """Write a round to the sinks of the driver; return the number of rows of every sink."""
@@ -87,9 +87,8 @@ class SinkDelivery:
     def publish(self, number: int, result: JobResult) -> None:
         """Make the files of a micro-batch visible, whose last round has this number."""
         for name in self._in_files:
-            if name is not None:
-                n_rows = sum(result.written.get(name, {}).values())
-                self.writers[name].publish(number, result.staged.get(name, []), n_rows)
+            n_rows = sum(result.written.get(name, {}).values())
+            self.writers[name].publish(number, result.staged.get(name, []), n_rows)
 
     def table(self, ref: Ref, first: int = 0) -> pa.Table:
         """Return the collected rows of a port, from batch `first` on."""

@@ -18,9 +18,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -32,13 +31,7 @@ from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader, StreamBatches
 from penstock.engines.ends import JournalOf, SourceReader, no_journal
 from penstock.engines.spark.driver.progress import BatchProgress, observe_progress, report_progress
-from penstock.engines.spark.driver.read_ahead import (
-    ReadBatch,
-    ReadJobs,
-    merge_reports,
-    take_over,
-    unread_files,
-)
+from penstock.engines.spark.driver.read_ahead import ReadBatch, unread_files
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
 from penstock.engines.spark.fragments import lives_on_driver
 from penstock.engines.spark.jvm_source import RemoteSource, TimeRange
@@ -46,11 +39,14 @@ from penstock.engines.spark.read_placement import PLAIN_PATH
 from penstock.engines.spark.source_task import SourceSplit
 from penstock.engines.wire import failure_from_dict
 from penstock.errors import CheckpointError
-from penstock.operators.ends import Source, SourceTime
+from penstock.operators.ends import SourceTime
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch
 from penstock.timing.units import LIMIT
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
+
+if TYPE_CHECKING:
+    from penstock.engines.spark.driver.jobs import SparkJobs
 
 _READ_AHEAD = 2
 """Batches with rows that wait to be taken."""
@@ -61,7 +57,6 @@ _TAKEN_POLL_S = 0.005
 _CLOSED_POLL_S = 0.1
 """Seconds between checks whether the run is over."""
 _END = object()
-_DAY_ZERO, _EPOCH, _US = date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 MAX_BATCHES, MAX_ROWS = 64, 500_000
 """Batches and rows that one worker reads ahead of a source whose batches are cut by rows."""
@@ -72,7 +67,7 @@ def open_source(
     step: Step,
     clock: Clock,
     accounts: Accounts,
-    jobs: ReadJobs,
+    jobs: SparkJobs,
     folder: Path,
     now: Callable[[], int],
 ) -> SourceReader:
@@ -81,8 +76,7 @@ def open_source(
     folder  where Spark may keep the offsets of a stream
     now     returns the time of the round that is taken next
     """
-    assert isinstance(step.op, Source), "only sources read"
-    reader = step.op.reader
+    reader = step.as_source.reader
     if lives_on_driver(reader):
         kind = SourceReader if reader.bounded else BackgroundSourceReader
         return kind(plan, step, clock, accounts)
@@ -105,22 +99,30 @@ class WorkerSourceReader(SourceReader):
         step: Step,
         clock: Clock,
         accounts: Accounts,
-        jobs: ReadJobs,
+        jobs: SparkJobs,
         folder: Path,
         now: Callable[[], int],
     ) -> None:
         super().__init__(plan, step, clock, accounts)
-        assert isinstance(step.op, Source), "only sources read"
         self._folder = folder / f"stream-{plan.sources.index(step)}"
-        self._jobs, self._now, self._time = jobs, now, step.op.resolve()
+        self._jobs, self._now, self._time = jobs, now, step.as_source.resolve()
         self._clock, self._accounts = clock, accounts
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
-        """Return the rows of a batch that was pushed by hand; of any other only count and follow it."""
+        """Return the rows of a batch that was pushed by hand; of any other only count and follow it.
+
+        Raise what a source stage raised on a batch that was read ahead.
+        """
         if isinstance(batch, SourceBatch):
             return super().rows(batch)
         if isinstance(batch, ReadBatch):
-            take_over(self._stage, batch, self._accounts, self.reasons)
+            report = batch.report
+            if report.failure is not None:
+                raise failure_from_dict(report.failure)
+            self._accounts.add(Accounts(**(report.accounts or {})))
+            if report.reason is not None:
+                self.reasons.append(report.reason)
+            self._stage.take_over(batch.n_rows, report.watermark)
         return []
 
 
@@ -246,8 +248,7 @@ class StreamSourceReader(BackgroundSourceReader, WorkerSourceReader):
     def _read_frame(self, frame: Any, number: int) -> ReadBatch:
         """Let workers look at the rows of a batch of Spark's, in the thread of its query."""
         name = self.step.name
-        rows = self._jobs.read([SourceSplit(name, number, self._now())], frame)
-        return ReadBatch(number, merge_reports(rows.reports)[name, number], rows)
+        return self._jobs.read([SourceSplit(name, number, self._now())], frame).batch(name, number)
 
 
 class RemoteSourceReader(WorkerSourceReader):
@@ -357,9 +358,8 @@ class FollowedSourceReader(BackgroundSourceReader, RemoteSourceReader):
     def _put(self, item: Any) -> None:
         super()._put(item)
         # Why: batches without files only say that time passes, so no more than one of them waits.
-        while isinstance(item, UnreadBatch) and not item.files and not self._queue.empty():
-            if self._closed:
-                break
+        is_tick = isinstance(item, UnreadBatch) and not item.files
+        while is_tick and not self._queue.empty() and not self._closed:
             time.sleep(_TAKEN_POLL_S)
 
 
@@ -374,7 +374,7 @@ class SequenceSourceReader(WorkerSourceReader):
         while True:
             split = SourceSplit(self.step.name, number, self._now(), n_batches=n_ahead, max_rows=MAX_ROWS)
             rows = self._jobs.read([split])
-            for _, report in sorted(merge_reports(rows.reports).items()):
+            for _, report in sorted(rows.merged.items()):
                 if report.ended:
                     return
                 if report.failure is not None:
@@ -384,7 +384,7 @@ class SequenceSourceReader(WorkerSourceReader):
 
 
 def time_range_of(footers: Sequence[Any], time: SourceTime) -> TimeRange | None:
-    """Return what the statistics of all row groups prove; None where they prove nothing."""
+    """Return what the statistics of all row groups prove, in the unit of the column; None if nothing."""
     ranges: list[tuple[int, int]] = []
     for footer in footers:
         for number in range(footer.num_row_groups):
@@ -394,25 +394,11 @@ def time_range_of(footers: Sequence[Any], time: SourceTime) -> TimeRange | None:
             proven = statistics is not None and statistics.has_min_max and statistics.has_null_count
             if not proven or statistics.null_count:
                 return None
-            try:
-                ranges.append((_to_number(statistics.min), _to_number(statistics.max)))
-            except (ValueError, OverflowError, TypeError):
-                return None
+            ranges.append((statistics.min_raw, statistics.max_raw))
     if not ranges:
         return None
     n_rows = sum(footer.num_rows for footer in footers)
     return TimeRange(min(least for least, _ in ranges), max(most for _, most in ranges), 0, n_rows)
-
-
-def _to_number(value: object) -> int:
-    """Return a statistic in the unit of its column: microseconds, days, or the number that it is."""
-    if isinstance(value, datetime):
-        return (value.replace(tzinfo=value.tzinfo or UTC) - _EPOCH) // _US
-    if isinstance(value, date):
-        return (value - _DAY_ZERO).days
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise TypeError(f"{value!r} is not a time")
 
 
 def _is_plain(file: Path) -> bool:

@@ -83,23 +83,18 @@ def open_session(
     for key, value in settings.sql_settings(conf, partitions=partitions, checkpoint=checkpoint).items():
         if _belongs_to_session(own, key):
             own.conf.set(key, value)
-    _refuse_fixed_settings(own, conf)
-    _refuse_misspelt_settings(own, conf)
-    _share_listeners(root, own)
-    return RunSession(own, partitions)
-
-
-def _share_listeners(root: SparkSession, own: SparkSession) -> None:
-    """Let the listeners of the user's queries hear of the run's too: Spark keeps them by session."""
+    _refuse_settings(own, conf)
+    # The listeners of the user's queries hear of the run's too: Spark keeps them by session.
     known = [listener.getClass() for listener in own._jsparkSession.streams().listListeners()]
     for listener in root._jsparkSession.streams().listListeners():
         if listener.getClass() not in known:  # Spark gives those of its settings to every session
             own._jsparkSession.streams().addListener(listener)
+    return RunSession(own, partitions)
 
 
 def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str], name: str) -> SparkSession:
     """Return the session that a run's own derives from: the user's, one that runs already, or a new one."""
-    from pyspark import SparkContext
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     if session is not None:
@@ -107,7 +102,11 @@ def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str], na
         return session
     running = SparkContext._active_spark_context
     if running is None:
-        return start_spark(master or _submitted_master() or settings.EMBEDDED, conf, name)
+        submitted = None
+        if _is_submitted():
+            SparkContext._ensure_initialized()
+            submitted = SparkConf().get("spark.master")  # that spark-submit was given
+        return start_spark(master or submitted or settings.EMBEDDED, conf, name)
     if master is not None and running.master != master:
         raise EngineError(
             f'Spark already runs in this process at "{without_login(running.master)}"',
@@ -141,17 +140,6 @@ def _check_users(session: Any, master: str | None) -> None:
         raise EngineError("the SparkSession has been stopped", hint="give a session that is running")
 
 
-def _submitted_master() -> str | None:
-    """Return the master that spark-submit was given, when it started this program."""
-    if not _is_submitted():
-        return None
-    from pyspark import SparkConf, SparkContext
-
-    SparkContext._ensure_initialized()
-    master = SparkConf().get("spark.master")
-    return str(master) if master else None
-
-
 def _is_submitted() -> bool:
     """Return whether spark-submit started this program, in a JVM that is there already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
@@ -172,9 +160,13 @@ def _is_unknown(own: SparkSession, key: str) -> bool:
     return not sql_conf.isStaticConfigKey(key)
 
 
-def _refuse_misspelt_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
-    """Raise for an SQL setting that Spark does not know and whose name is nearly one that it knows."""
-    for key in conf:
+def _refuse_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
+    """Raise for a setting that cannot take effect any more, instead of running without it.
+
+    Raise as well for an SQL setting that Spark does not know and whose name is nearly one that it knows.
+    """
+    started_with = _STARTED_WITH.get(own.sparkContext, {})
+    for key, value in conf.items():
         if _is_unknown(own, key) and not key.startswith("spark.sql.catalog."):
             defined = own._jsparkSession.sessionState().conf().getAllDefinedConfs().mkString("\n")
             known = re.findall(r"^\((spark\.sql\.[\w.]+),", str(defined), re.MULTILINE)
@@ -185,12 +177,6 @@ def _refuse_misspelt_settings(own: SparkSession, conf: Mapping[str, str]) -> Non
                     detail="it would be ignored without a word",
                     hint=f'did you mean "{meant[0]}"?',
                 )
-
-
-def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
-    """Raise for a setting that cannot take effect any more, instead of running without it."""
-    started_with = _STARTED_WITH.get(own.sparkContext, {})
-    for key, value in conf.items():
         if started_with.get(key) == value or _belongs_to_session(own, key):
             continue
         actual = own.sparkContext.getConf().get(key)
@@ -208,6 +194,7 @@ def _refuse_fixed_settings(own: SparkSession, conf: Mapping[str, str]) -> None:
 def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME) -> SparkSession:
     """Start Spark in this process at that master: find a Java, launch the JVM, make the context."""
     from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
     _need_an_answer(master)
@@ -217,13 +204,25 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
     log = temporary_folder("penstock-spark-") / "spark.log"
     with _environment(_variables(java, master, conf)):
         try:
-            jvm = _gateway(core, log).jvm
+            if SparkContext._gateway is None:
+                public = [(k, v) for k, v in core.items() if not is_secret(k) and without_login(v) == v]
+                launched = SparkConf(loadDefaults=False).setAll(public)
+                with log.open("ab") as output:
+                    gateway = launch_gateway(launched, {"stdout": output, "stderr": output})
+                SparkContext._ensure_initialized(gateway=gateway)
+            jvm = SparkContext._gateway.jvm
             known = SparkConf(_jvm=jvm)
             if is_running:
                 _refuse_launch_settings(dict(known.getAll()), core, conf)
             if _is_submitted():
                 core = settings.under_submit(core, conf, dict(known.getAll()), Path(sys.argv[0]).name)
-            core |= _static_settings(jvm, conf)
+            # The user's SQL settings that Spark must be started with: static ones, and unknown ones.
+            sql = {key: value for key, value in conf.items() if key.startswith(settings.SQL)}
+            if sql:
+                internal = jvm.org.apache.spark.sql.internal
+                internal.StaticSQLConf.WAREHOUSE_PATH()  # Spark registers them when one is first used
+                sql_conf = internal.SQLConf()
+                core |= {key: value for key, value in sql.items() if not sql_conf.isModifiable(key)}
             context = SparkContext(conf=known.setMaster(master).setAll(list(core.items())))
         except EngineError:
             raise
@@ -231,17 +230,6 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
             raise _did_not_start(problem, master, conf, log) from None
         _STARTED_WITH[context] = dict(conf)
         return SparkSession.builder.getOrCreate()
-
-
-def _static_settings(jvm: Any, conf: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's SQL settings that Spark must be started with: static ones, and unknown ones."""
-    sql = {key: value for key, value in conf.items() if key.startswith(settings.SQL)}
-    if not sql:
-        return {}
-    internal = jvm.org.apache.spark.sql.internal
-    internal.StaticSQLConf.WAREHOUSE_PATH()  # Spark registers the static ones when one is first used
-    sql_conf = internal.SQLConf()
-    return {key: value for key, value in sql.items() if not sql_conf.isModifiable(key)}
 
 
 def _refuse_launch_settings(
@@ -256,20 +244,6 @@ def _refuse_launch_settings(
                 if _is_submitted()
                 else "give it in the first run of the process",
             )
-
-
-def _gateway(core: Mapping[str, str], log: Path) -> Any:
-    """Return the JVM's gateway: the one that runs, or a new one whose output goes to the log."""
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
-
-    if SparkContext._gateway is None:
-        public = [(k, v) for k, v in core.items() if not is_secret(k) and without_login(v) == v]
-        conf = SparkConf(loadDefaults=False).setAll(public)
-        with log.open("ab") as output:
-            gateway = launch_gateway(conf, {"stdout": output, "stderr": output})
-        SparkContext._ensure_initialized(gateway=gateway)
-    return SparkContext._gateway
 
 
 def _variables(java: Java | None, master: str, conf: Mapping[str, str]) -> dict[str, str]:
@@ -302,6 +276,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 def _need_an_answer(master: str) -> None:
     """Ask a standalone master whether it is there: Spark itself would try for a minute, then say less."""
+    failure: OSError | None = None
     for host, port in re.findall(r"(?:spark://|,)(?:[^@,/]*@)?([^:,/]+|\[[^\]]+\]):(\d+)", master):
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
@@ -309,7 +284,7 @@ def _need_an_answer(master: str) -> None:
             failure = problem
         else:
             return
-    if master.startswith("spark://") and "failure" in locals():
+    if master.startswith("spark://") and failure is not None:
         raise EngineError(
             f'no Spark master answers at "{without_login(master)}"',
             detail=str(failure),
