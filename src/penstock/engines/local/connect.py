@@ -76,7 +76,7 @@ class ChannelBuilder:
         for ref in self._plan.collects:
             self._connect_collection(ref)
         if self._graph.assignments:
-            from penstock.engines.local.elastic.barrier import install_barriers
+            from penstock.engines.local.elastic.rescale import install_barriers
 
             install_barriers(self._graph, self._dispatcher, in_rounds=self._progress.in_rounds)
         for task in self._graph.tasks:

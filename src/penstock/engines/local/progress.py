@@ -109,8 +109,9 @@ class Progress:
                 # Why here: checkpoint and rescale choose their round before any source has read a row of it.
                 if self.checkpoint is not None:
                     self.checkpoint.begin_round(number)
-                if self.rescaler is not None and self.rescaler.current is not None:
-                    self.rescaler.begin_round(round_group, number)
+                rescale = None if self.rescaler is None else self.rescaler.current
+                if rescale is not None:
+                    rescale.rounds.setdefault(round_group, number)
             return True
 
     def limit(self, round_group: int) -> float:

@@ -2,5 +2,5 @@
 
 `sample.py` sums up an adaptation period from the statistics of the tasks, `controller.py` decides (C-Stream,
 4), and `live.py` carries the decisions out on a run. `rescale.py` gives the buckets of a step with state new
-owners, at a barrier (`barrier.py`).
+owners.
 """

@@ -52,7 +52,8 @@ class ReplicaScaling:
         """
         assignment = self._assignments.get(step)
         if assignment is not None:
-            return not assignment.rescaler.is_requested(assignment) and assignment.rescale(n)
+            rescaler = assignment.rescaler
+            return not rescaler.is_requested(assignment) and rescaler.request(assignment, n)
         outputs = self._graph.elastic_outputs.get(step, ())
         if not 1 <= n <= self.most.get(step, 0) or any(output.is_rescaling for output in outputs):
             return False
