@@ -17,7 +17,7 @@ from penstock.clock import Clock
 from penstock.engines.ends import SinkWriter, SourceReader
 from penstock.engines.frontiers import output_delay
 from penstock.engines.local import task_groups
-from penstock.engines.local.channels import EvenSplitOutput, RoundRobinOutput
+from penstock.engines.local.channels import RoundRobinOutput
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool
 from penstock.engines.local.progress import Progress
@@ -77,7 +77,7 @@ class ExecutionGraph:
     readers: dict[str, SourceReader] = field(default_factory=dict)
     writers: dict[str, SinkWriter] = field(default_factory=dict)
     collections: dict[Ref, CollectedRows] = field(default_factory=dict)
-    elastic_outputs: dict[str, list[RoundRobinOutput | EvenSplitOutput]] = field(default_factory=dict)
+    elastic_outputs: dict[str, list[RoundRobinOutput]] = field(default_factory=dict)
     assignments: dict[int, BucketAssignment] = field(default_factory=dict)
 
     def accounts(self) -> Mapping[str, Accounts]:
