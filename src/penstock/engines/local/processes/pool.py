@@ -248,8 +248,7 @@ class ProcessPool:
         steps = [step for step in group.steps if uses_processes(step, self._mode)]
         if not steps:
             return
-        from penstock.engines.local.processes.serve import HostedStep
-        from penstock.engines.local.processes.worker import Worker
+        from penstock.engines.local.processes.worker import HostedStep, Worker
 
         for replica in range(group.width):
             hosted = [HostedStep(step, self._clock, self._plan.read_ports(step)) for step in steps]
