@@ -17,7 +17,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect import protocol
 from penstock.connect.batching import SourceRowBatch
-from penstock.connect.readers.rows import table
+from penstock.connect.readers.program import table
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.engines.frontiers import OVER, Frontier
