@@ -98,7 +98,12 @@ class SourceReader:
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Continue after the (batches, rows) that an earlier run has read."""
-        self._restore(position, journal)
+        reader = self._reader
+        if isinstance(reader, protocol.ResumableReader) and reader.batches_are_files:
+            entries = journal(self.step.name, position[0])
+            if entries is not None:  # it skips to the position, by the journal of earlier runs
+                self._reader = reader.resume(entries, position)
+                self.n_batches, self.n_rows = position
         while self.position[0] < position[0] and self.next() is not None:
             continue
         if self.position != position:
@@ -115,16 +120,6 @@ class SourceReader:
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
 
-    def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
-        """Let a reader of files skip to the position, by the journal of earlier runs."""
-        reader = self._reader
-        if not isinstance(reader, protocol.ResumableReader) or not reader.batches_are_files:
-            return
-        entries = journal(self.step.name, position[0])
-        if entries is not None:
-            self._reader = reader.resume(entries, position)
-            self.n_batches, self.n_rows = position
-
     def next(self) -> Any:
         """Return the next batch, or None at the end."""
         if self.ended:
@@ -140,12 +135,10 @@ class SourceReader:
         The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
         """
         if self._batches is None:
-            self._batches = self._read()
+            reader = self._reader
+            read = reader.rows_or_batches if isinstance(reader, protocol.RowReader) else reader.batches
+            self._batches = iter(read())
         return self._batches
-
-    def _read(self) -> Iterator[Any]:
-        reader = self._reader
-        return iter(reader.rows_or_batches() if isinstance(reader, protocol.RowReader) else reader.batches())
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""
@@ -241,13 +234,8 @@ class SinkWriter:
     def write(self, number: int, batches: Iterable[Batch | pa.RecordBatch]) -> int:
         """Write and commit the rows of a round; return their number."""
         n_rows = self._commit(number, batches)
-        self._count(n_rows)
+        self.accounts.count_passed(n_rows, n_rows)
         return n_rows
-
-    def _count(self, n_rows: int) -> None:
-        self.accounts.rows_in += n_rows
-        self.accounts.passed += n_rows
-        self.accounts.rows_out += n_rows
 
     @property
     def last_committed(self) -> int:
@@ -267,7 +255,7 @@ class SinkWriter:
                 pass_crash_point(COMMITTED)
         except Exception as cause:
             raise self._error("could not write", cause) from cause
-        self._count(n_rows)
+        self.accounts.count_passed(n_rows, n_rows)
 
     def begin_shutdown(self) -> None:
         """Tell an output that waits for somebody else to stop waiting soon; any thread may call it."""

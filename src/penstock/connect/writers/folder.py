@@ -187,7 +187,8 @@ class Manifest:
 
     def save(self, folder: Path) -> None:
         """Replace the folder's manifest."""
-        staged_files.save_json(folder / METADATA / "manifest.json", asdict(self))
+        file = folder / METADATA / "manifest.json"
+        staged_files.replace_file(file, json.dumps(asdict(self), indent=1))
 
     def describe_difference(self, other: Manifest) -> str:
         """Say how this output differs from the other, in words that follow the folder's name."""
