@@ -132,7 +132,7 @@ class SourceReader:
     def open(self) -> Iterator[Any]:
         """Return the remaining batches; a batch of one plain row may come as that row, a dict.
 
-        The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
+        The caller passes each item to `accept`, or counts its rows, and passes exceptions to `read_error`.
         """
         if self._batches is None:
             reader = self._reader
@@ -152,11 +152,6 @@ class SourceReader:
             batch.num_rows + len(batch.bad) if isinstance(batch, protocol.SourceBatch) else batch.n_rows
         )
         return batch
-
-    def count_row_batches(self, n_rows: int) -> None:
-        """Count rows that were each a batch of their own."""
-        self.n_batches += n_rows
-        self.n_rows += n_rows
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
         """Return the batch with times and order, by port: rows that failed are on the errors port."""

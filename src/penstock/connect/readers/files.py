@@ -188,7 +188,7 @@ class FileReader:
             return
         start = self.position[1]
         for files in self.plan_batches():
-            batch = self.read_batch(files, start)
+            batch = to_source_batch(list(self._read(files, start)), self.schema)
             start += batch.num_rows + len(batch.bad)
             yield batch
 
@@ -234,10 +234,6 @@ class FileReader:
             if not new:
                 time.sleep(POLL_S)
                 yield []
-
-    def read_batch(self, files: Sequence[Path], start: int) -> SourceBatch:
-        """Read files as one batch, numbered through from `start`."""
-        return to_source_batch(list(self._read(files, start)), self.schema)
 
     def read_part(self, part: FilePart, start: int) -> Iterator[RowRange]:
         """Yield the rows of a part; `start` is the number of the file's first row."""

@@ -250,7 +250,8 @@ class RowSource:
         finally:
             n_rounds, task.round = number - task.round, number
             task.statistics.exclude_borrowed(clock(), self._pipeline.output.end(number))
-            reader.count_row_batches(n_rounds)
+            reader.n_batches += n_rounds
+            reader.n_rows += n_rounds
             progress.record_rounds(group, number)
         batch = reader.accept(row)
         return task.carry(batch, is_last=batch is None)

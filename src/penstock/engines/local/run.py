@@ -132,6 +132,7 @@ def build_runtime(
         clock,
         events,
         until=options.until,
+        drain=options.drain,
         first=first,
         in_rounds=settings.deterministic or inputs is not None or checkpoint is not None,
         checkpoint=checkpoint,
@@ -139,16 +140,8 @@ def build_runtime(
     )
     # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
     dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
-    tasks = TaskBuilder(
-        plan,
-        settings,
-        progress,
-        clock=clock,
-        drain=options.drain,
-        inputs=inputs,
-        processes=processes,
-        observe=(lambda worker: None) if breakdown is None else breakdown.observe,
-    )
+    observe = (lambda worker: None) if breakdown is None else breakdown.observe
+    tasks = TaskBuilder(plan, settings, progress, inputs=inputs, processes=processes, observe=observe)
     graph = ChannelBuilder(tasks, dispatcher, settings).connect()
     if checkpoint is not None:
         checkpoint.restore(graph)
