@@ -10,18 +10,18 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import asdict, field
 from importlib import import_module
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.errors import EngineError, nearest_first
+from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.frozen import dataclass
 from penstock.plan.plan import Plan, Ref
 
@@ -149,6 +149,64 @@ class EngineHarness(Protocol):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
+
+
+class RoundHarness(ABC):
+    """What the harnesses of all engines share.
+
+    again      what to do once the run is over, for the error
+    collected  what was emitted on the collected ports so far
+    table      returns the rows of such a port, without the first so many of its items
+    """
+
+    again: ClassVar[str]
+    collected: Mapping[Ref, Sized]
+    table: Callable[[Ref, int], pa.Table]
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._over = plan, False
+        self._n_taken: dict[Ref, int] = {}
+
+    def push(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Implement `EngineHarness.push`."""
+        sources = [step.name for step in self._plan.sources]
+        for name in batches:
+            if name not in sources:
+                raise GraphError(
+                    f'there is no source "{name}" in this run',
+                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
+                )
+        self._refuse_over()
+        self._round(batches)
+
+    def promise(self, watermark: int) -> None:
+        """Implement `EngineHarness.promise`."""
+        self._refuse_over()
+        self._promise(watermark)
+        self._round({})
+
+    def take(self, ref: Ref) -> pa.Table:
+        """Implement `EngineHarness.take`."""
+        collected = self.collected
+        if ref not in collected:
+            ports = nearest_first(str(ref), map(str, collected))
+            raise GraphError(
+                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
+            )
+        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(collected[ref])
+        return self.table(ref, first)
+
+    def _refuse_over(self) -> None:
+        if self._over:
+            raise EngineError(f'the run of "{self._plan.graph}" is over', hint=self.again)
+
+    @abstractmethod
+    def _round(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Process one round."""
+
+    @abstractmethod
+    def _promise(self, watermark: int) -> None:
+        """Move the watermark of every source."""
 
 
 class Engine(Protocol):

@@ -13,8 +13,6 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
@@ -30,11 +28,11 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.protocol import BackgroundRun, Measurements, RunOptions, RunResult
-from penstock.errors import EngineError, GraphError, PenstockError, nearest_first
+from penstock.engines.protocol import BackgroundRun, Measurements, RoundHarness, RunOptions, RunResult
+from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import dataclass
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
@@ -306,7 +304,11 @@ class LocalRun(BackgroundRun):
         self, runtime: Runtime, pool: dispatch.ThreadPool, options: Elastic
     ) -> AbstractContextManager[None]:
         """Return the context in which the elastic controller runs."""
-        from penstock.engines.local.elastic.live import ElasticController, ReplicaScaling, resolve_limits
+        from penstock.engines.local.elastic.controller import (
+            ElasticController,
+            ReplicaScaling,
+            resolve_limits,
+        )
 
         def emit(event: Event) -> None:
             try:
@@ -343,15 +345,17 @@ def needs_own_thread(
     )
 
 
-class LocalHarness:
+class LocalHarness(RoundHarness):
     """A run driven by a test, one round per push, in the calling thread; all is done when a call returns."""
+
+    again = "begin another run"
 
     def __init__(
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> None:
-        self._plan, self._options, self._clock, self._events = plan, options, clock, events
+        super().__init__(plan)
+        self._options, self._clock, self._events = options, clock, events
         self._inputs = {step.name: PushedInput() for step in plan.sources}
-        self._ended = False
         events(RunStarted(clock.now(), plan.graph, "local", tuple(step.name for step in plan)))
         try:
             self._runtime = build_runtime(
@@ -361,47 +365,19 @@ class LocalHarness:
         except BaseException as failure:
             self._report_failure(failure)
             raise
+        collected = self.collected = self._runtime.graph.collections
+        self.table = lambda ref, first: collected[ref].table(first)
         self._runtime.dispatcher.may_starve = True
         self._runtime.dispatcher.begin(self._runtime.graph.tasks)
         self._drive()
 
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Run one round: a batch of each named source, nothing from the others."""
-        for name in batches:
-            if name not in self._inputs:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, list(self._inputs)))}",
-                )
-        self._refuse_after_end()
-        for name, source in self._inputs.items():
-            source.batches.append(batches.get(name))
-        self._drive()
-
-    def promise(self, watermark: int) -> None:
-        """Move the watermark of every source to a time in microseconds, as an empty round."""
-        self._refuse_after_end()
-        for reader in self._runtime.graph.readers.values():
-            reader.promise(watermark)
-        self.push({})
-
-    def take(self, ref: Ref) -> pa.Table:
-        """Return the rows that left on a collected port since the last call."""
-        collections = self._runtime.graph.collections
-        if ref not in collections:
-            ports = nearest_first(str(ref), map(str, collections))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
-        return collections[ref].take()
-
     def end(self) -> RunResult:
         """End all sources and drains."""
-        self._refuse_after_end()
+        self._refuse_over()
         for source in self._inputs.values():
             source.ended = True
         self._drive()
-        self._ended, outcome = True, "failed"
+        self._over, outcome = True, "failed"
         try:
             self._runtime.close()
             outcome = "drained" if self._options.drain else "stopped"
@@ -426,7 +402,7 @@ class LocalHarness:
             raise failure
 
     def _report_failure(self, failure: BaseException) -> None:
-        self._ended = True
+        self._over = True
         if hasattr(self, "_runtime"):
             with suppress(Exception):  # what stopped the run matters more than what followed from it
                 self._runtime.close()
@@ -435,6 +411,11 @@ class LocalHarness:
         batches = self._runtime.progress.rounds if hasattr(self, "_runtime") else 0
         self._events(RunEnded(self._clock.now(), "failed", batches))
 
-    def _refuse_after_end(self) -> None:
-        if self._ended:
-            raise EngineError(f'the run of "{self._plan.graph}" is over', hint="begin another run")
+    def _round(self, batches: Mapping[str, SourceBatch]) -> None:
+        for name, source in self._inputs.items():
+            source.batches.append(batches.get(name))
+        self._drive()
+
+    def _promise(self, watermark: int) -> None:
+        for reader in self._runtime.graph.readers.values():
+            reader.promise(watermark)

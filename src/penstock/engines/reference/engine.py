@@ -11,27 +11,17 @@ import copy
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 
-import pyarrow as pa
-
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.protocol import BackgroundRun, Gap, RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, Gap, RoundHarness, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
-from penstock.errors import (
-    ConnectorError,
-    EngineError,
-    GraphError,
-    NotSupported,
-    PenstockError,
-    describe_cause,
-    nearest_first,
-)
+from penstock.errors import ConnectorError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
 from penstock.operators.ends import Source
 from penstock.operators.op import Op
 from penstock.plan.check import find_spark_sql
-from penstock.plan.plan import Plan, Ref, Step
+from penstock.plan.plan import Plan, Step
 
 
 class ReferenceRun(BackgroundRun):
@@ -133,47 +123,20 @@ def build_result(interpreter: Interpreter, outcome: str) -> RunResult:
     return RunResult(outcome, interpreter.batches, copy.deepcopy(interpreter.accounts), collected)
 
 
-class ReferenceHarness:
+class ReferenceHarness(RoundHarness):
     """A run that is fed by its caller, in the calling thread: all is done when a call returns."""
 
+    again = "open another harness"
+
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
+        super().__init__(interpreter.plan)
         self._interpreter, self._options = interpreter, options
-        self._n_taken: dict[Ref, int] = {}
-        self._over = False
+        self.collected, self.table = interpreter.collected, interpreter.table
         begin_run(interpreter)
-
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Implement `EngineHarness.push`."""
-        sources = [step.name for step in self._interpreter.plan.sources]
-        for name in batches:
-            if name not in sources:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
-                )
-        self._round(batches)
-
-    def promise(self, watermark: int) -> None:
-        """Implement `EngineHarness.promise`."""
-        self._require_open()
-        for step in self._interpreter.plan.sources:
-            self._interpreter.source(step.name).promise(watermark)
-        self._round({})
-
-    def take(self, ref: Ref) -> pa.Table:
-        """Implement `EngineHarness.take`."""
-        if ref not in self._interpreter.collected:
-            ports = nearest_first(str(ref), map(str, self._interpreter.collected))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
-        first = self._n_taken.get(ref, 0)
-        self._n_taken[ref] = len(self._interpreter.collected[ref])
-        return self._interpreter.table(ref, first)
 
     def end(self) -> RunResult:
         """Implement `EngineHarness.end`."""
-        self._require_open()
+        self._refuse_over()
         outcome = "failed"
         try:
             if self._options.drain:
@@ -188,7 +151,6 @@ class ReferenceHarness:
         return copy.deepcopy(self._interpreter.accounts)
 
     def _round(self, batches: Mapping[str, SourceBatch]) -> None:
-        self._require_open()
         try:
             self._interpreter.round(batches)
         except BaseException:
@@ -202,11 +164,9 @@ class ReferenceHarness:
         finally:
             end_run(self._interpreter, outcome)
 
-    def _require_open(self) -> None:
-        if self._over:
-            raise EngineError(
-                f'the run of "{self._interpreter.plan.graph}" is over', hint="open another harness"
-            )
+    def _promise(self, watermark: int) -> None:
+        for step in self._plan.sources:
+            self._interpreter.source(step.name).promise(watermark)
 
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'

@@ -202,7 +202,9 @@ class CollectedRows:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._batches: list[Batch] = []
-        self._n_taken = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
 
     def feed(self, batch: Batch) -> None:
         """Keep the rows."""
@@ -211,11 +213,6 @@ class CollectedRows:
     def table(self, first: int = 0) -> pa.Table:
         """Return all rows so far, from this batch on."""
         return pa.Table.from_batches(batches_to_columns(self._batches[first:]), schema=self._schema)
-
-    def take(self) -> pa.Table:
-        """Return the rows since the last take."""
-        first, self._n_taken = self._n_taken, len(self._batches)
-        return self.table(first)
 
 
 def count_written(chain: Iterable[ChainedStep]) -> dict[str, int]:

@@ -16,15 +16,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TextIO
 
-import pyarrow as pa
-
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
-from penstock.engines.protocol import BackgroundRun, RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, RoundHarness, RunOptions, RunResult
 from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
@@ -33,9 +31,8 @@ from penstock.engines.spark.engine import spell_trigger
 from penstock.engines.spark.session.executors import check_executors, shared_folders
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
-from penstock.errors import EngineError, GraphError, nearest_first
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 
 
 class SparkRun(BackgroundRun):
@@ -92,12 +89,15 @@ class SparkRun(BackgroundRun):
             query.close()
 
 
-class SparkHarness:
+class SparkHarness(RoundHarness):
     """A run that is fed by hand: a push is a round, run by Spark jobs before the call returns."""
 
+    again = "begin another session"
+
     def __init__(self, loop: DriverLoop, options: RunOptions) -> None:
-        self._loop, self._drain, self._over = loop, options.drain, False
-        self._n_taken: dict[Ref, int] = {}
+        super().__init__(loop.plan)
+        self._loop, self._drain = loop, options.drain
+        self.collected, self.table = loop.sinks.collected, loop.sinks.table
         weakref.finalize(self, loop.checkpoint.close)  # a session need not be ended, and is then just let go
         try:
             loop.open()
@@ -105,39 +105,11 @@ class SparkHarness:
             self._fail()
             raise
 
-    def push(self, batches: Mapping[str, SourceBatch]) -> None:
-        """Implement `EngineHarness.push`."""
-        sources = [step.name for step in self._loop.plan.sources]
-        for name in batches:
-            if name not in sources:
-                raise GraphError(
-                    f'there is no source "{name}" in this run',
-                    detail=f"the sources are {', '.join(nearest_first(name, sources))}",
-                )
-        self._round(batches)
-
-    def promise(self, watermark: int) -> None:
-        """Implement `EngineHarness.promise`."""
-        self._refuse_over()
-        self._loop.promise(watermark)
-        self._round({})
-
-    def take(self, ref: Ref) -> pa.Table:
-        """Implement `EngineHarness.take`."""
-        collected = self._loop.sinks.collected
-        if ref not in collected:
-            ports = nearest_first(str(ref), map(str, collected))
-            raise GraphError(
-                f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
-            )
-        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(collected[ref])
-        return self._loop.sinks.table(ref, first)
-
     def end(self) -> RunResult:
         """Implement `EngineHarness.end`."""
+        self._refuse_over()
         if self._drain:
             self._round({}, last=True)
-        self._refuse_over()
         self._over = True
         return self._loop.end()
 
@@ -146,7 +118,6 @@ class SparkHarness:
         return copy.deepcopy(self._loop.accounts)
 
     def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
-        self._refuse_over()
         try:
             self._loop.run_round(batches, last=last)
         except BaseException as failure:
@@ -161,9 +132,8 @@ class SparkHarness:
         with suppress(Exception):  # what stopped the run matters more than what followed from it
             self._loop.end(failed=True)
 
-    def _refuse_over(self) -> None:
-        if self._over:
-            raise EngineError(f'the run of "{self._loop.plan.graph}" is over', hint="begin another session")
+    def _promise(self, watermark: int) -> None:
+        self._loop.promise(watermark)
 
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"
