@@ -98,12 +98,7 @@ class SourceReader:
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Continue after the (batches, rows) that an earlier run has read."""
-        reader = self._reader
-        if isinstance(reader, protocol.ResumableReader) and reader.batches_are_files:
-            entries = journal(self.step.name, position[0])
-            if entries is not None:  # it skips to the position, by the journal of earlier runs
-                self._reader = reader.resume(entries, position)
-                self.n_batches, self.n_rows = position
+        self._restore(position, journal)
         while self.position[0] < position[0] and self.next() is not None:
             continue
         if self.position != position:
@@ -120,6 +115,16 @@ class SourceReader:
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
 
+    def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
+        """Let a reader of files skip to the position, by the journal of earlier runs."""
+        reader = self._reader
+        if not isinstance(reader, protocol.ResumableReader) or not reader.batches_are_files:
+            return
+        entries = journal(self.step.name, position[0])
+        if entries is not None:
+            self._reader = reader.resume(entries, position)
+            self.n_batches, self.n_rows = position
+
     def next(self) -> Any:
         """Return the next batch, or None at the end."""
         if self.ended:
@@ -135,10 +140,12 @@ class SourceReader:
         The caller passes each item to `accept`, or counts its rows, and passes exceptions to `read_error`.
         """
         if self._batches is None:
-            reader = self._reader
-            read = reader.rows_or_batches if isinstance(reader, protocol.RowReader) else reader.batches
-            self._batches = iter(read())
+            self._batches = self._read()
         return self._batches
+
+    def _read(self) -> Iterator[Any]:
+        reader = self._reader
+        return iter(reader.rows_or_batches() if isinstance(reader, protocol.RowReader) else reader.batches())
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""

@@ -178,6 +178,7 @@ class IterableReader:
     def __init__(self, source: RowIterable, schema: pa.Schema, batch: int, bounded: bool) -> None:
         self._source, self.schema, self._batch, self.bounded = source, schema, batch, bounded
         self._used_up, self._converter = False, batching.RowConverter(schema)
+        self.gives_rows = batch == 1  # `rows_or_batches` yields single plain rows
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yield rows from the beginning, as they come."""
@@ -187,14 +188,9 @@ class IterableReader:
             start += batch.num_rows + len(batch.bad)
             yield batch
 
-    @property
-    def gives_rows(self) -> bool:
-        """Return whether `rows_or_batches` yields single plain rows."""
-        return self._batch == 1
-
     def rows_or_batches(self) -> Iterator[Any]:
         """Yield the same batches; where a batch is one row, and a good one, a dict of plain values."""
-        if self._batch == 1:
+        if self.gives_rows:
             convert = self._converter.convert
             for n, row in enumerate(self._iterate()):
                 yield convert(row) or self._build_batch([row], n)

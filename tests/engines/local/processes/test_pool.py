@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import col
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
-from penstock.engines.local.processes.transport import MIN_NBYTES
+from penstock.engines.local.processes.worker import MIN_NBYTES
 from penstock.engines.local.run import build_runtime, needs_own_thread
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
