@@ -28,7 +28,7 @@ HEAVY = (
     "penstock.engines.local.elastic.controller",
     "penstock.engines.checkpoint.checkpoint",
     "difflib",
-    "penstock.engines.local.elastic.barrier",
+    "penstock.engines.local.elastic.rescale",
 )
 BUILT = """
 import json, sys

@@ -48,6 +48,12 @@ class Accounts:
         lost = self.late + self.filtered + self.no_window + self.unfinished + self.unmatched + self.unrouted
         return self.rows_in == self.passed + lost + self.errors
 
+    def count_passed(self, n_in: int, n_out: int) -> None:
+        """Count rows that came in, and those of them that passed and left."""
+        self.rows_in += n_in
+        self.passed += n_out
+        self.rows_out += n_out
+
     def add(self, other: Accounts) -> None:
         """Add the counts of another period or replica of the same step."""
         for name, count in asdict(other).items():

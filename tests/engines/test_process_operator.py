@@ -30,7 +30,9 @@ def test_a_port_knows_the_least_time_of_the_rows_that_wait(script: list[list[int
             port.pop()
             waiting.pop(0)
         assert len(port) == len(waiting)
-        assert port.least_time == min((time for time in waiting if time is not None), default=None)
+        assert (port.minima[0] if port.minima else None) == min(
+            (time for time in waiting if time is not None), default=None
+        )
 
 
 class Loop(ps.ProcessOperator):

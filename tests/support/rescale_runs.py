@@ -13,7 +13,7 @@ from penstock import col
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.engines.local.dispatch import run_task
-from penstock.engines.local.elastic.live import ReplicaScaling
+from penstock.engines.local.elastic.controller import ReplicaScaling
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import Runtime, build_runtime
 from penstock.engines.protocol import RunOptions

@@ -17,7 +17,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect import protocol
 from penstock.connect.batching import SourceRowBatch
-from penstock.connect.readers.rows import table
+from penstock.connect.readers.program import table
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.engines.frontiers import OVER, Frontier
@@ -136,7 +136,7 @@ class SourceReader:
     def open(self) -> Iterator[Any]:
         """Return the remaining batches; a batch of one plain row may come as that row, a dict.
 
-        The caller passes each item to `accept` (rows: `count_row_batches`), and exceptions to `read_error`.
+        The caller passes each item to `accept`, or counts its rows, and passes exceptions to `read_error`.
         """
         if self._batches is None:
             self._batches = self._read()
@@ -158,11 +158,6 @@ class SourceReader:
             batch.num_rows + len(batch.bad) if isinstance(batch, protocol.SourceBatch) else batch.n_rows
         )
         return batch
-
-    def count_row_batches(self, n_rows: int) -> None:
-        """Count rows that were each a batch of their own."""
-        self.n_batches += n_rows
-        self.n_rows += n_rows
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
         """Return the batch with times and order, by port: rows that failed are on the errors port."""
@@ -252,13 +247,8 @@ class SinkWriter:
     def write(self, number: int, batches: Iterable[Batch | pa.RecordBatch]) -> int:
         """Write and commit the rows of a round; return their number."""
         n_rows = self._commit(number, batches)
-        self._count(n_rows)
+        self.accounts.count_passed(n_rows, n_rows)
         return n_rows
-
-    def _count(self, n_rows: int) -> None:
-        self.accounts.rows_in += n_rows
-        self.accounts.passed += n_rows
-        self.accounts.rows_out += n_rows
 
     @property
     def last_committed(self) -> int:
@@ -278,7 +268,7 @@ class SinkWriter:
                 pass_crash_point(COMMITTED)
         except Exception as cause:
             raise self._error("could not write", cause) from cause
-        self._count(n_rows)
+        self.accounts.count_passed(n_rows, n_rows)
 
     def begin_shutdown(self) -> None:
         """Tell an output that waits for somebody else to stop waiting soon; any thread may call it."""

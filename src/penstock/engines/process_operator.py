@@ -27,6 +27,8 @@ from penstock.operators.process import InputPort, OutputPort, Process
 from penstock.plan.plan import Step
 from penstock.timing.windows import BEFORE_ALL
 
+Quantifier = Callable[[Iterable[bool]], bool]
+"""`all` or `any`."""
 MAX_IDLE_WAITS = 100_000
 """How often in a row a loop may wait for rows that are there, and take none."""
 
@@ -34,35 +36,30 @@ MAX_IDLE_WAITS = 100_000
 class InputQueue:
     """One input port: its queue of rows, oldest first.
 
-    Invariant: `_minima` holds, in rising order, the times that would be the least once all rows before theirs
+    Invariant: `minima` holds, in rising order, the times that would be the least once all rows before theirs
     are taken. So its front is the least time of all, and no row is looked at twice.
     """
 
     def __init__(self, name: str, schema: pa.Schema, on_take: Callable[[TimedRow], None]) -> None:
         self._name, self._schema, self._on_take = name, schema, on_take
         self._queue: deque[TimedRow] = deque()
-        self._minima: deque[int] = deque()
+        self.minima: deque[int] = deque()
         self.closed = False
-
-    @property
-    def least_time(self) -> int | None:
-        """Return the least time in the queue, if there is a row with a time."""
-        return self._minima[0] if self._minima else None
 
     def put(self, rows: Iterable[TimedRow]) -> None:
         """Append rows to the queue."""
         for row in rows:
             self._queue.append(row)
             if row.time is not None:
-                while self._minima and self._minima[-1] > row.time:
-                    self._minima.pop()
-                self._minima.append(row.time)
+                while self.minima and self.minima[-1] > row.time:
+                    self.minima.pop()
+                self.minima.append(row.time)
 
     def clear(self) -> int:
         """Empty the queue and return the number of rows that were in it."""
         n = len(self._queue)
         self._queue.clear()
-        self._minima.clear()
+        self.minima.clear()
         return n
 
     def __len__(self) -> int:
@@ -72,8 +69,8 @@ class InputQueue:
         """Take the oldest row; IndexError when none waits."""
         row = self._oldest()
         self._queue.popleft()
-        if self._minima and self._minima[0] == row.time:
-            self._minima.popleft()
+        if self.minima and self.minima[0] == row.time:
+            self.minima.popleft()
         self._on_take(row)
         return Row(row.values, self._schema)
 
@@ -138,7 +135,11 @@ class _Push:
 
     def __del__(self) -> None:
         if not self._was_awaited:
-            self._output.routine.record_not_awaited(self._output.name)
+            port = self._output.name
+            self._output.routine.not_awaited = FunctionError(
+                f'a row was pushed to port "{port}", and nobody awaited it, so it was not sent',
+                hint=f'write: await ctx.outputs["{port}"].push(row)',
+            )
 
 
 class OperatorContext:
@@ -173,19 +174,13 @@ class OperatorContext:
 
     async def wait_for_all(self, wanted: Mapping[str, int]) -> bool:
         """Wait until every port has this number of rows, or one of them never will."""
-        return await self._wait(wanted, has=all, lacks=any)
+        return await self._wait(wanted, all, any)
 
     async def wait_for_any(self, wanted: Mapping[str, int]) -> bool:
         """Wait until some port has this number of rows, or none of them ever will."""
-        return await self._wait(wanted, has=any, lacks=all)
+        return await self._wait(wanted, any, all)
 
-    async def _wait(
-        self,
-        wanted: Mapping[str, int],
-        *,
-        has: Callable[[Iterable[bool]], bool],
-        lacks: Callable[[Iterable[bool]], bool],
-    ) -> bool:
+    async def _wait(self, wanted: Mapping[str, int], has: Quantifier, lacks: Quantifier) -> bool:
         for port in wanted:
             if port not in self.inputs:
                 raise FunctionError(
@@ -195,7 +190,14 @@ class OperatorContext:
                 )
         while True:
             if has([len(self.inputs[port]) >= n for port, n in wanted.items()]):
-                self._count_wait(wanted)
+                self._n_idle_waits += 1
+                if self._n_idle_waits > MAX_IDLE_WAITS:  # no row arrives while it runs: it would never end
+                    raise FunctionError(
+                        f"rows were waited for {self._n_idle_waits} times, were there, and none was taken",
+                        detail=", ".join(f'port "{port}" has {len(self.inputs[port])}' for port in wanted),
+                        hint="take a row after a wait that is true: "
+                        f'ctx.inputs["{next(iter(wanted), "in")}"].pop()',
+                    )
                 return True
             short = [self.inputs[port].closed and len(self.inputs[port]) < n for port, n in wanted.items()]
             # Why: a loop that waits for the same again after False would never end; the second time it
@@ -206,16 +208,6 @@ class OperatorContext:
             self.wanted, self.hopeless = wanted, lacks(short)
             await _suspend()
             self.wanted, self.hopeless = None, False
-
-    def _count_wait(self, wanted: Mapping[str, int]) -> None:
-        """Raise if the operator only waits: no row arrives while it runs, so it would never end."""
-        self._n_idle_waits += 1
-        if self._n_idle_waits > MAX_IDLE_WAITS:
-            raise FunctionError(
-                f"rows were waited for {self._n_idle_waits} times, were there, and none was taken",
-                detail=", ".join(f'port "{port}" has {len(self.inputs[port])}' for port in wanted),
-                hint=f'take a row after a wait that is true: ctx.inputs["{next(iter(wanted), "in")}"].pop()',
-            )
 
 
 @coroutine
@@ -230,8 +222,9 @@ PortRows = dict[str, list[TimedRow]]
 class ProcessRoutine:
     """One operator and its co-routine.
 
-    has_room  whether rows can be pushed now; the co-routine waits while they cannot
-    stopping  whether the run has been asked to stop
+    has_room     whether rows can be pushed now; the co-routine waits while they cannot
+    stopping     whether the run has been asked to stop
+    not_awaited  the error for a push that was not awaited, and so did not happen
     """
 
     def __init__(
@@ -253,7 +246,7 @@ class ProcessRoutine:
         }
         outputs = {port: OutputQueue(port, stream.schema, self) for port, stream in step.outputs.items()}
         self.context = OperatorContext(self.ports, outputs, stopping)
-        self._not_awaited: FunctionError | None = None
+        self.not_awaited: FunctionError | None = None
         started: object = self._operator.process(self.context)
         if not isinstance(started, Coroutine):
             raise FunctionError(
@@ -300,8 +293,8 @@ class ProcessRoutine:
         except Exception as cause:
             self._mark_ended()
             raise self._error("process", cause) from cause
-        if self._not_awaited is not None:
-            raise self._error("process", self._not_awaited)
+        if self.not_awaited is not None:
+            raise self._error("process", self.not_awaited)
         if awaited is not None:
             raise FunctionError(
                 f"{type(self._operator).__name__}.process waits for {awaited!r:.80}, which no row can bring",
@@ -344,13 +337,6 @@ class ProcessRoutine:
         self._pushed.setdefault(port, []).append(TimedRow(values, self._time(port), (self._n_pushed,)))
         self._n_pushed += 1
 
-    def record_not_awaited(self, port: str) -> None:
-        """Record that a push was not awaited, and so did not happen."""
-        self._not_awaited = FunctionError(
-            f'a row was pushed to port "{port}", and nobody awaited it, so it was not sent',
-            hint=f'write: await ctx.outputs["{port}"].push(row)',
-        )
-
     def _time(self, port: str) -> int | None:
         """Return the time of a row pushed now."""
         if self._step.outputs[port].time is None:
@@ -367,8 +353,7 @@ class ProcessRoutine:
         return int(time)
 
     def _queued_times(self) -> list[int]:
-        least = (port.least_time for port in self.ports.values())
-        return [time for time in least if time is not None]
+        return [port.minima[0] for port in self.ports.values() if port.minima]
 
     def _error(self, method: str, cause: Exception) -> PenstockError:
         """Return the error for an exception in the operator, with its class and line."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import asdict, field
 from importlib import import_module
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -146,20 +146,21 @@ class EngineHarness(Protocol):
         """Return the accounts so far."""
 
 
-class HarnessBase(ABC):
-    """What harnesses share: they refuse what the plan does not have, and everything once the run is over.
+class RoundHarness(ABC):
+    """What the harnesses of all engines share.
 
-    again  what to do then
+    again      what to do once the run is over, for the error
+    collected  what was emitted on the collected ports so far
+    table      returns the rows of such a port, without the first so many of its items
     """
 
-    again = "begin another run"
+    again: ClassVar[str]
+    collected: Mapping[Ref, Sized]
+    table: Callable[[Ref, int], pa.Table]
 
     def __init__(self, plan: Plan) -> None:
         self._plan, self._over = plan, False
-
-    @abstractmethod
-    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
-        """Run one round; before it, move the watermark of every source, if one is given."""
+        self._n_taken: dict[Ref, int] = {}
 
     def push(self, batches: Mapping[str, SourceBatch]) -> None:
         """Implement `EngineHarness.push`."""
@@ -170,24 +171,37 @@ class HarnessBase(ABC):
                     f'there is no source "{name}" in this run',
                     detail=f"the sources are {', '.join(nearest_first(name, sources))}",
                 )
-        self._require_open()
-        self.run_round(batches)
+        self._refuse_over()
+        self._round(batches)
 
     def promise(self, watermark: int) -> None:
         """Implement `EngineHarness.promise`."""
-        self._require_open()
-        self.run_round({}, watermark)
+        self._refuse_over()
+        self._promise(watermark)
+        self._round({})
 
-    def _require_collected(self, ref: Ref) -> None:
-        if ref not in self._plan.collects:
-            ports = nearest_first(str(ref), map(str, self._plan.collects))
+    def take(self, ref: Ref) -> pa.Table:
+        """Implement `EngineHarness.take`."""
+        collected = self.collected
+        if ref not in collected:
+            ports = nearest_first(str(ref), map(str, collected))
             raise GraphError(
                 f'rows of "{ref}" are not collected in this run', detail=f"collected are {', '.join(ports)}"
             )
+        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(collected[ref])
+        return self.table(ref, first)
 
-    def _require_open(self) -> None:
+    def _refuse_over(self) -> None:
         if self._over:
             raise EngineError(f'the run of "{self._plan.graph}" is over', hint=self.again)
+
+    @abstractmethod
+    def _round(self, batches: Mapping[str, SourceBatch]) -> None:
+        """Process one round."""
+
+    @abstractmethod
+    def _promise(self, watermark: int) -> None:
+        """Move the watermark of every source."""
 
 
 class Engine(Protocol):

@@ -186,7 +186,7 @@ class FileReader(Frozen):
             return
         start = self.position[1]
         for files in self.plan_batches():
-            batch = self.read_batch(files, start)
+            batch = to_source_batch(list(self._read(files, start)), self.schema)
             start += batch.num_rows + len(batch.bad)
             yield batch
 
@@ -232,10 +232,6 @@ class FileReader(Frozen):
             if not new:
                 time.sleep(POLL_S)
                 yield []
-
-    def read_batch(self, files: Sequence[Path], start: int) -> SourceBatch:
-        """Read files as one batch, numbered through from `start`."""
-        return to_source_batch(list(self._read(files, start)), self.schema)
 
     def read_part(self, part: FilePart, start: int) -> Iterator[RowRange]:
         """Yield the rows of a part; `start` is the number of the file's first row."""

@@ -237,7 +237,7 @@ class SinkId(Frozen):
 
     def save(self, file: Path) -> None:
         """Replace what is saved."""
-        staged_files.save_json(file, asdict(self))
+        staged_files.replace_file(file, json.dumps(asdict(self), indent=1))
 
 
 def delta(

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO
 
 import pyarrow as pa
 
@@ -62,10 +62,9 @@ class FolderWriter(staged_files.FileWriter["FolderOutput"]):
     def _prepare_folder(self, ours: Manifest, resume: bool) -> Manifest:
         """Finish or remove what a crash or an earlier run left, and return the manifest to continue with."""
         theirs = Manifest.load(self.folder)
-        contents = _list_contents(self.folder, () if theirs is None else theirs.partition_by)
-        foreign = [*contents.foreign, *(contents.parts if theirs is None else [])]
-        if foreign:
-            name = foreign[0].relative_to(self.folder)
+        parts, folders, foreign = _list_contents(self.folder, () if theirs is None else theirs.partition_by)
+        if foreign or (parts and theirs is None):
+            name = [*foreign, *parts][0].relative_to(self.folder)
             raise self._refusal(f'holds "{name}", which is no output of this graph', _EMPTY)
         (self.folder / STAGED).mkdir(exist_ok=True)
         if resume and theirs is not None:
@@ -77,12 +76,12 @@ class FolderWriter(staged_files.FileWriter["FolderOutput"]):
                 theirs.save(self.folder)
             remove_staged_files(self.folder)
             return theirs
-        if (contents.parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
+        if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
             hint = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
             raise self._refusal("holds the output of an earlier run", hint)
-        for part in contents.parts:
+        for part in parts:
             part.unlink()
-        for folder in reversed(contents.folders):
+        for folder in reversed(folders):
             with suppress(OSError):  # it holds hidden files of others
                 folder.rmdir()
         remove_staged_files(self.folder)
@@ -186,7 +185,8 @@ class Manifest(Frozen):
 
     def save(self, folder: Path) -> None:
         """Replace the folder's manifest."""
-        staged_files.save_json(folder / METADATA / "manifest.json", asdict(self))
+        file = folder / METADATA / "manifest.json"
+        staged_files.replace_file(file, json.dumps(asdict(self), indent=1))
 
     def describe_difference(self, other: Manifest) -> str:
         """Say how this output differs from the other, in words that follow the folder's name."""
@@ -197,30 +197,25 @@ class Manifest(Frozen):
         return f"holds {self.format} files with the columns {self.columns}"
 
 
-class _Contents(NamedTuple):
-    """What is in an output folder: our files and partition folders, and what is not ours."""
+def _list_contents(folder: Path, partition_by: Sequence[str]) -> tuple[list[Path], list[Path], list[Path]]:
+    """Return our files in an output folder, its partition folders, upper ones first, and what is not ours.
 
-    parts: list[Path]
-    folders: list[Path]
-    foreign: list[Path]
-
-
-def _list_contents(folder: Path, partition_by: Sequence[str]) -> _Contents:
-    """List an output folder and its partition folders, upper ones first, without hidden files."""
-    contents = _Contents([], [], [])
+    Hidden files are left out.
+    """
+    parts, folders, foreign = list[Path](), list[Path](), list[Path]()
     waiting = [(folder, 0)]
     for place, level in waiting:  # which grows meanwhile
         for entry in sorted(place.iterdir()):
             if entry.name.startswith(".") or entry == folder / METADATA:
                 continue
             if level == len(partition_by):
-                (contents.parts if _PART.fullmatch(entry.name) else contents.foreign).append(entry)
+                (parts if _PART.fullmatch(entry.name) else foreign).append(entry)
             elif entry.name.startswith(column_prefix(partition_by[level])) and entry.is_dir():
-                contents.folders.append(entry)
+                folders.append(entry)
                 waiting.append((entry, level + 1))
             else:
-                contents.foreign.append(entry)
-    return contents
+                foreign.append(entry)
+    return parts, folders, foreign
 
 
 def rename_files(folder: Path, publishing: Iterable[tuple[str, str]]) -> None:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, ClassVar, Generic, Protocol, TypeVar
@@ -58,13 +57,13 @@ class OutputFormat(Frozen):
 
     name    such as `csv`
     create  creates a file for rows of a schema
-    check   raises SchemaError for columns that the format cannot hold; None if it holds all
+    check   raises SchemaError for columns that the format cannot hold
     suffix  of the files; empty if it is the name
     """
 
     name: str
     create: Callable[[Path, pa.Schema], FileEncoder]
-    check: Callable[[pa.Schema], None] | None = None
+    check: Callable[[pa.Schema], None] = lambda schema: None
     suffix: str = ""
 
 
@@ -92,8 +91,7 @@ class FileWriter(ABC, Generic[_Output]):
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise SchemaError for columns that the files or the names of the folders cannot hold."""
         check_partition_columns(schema, self.partition_by)
-        if self.format.check is not None:
-            self.format.check(schema)
+        self.format.check(schema)
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> _Output:
         """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
@@ -124,9 +122,14 @@ class FileWriter(ABC, Generic[_Output]):
         """Begin files in a folder that another process has open, which publishes them.
 
         The tag names the files, so no two stages of any run may have the same. A relative path of the folder
-        counts from the working folder of this process.
+        counts from the working folder of this process. Raises if this process cannot write there.
         """
-        check_reach(self.folder, self.prepared)
+        place = self.folder / self.prepared
+        with translate_os_errors(self.folder, REACH):
+            if not place.is_dir():
+                raise OSError(errno.ENOENT, f'"{self.prepared}" does not exist on {os.uname().nodename}')
+            if not os.access(place, os.W_OK | os.X_OK):
+                raise OSError(errno.EACCES, f"{os.strerror(errno.EACCES)} on {os.uname().nodename}")
         return FolderStage(self, schema, tag, hint=REACH)
 
     def stored_schema(self, schema: pa.Schema) -> pa.Schema:
@@ -331,21 +334,6 @@ def check_staged(path: Path, file: StagedFile) -> None:
         raise ConnectorError(
             f'"{path}" {size}, and a file of {file.n_bytes:,} bytes was staged there', hint=REACH
         )
-
-
-def check_reach(folder: Path, below: str = STAGED) -> None:
-    """Raise unless this process can write into a folder that the output's own process has prepared."""
-    place = folder / below
-    with translate_os_errors(folder, REACH):
-        if not place.is_dir():
-            raise OSError(errno.ENOENT, f'"{below}" does not exist on {os.uname().nodename}')
-        if not os.access(place, os.W_OK | os.X_OK):
-            raise OSError(errno.EACCES, f"{os.strerror(errno.EACCES)} on {os.uname().nodename}")
-
-
-def save_json(path: Path, fields: Mapping[str, object]) -> None:
-    """Replace a file as a whole, durably."""
-    replace_file(path, json.dumps(fields, indent=1))
 
 
 def replace_file(path: Path, text: str, pass_point: Callable[[str], None] = lambda point: None) -> None:

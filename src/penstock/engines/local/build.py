@@ -13,22 +13,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.clock import Clock
 from penstock.engines.ends import SinkWriter, SourceReader
 from penstock.engines.frontiers import output_delay
 from penstock.engines.local import task_groups
-from penstock.engines.local.channels import EvenSplitOutput, RoundRobinOutput
+from penstock.engines.local.channels import RoundRobinOutput
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.task_groups import Role, TaskGroup
-from penstock.engines.local.tasks.chain import (
-    ChainedStep,
-    CollectedRows,
-    SinkStep,
-    StageStep,
-    StatelessStep,
-)
+from penstock.engines.local.tasks.chain import ChainedStep, CollectedRows, SinkStep, StageStep, StatelessStep
 from penstock.engines.local.tasks.source import PushedInput, SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.errors import PenstockError
@@ -76,7 +69,7 @@ class ExecutionGraph:
     readers: dict[str, SourceReader] = field(default_factory=dict)
     writers: dict[str, SinkWriter] = field(default_factory=dict)
     collections: dict[Ref, CollectedRows] = field(default_factory=dict)
-    elastic_outputs: dict[str, list[RoundRobinOutput | EvenSplitOutput]] = field(default_factory=dict)
+    elastic_outputs: dict[str, list[RoundRobinOutput]] = field(default_factory=dict)
     assignments: dict[int, BucketAssignment] = field(default_factory=dict)
 
     def accounts(self) -> Mapping[str, Accounts]:
@@ -107,7 +100,6 @@ def is_forward(producer: Replicas, consumer: Replicas) -> bool:
 class TaskBuilder:
     """Builds the tasks of a plan; they are in `graph` when the constructor returns.
 
-    drain      everything is emitted at the end of the input
     inputs     source -> its batches, if a harness pushes them
     processes  worker processes for some of the steps
     observe    called with every stage, reader, writer and process operator before anybody else calls it
@@ -119,14 +111,12 @@ class TaskBuilder:
         settings: Settings,
         progress: Progress,
         *,
-        clock: Clock,
-        drain: bool,
         inputs: Mapping[str, PushedInput] | None,
         processes: ProcessPool | None,
         observe: Callable[[object], None],
     ) -> None:
         self.graph, self.progress = ExecutionGraph(plan), progress
-        self._plan, self._clock, self._drain, self._inputs = plan, clock, drain, inputs or {}
+        self._plan, self._clock, self._inputs = plan, progress.clock, inputs or {}
         self._processes, self._observe = processes, observe
         saved, fed = progress.checkpoint is not None, inputs is not None
         # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
@@ -162,15 +152,9 @@ class TaskBuilder:
                     before = next(chained for chained in chain if chained.step.name == step.feeds[0].step)
                     before.add_target(step.feeds[0].port, chain[-1].feed)
             if isinstance(op, Source):
-                task: Task = SourceTask(
-                    number,
-                    chain,
-                    progress,
-                    graph.readers[head.name],
-                    pushed=self._inputs.get(head.name),
-                    round_group=0 if progress.in_rounds else self._plan.sources.index(head),
-                    drain=self._drain,
-                )
+                reader, pushed = graph.readers[head.name], self._inputs.get(head.name)
+                round_group = 0 if progress.in_rounds else self._plan.sources.index(head)
+                task: Task = SourceTask(number, chain, progress, reader, pushed, round_group)
             elif isinstance(op, Process):
                 from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
 

@@ -341,22 +341,22 @@ class RoundRobinOutput(Output):
         self,
         port: str,
         channels: Sequence[Channel],
-        batch_size: int | None = None,
+        batch_size: int | None,
         *,
         sequenced: bool,
-        n_active: int | None = None,
+        n_active: int,
     ) -> None:
         super().__init__(port, channels, batch_size)
         self._sequenced, self._next, self._first = sequenced, 0, 0
-        self.n_active = self._n_wanted = n_active or len(channels)
+        self.n_active = self._n_wanted = n_active
 
     @property
     def is_rescaling(self) -> bool:
-        """Return whether a number of replicas was requested that no batch has been sent to yet."""
+        """Return whether a number of replicas was requested that no rows have been sent to yet."""
         return self._n_wanted != self.n_active
 
     def rescale(self, n_active: int) -> None:
-        """Request a number of active replicas, from the next batch on; any thread may call it."""
+        """Request a number of active replicas, for the rows that are sent next; any thread may call it."""
         assert 1 <= n_active <= len(self.channels), f"there are {len(self.channels)} replicas"
         self._n_wanted = n_active
 
@@ -375,34 +375,19 @@ class RoundRobinOutput(Output):
         self._next += 1
 
 
-class EvenSplitOutput(Output):
+class EvenSplitOutput(RoundRobinOutput):
     """Splits the rows of a round into equal shares, one per replica; merged in order they are as before."""
-
-    is_rescaling = False  # a new number of replicas counts at once
-
-    def __init__(
-        self, port: str, channels: Sequence[Channel], schema: pa.Schema, *, n_active: int | None = None
-    ) -> None:
-        super().__init__(port, channels)
-        self._schema = schema
-        self._round: list[Batch] = []
-        self.n_active = n_active or len(channels)
-
-    def rescale(self, n_active: int) -> None:
-        """Request a number of active replicas, from the end of the round on; any thread may call it."""
-        assert 1 <= n_active <= len(self.channels), f"there are {len(self.channels)} replicas"
-        self.n_active = n_active
 
     def route(self, batch: Batch) -> None:
         """Keep the rows until the round is complete."""
-        self._round.append(batch)
+        self._buffer.append(batch)
 
     def end_round(self, round_group: int, number: int, frontier: Frontier) -> None:
         """Send the shares, then the end of the round."""
-        batches, self._round = self._round, []
+        batches, self._buffer = self._buffer, []
+        n_active = self.n_active = self._n_wanted
         if batches:
-            whole = merge_batches(batches, self._schema)
-            n_active = self.n_active
+            whole = merge_batches(batches, batches[0].schema)
             bounds = [whole.num_rows * i // n_active for i in range(n_active + 1)]
             for channel, first, end in zip(self.channels, bounds, bounds[1:], strict=False):
                 if first < end:

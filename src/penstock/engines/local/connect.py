@@ -76,7 +76,7 @@ class ChannelBuilder:
         for ref in self._plan.collects:
             self._connect_collection(ref)
         if self._graph.assignments:
-            from penstock.engines.local.elastic.barrier import install_barriers
+            from penstock.engines.local.elastic.rescale import install_barriers
 
             install_barriers(self._graph, self._dispatcher, in_rounds=self._progress.in_rounds)
         for task in self._graph.tasks:
@@ -137,7 +137,7 @@ class ChannelBuilder:
             channels = [self._channel(task, reader, port, feedback=feedback) for reader in readers]
             output = self._output(ref, consumer, channels, sequenced=sequenced)
             _attach(task, ref.step, ref.port, output)
-            if isinstance(output, RoundRobinOutput | EvenSplitOutput) and head.degree.elastic:
+            if isinstance(output, RoundRobinOutput) and head.degree.elastic:
                 self._graph.elastic_outputs.setdefault(head.name, []).append(output)
         n_active = self._sequenced.get(producer.group.number)
         if n_active is not None and not forward and not port.control:
@@ -178,11 +178,8 @@ class ChannelBuilder:
             initial = BucketAssignment(head.name, self._progress.rescaler, head.degree.least, group.width)
             assignment = self._graph.assignments.setdefault(group.number, initial)
             return BucketOutput(ref.port, channels, by_key, batch_size, assignment=assignment)
-        if self._progress.in_rounds:
-            return EvenSplitOutput(ref.port, channels, schema, n_active=head.degree.least)
-        return RoundRobinOutput(
-            ref.port, channels, batch_size, sequenced=sequenced, n_active=head.degree.least
-        )
+        divide = EvenSplitOutput if self._progress.in_rounds else RoundRobinOutput
+        return divide(ref.port, channels, batch_size, sequenced=sequenced, n_active=head.degree.least)
 
     def _channel(self, writer: Task, reader: Task, port: Input, *, feedback: bool = False) -> Channel:
         # Why: a bound on a feedback channel could block the cycle for ever.

@@ -84,7 +84,7 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
     if options.seed is not None and (isinstance(options.seed, bool) or not isinstance(options.seed, int)):
         raise EngineError(f"seed={options.seed!r} is not a whole number", hint="use seed=7")
     if options.elastic is not None:
-        from penstock.engines.local.elastic.live import resolve_limits
+        from penstock.engines.local.elastic.controller import resolve_limits
 
         if not isinstance(options.elastic, Elastic):
             raise EngineError(

@@ -42,6 +42,7 @@ class Progress:
     """The rounds of a run.
 
     until  number of rounds to run; None for all
+    drain  whether everything is emitted at the end of the input
     first  number of the first round, where an earlier run ended
 
     in_rounds    rows are processed round by round, all sources in one round group
@@ -58,15 +59,16 @@ class Progress:
         events: EventSink,
         *,
         until: int | None,
+        drain: bool = True,
         first: int = 0,
         in_rounds: bool = False,
         checkpoint: CheckpointCoordinator | None = None,
         latencies: LatencyTracker | None = None,
     ) -> None:
-        self._clock, self._events, self.has_listener = clock, events, events is not ignore_event
+        self.clock, self._events, self.has_listener = clock, events, events is not ignore_event
         self._lock, self._emitting = threading.Lock(), threading.RLock()
         self._queue: deque[Event] = deque()
-        self.first, self.in_rounds = first, in_rounds
+        self.first, self.in_rounds, self.drain = first, in_rounds, drain
         self._limit = math.inf if until is None else first + until
         self._limits: dict[int, float] = {}
         self._n_begun: dict[int, int] = {}
@@ -100,7 +102,7 @@ class Progress:
             self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number + 1)
             if self.has_listener and (round_group, number) not in self._rounds:
                 self._rounds[round_group, number] = _Round(
-                    self._clock.now(),
+                    self.clock.now(),
                     set(self._terminals.get(round_group, ())),
                     dict.fromkeys(self._sources.get(round_group, ()), 0),
                     dict.fromkeys(self._sinks.get(round_group, ()), 0),
@@ -109,8 +111,9 @@ class Progress:
                 # Why here: checkpoint and rescale choose their round before any source has read a row of it.
                 if self.checkpoint is not None:
                     self.checkpoint.begin_round(number)
-                if self.rescaler is not None and self.rescaler.current is not None:
-                    self.rescaler.begin_round(round_group, number)
+                rescale = None if self.rescaler is None else self.rescaler.current
+                if rescale is not None:
+                    rescale.rounds.setdefault(round_group, number)
             return True
 
     def limit(self, round_group: int) -> float:
@@ -148,7 +151,7 @@ class Progress:
     def stamp_arrival(self, round_group: int, number: int) -> None:
         """Start measuring the latency of a round: its batch is there, or the source has ended."""
         if self.latencies is not None:
-            self.latencies.stamp(round_group, number, self._clock.now())
+            self.latencies.stamp(round_group, number, self.clock.now())
 
     def record_read(self, round_group: int, number: int, step: str, rows: int | None) -> None:
         """Record the number of rows that a source has read in a round; None when it had ended."""
@@ -168,7 +171,7 @@ class Progress:
             self.emit(saved)
         latency = {}
         if self.latencies is not None and written:
-            latency = self.latencies.record_commit(round_group, number, written, self._clock.now())
+            latency = self.latencies.record_commit(round_group, number, written, self.clock.now())
         if not self.has_listener:
             return
         with self._lock:
@@ -208,7 +211,7 @@ class Progress:
                 incomplete.add(key[0])
                 continue
             del self._rounds[key]
-            now = self._clock.now()
+            now = self.clock.now()
             event = BatchDone(
                 now,
                 self.next_report,
@@ -224,16 +227,16 @@ class Progress:
         """Report the watermark of a source, to a listener, if a round has moved it."""
         if after > before:
             watermark = None if after == AFTER_ALL else int(after)
-            self.emit(WatermarkMoved(self._clock.now(), step, watermark))
+            self.emit(WatermarkMoved(self.clock.now(), step, watermark))
 
     def report_counts(self, step: Step, accounts: Accounts, late: int, errors: int, number: int) -> None:
         """Report late and failed rows of a step beyond the numbers that were reported before."""
         if accounts.late > late:
-            self.emit(RowsLate(self._clock.now(), step.name, accounts.late - late))
+            self.emit(RowsLate(self.clock.now(), step.name, accounts.late - late))
         if accounts.errors > errors:
             reasons = self.reasons.get(step.name)
             example = reasons.pop() if reasons else f"in batch {number}"  # a worker process keeps its reasons
-            now, policy = self._clock.now(), step.op.on_error
+            now, policy = self.clock.now(), step.op.on_error
             self.emit(RowsErrored(now, step.name, accounts.errors - errors, policy, example))
 
     def emit(self, event: Event) -> None:

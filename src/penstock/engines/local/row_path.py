@@ -22,7 +22,7 @@ from penstock.accounts import Accounts
 from penstock.engines.frontiers import Frontier, merge_frontiers
 from penstock.engines.local.direct_call import DirectCall, RowContext, RowOutput
 from penstock.engines.local.metrics.statistics import WRITE_BLOCKED
-from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_rows, count_written
+from penstock.engines.local.tasks.chain import ChainedStep, SinkStep, Target, count_written
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.operators.op import ERRORS, OUT
 from penstock.stages.rows.batch import RowBatch
@@ -109,7 +109,7 @@ class RowPipeline:
     def _count(self, at: int, accounts: Accounts) -> None:
         """Add what a step has done to its accounts; failed rows are counted there already."""
         n_in = self.n_in - sum(self.dropped[:at]) - sum(self.failed[:at])
-        count_rows(accounts, n_in, n_in - self.dropped[at] - self.failed[at])
+        accounts.count_passed(n_in, n_in - self.dropped[at] - self.failed[at])
         accounts.filtered += self.dropped[at]
 
 
@@ -205,7 +205,7 @@ class RowSource:
     def __init__(self, task: SourceTask) -> None:
         source, pipeline = task.chain[0], build_pipeline(task, task.chain[0])
         assert pipeline is not None, "rows go from a source in any case"
-        source.count_row_path = lambda accounts: count_rows(accounts, pipeline.n_in, pipeline.n_in)
+        source.count_row_path = lambda accounts: accounts.count_passed(pipeline.n_in, pipeline.n_in)
         self._task, self._pipeline, self._progress = task, pipeline, task.progress
         self._reader, self._group = task.reader, task.round_group
         self._context = RowContext((task.round_group, self._reader.rank))
@@ -250,7 +250,8 @@ class RowSource:
         finally:
             n_rounds, task.round = number - task.round, number
             task.statistics.exclude_borrowed(clock(), self._pipeline.output.end(number))
-            reader.count_row_batches(n_rounds)
+            reader.n_batches += n_rounds
+            reader.n_rows += n_rounds
             progress.record_rounds(group, number)
         batch = reader.accept(row)
         return task.carry(batch, is_last=batch is None)

@@ -13,8 +13,6 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
@@ -30,11 +28,11 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.protocol import BackgroundRun, HarnessBase, Measurements, RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, Measurements, RoundHarness, RunOptions, RunResult
 from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import Frozen
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 
 if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
@@ -122,6 +120,7 @@ def build_runtime(
         clock,
         events,
         until=options.until,
+        drain=options.drain,
         first=first,
         in_rounds=settings.deterministic or inputs is not None or checkpoint is not None,
         checkpoint=checkpoint,
@@ -129,16 +128,8 @@ def build_runtime(
     )
     # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
     dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
-    tasks = TaskBuilder(
-        plan,
-        settings,
-        progress,
-        clock=clock,
-        drain=options.drain,
-        inputs=inputs,
-        processes=processes,
-        observe=(lambda worker: None) if breakdown is None else breakdown.observe,
-    )
+    observe = (lambda worker: None) if breakdown is None else breakdown.observe
+    tasks = TaskBuilder(plan, settings, progress, inputs=inputs, processes=processes, observe=observe)
     graph = ChannelBuilder(tasks, dispatcher, settings).connect()
     if checkpoint is not None:
         checkpoint.restore(graph)
@@ -303,7 +294,11 @@ class LocalRun(BackgroundRun):
         self, runtime: Runtime, pool: dispatch.ThreadPool, options: Elastic
     ) -> AbstractContextManager[None]:
         """Return the context in which the elastic controller runs."""
-        from penstock.engines.local.elastic.live import ElasticController, ReplicaScaling, resolve_limits
+        from penstock.engines.local.elastic.controller import (
+            ElasticController,
+            ReplicaScaling,
+            resolve_limits,
+        )
 
         def emit(event: Event) -> None:
             try:
@@ -340,8 +335,10 @@ def needs_own_thread(
     )
 
 
-class LocalHarness(HarnessBase):
+class LocalHarness(RoundHarness):
     """A run driven by a test, one round per push, in the calling thread; all is done when a call returns."""
+
+    again = "begin another run"
 
     def __init__(
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
@@ -358,27 +355,15 @@ class LocalHarness(HarnessBase):
         except BaseException as failure:
             self._report_failure(failure)
             raise
+        collected = self.collected = self._runtime.graph.collections
+        self.table = lambda ref, first: collected[ref].table(first)
         self._runtime.dispatcher.may_starve = True
         self._runtime.dispatcher.begin(self._runtime.graph.tasks)
         self._drive()
 
-    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
-        """Run one round: a batch of each named source, nothing from the others."""
-        if watermark is not None:
-            for reader in self._runtime.graph.readers.values():
-                reader.promise(watermark)
-        for name, source in self._inputs.items():
-            source.batches.append(batches.get(name))
-        self._drive()
-
-    def take(self, ref: Ref) -> pa.Table:
-        """Return the rows that left on a collected port since the last call."""
-        self._require_collected(ref)
-        return self._runtime.graph.collections[ref].take()
-
     def end(self) -> RunResult:
         """End all sources and drains."""
-        self._require_open()
+        self._refuse_over()
         for source in self._inputs.values():
             source.ended = True
         self._drive()
@@ -415,3 +400,12 @@ class LocalHarness(HarnessBase):
             self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
         batches = self._runtime.progress.rounds if hasattr(self, "_runtime") else 0
         self._events(RunEnded(self._clock.now(), "failed", batches))
+
+    def _round(self, batches: Mapping[str, SourceBatch]) -> None:
+        for name, source in self._inputs.items():
+            source.batches.append(batches.get(name))
+        self._drive()
+
+    def _promise(self, watermark: int) -> None:
+        for reader in self._runtime.graph.readers.values():
+            reader.promise(watermark)

@@ -169,8 +169,7 @@ def totally_ordered_steps(plan: Plan) -> frozenset[str]:
 
 def _has_numbered_rows(plan: Plan, step: Step) -> bool:
     from penstock.connect.readers.files import FileReader
-    from penstock.connect.readers.iterable import IterableReader
-    from penstock.connect.readers.rows import TableReader
+    from penstock.connect.readers.program import IterableReader, TableReader
 
     while len(step.feeds) == 1:
         step = plan[step.feeds[0].step]

@@ -11,18 +11,16 @@ import copy
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 
-import pyarrow as pa
-
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
-from penstock.engines.protocol import BackgroundRun, Gap, HarnessBase, RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, Gap, RoundHarness, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.errors import ConnectorError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
 from penstock.operators.op import Op
 from penstock.plan.check import find_spark_sql
-from penstock.plan.plan import Plan, Ref, Step
+from penstock.plan.plan import Plan, Step
 
 
 class ReferenceRun(BackgroundRun):
@@ -124,7 +122,7 @@ def build_result(interpreter: Interpreter, outcome: str) -> RunResult:
     return RunResult(outcome, interpreter.batches, copy.deepcopy(interpreter.accounts), collected)
 
 
-class ReferenceHarness(HarnessBase):
+class ReferenceHarness(RoundHarness):
     """A run that is fed by its caller, in the calling thread: all is done when a call returns."""
 
     again = "open another harness"
@@ -132,30 +130,12 @@ class ReferenceHarness(HarnessBase):
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
         super().__init__(interpreter.plan)
         self._interpreter, self._options = interpreter, options
-        self._n_taken: dict[Ref, int] = {}
+        self.collected, self.table = interpreter.collected, interpreter.table
         begin_run(interpreter)
-
-    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
-        """Run one round, and end the run if it fails."""
-        if watermark is not None:
-            for step in self._plan.sources:
-                self._interpreter.source(step.name).promise(watermark)
-        try:
-            self._interpreter.round(batches)
-        except BaseException:
-            self._close("failed")
-            raise
-
-    def take(self, ref: Ref) -> pa.Table:
-        """Implement `EngineHarness.take`."""
-        self._require_collected(ref)
-        first = self._n_taken.get(ref, 0)
-        self._n_taken[ref] = len(self._interpreter.collected[ref])
-        return self._interpreter.table(ref, first)
 
     def end(self) -> RunResult:
         """Implement `EngineHarness.end`."""
-        self._require_open()
+        self._refuse_over()
         outcome = "failed"
         try:
             if self._options.drain:
@@ -169,12 +149,23 @@ class ReferenceHarness(HarnessBase):
         """Implement `EngineHarness.metrics`."""
         return copy.deepcopy(self._interpreter.accounts)
 
+    def _round(self, batches: Mapping[str, SourceBatch]) -> None:
+        try:
+            self._interpreter.round(batches)
+        except BaseException:
+            self._close("failed")
+            raise
+
     def _close(self, outcome: str) -> None:
         self._over = True
         try:
             self._interpreter.close()
         finally:
             end_run(self._interpreter, outcome)
+
+    def _promise(self, watermark: int) -> None:
+        for step in self._plan.sources:
+            self._interpreter.source(step.name).promise(watermark)
 
 
 _SPARK = 'run it with engine="spark", or say it with col(...)'

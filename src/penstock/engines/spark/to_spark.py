@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.readers.rows import table
+from penstock.connect.readers.program import table
 from penstock.connect.readers.spark import SparkStreamReader
 from penstock.engines.ends import load_tables
 from penstock.engines.frontiers import WatermarkAdvance

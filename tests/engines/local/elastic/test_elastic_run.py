@@ -13,7 +13,7 @@ import penstock as ps
 from penstock import col
 from penstock.clock import WallClock
 from penstock.engines.local.dispatch import ThreadPool, run_task
-from penstock.engines.local.elastic.live import ReplicaScaling
+from penstock.engines.local.elastic.controller import ReplicaScaling
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import build_runtime
 from penstock.engines.protocol import RunOptions

@@ -10,8 +10,13 @@ import pytest
 import penstock as ps
 from penstock.clock import ManualClock
 from penstock.engines.local.dispatch import call_every
-from penstock.engines.local.elastic.controller import THREADS, Limits
-from penstock.engines.local.elastic.live import MAX_UNJUDGED, ElasticController, resolve_limits
+from penstock.engines.local.elastic.controller import (
+    MAX_UNJUDGED,
+    THREADS,
+    ElasticController,
+    Limits,
+    resolve_limits,
+)
 from penstock.engines.local.metrics.statistics import InputStatistics, OutputStatistics, TaskStatistics
 from penstock.errors import EngineError
 from penstock.events import Event, EventSink, ScaleDecided

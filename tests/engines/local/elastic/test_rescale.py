@@ -23,7 +23,7 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.local.checkpoint import CheckpointCoordinator
 from penstock.engines.local.dispatch import ThreadPool, run_task
-from penstock.engines.local.elastic.live import ReplicaScaling
+from penstock.engines.local.elastic.controller import ReplicaScaling
 from penstock.engines.local.elastic.rescale import BucketAssignment, initial_owners, reassign_buckets
 from penstock.engines.local.options import Settings
 from penstock.engines.local.run import Runtime, build_runtime

@@ -6,7 +6,7 @@ from multiprocessing.connection import Pipe
 
 import pytest
 
-from penstock.engines.local.processes.transport import Connection, SharedBuffer
+from penstock.engines.local.processes.worker import Connection, SharedBuffer
 
 Ends = tuple[Connection, Connection]
 

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import col
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
-from penstock.engines.local.processes.transport import MIN_NBYTES
+from penstock.engines.local.processes.worker import MIN_NBYTES
 from penstock.engines.local.run import build_runtime, needs_own_thread
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
@@ -102,7 +102,7 @@ def test_by_itself_no_process_is_made_on_one_core_or_beside_other_threads(
     assert build_process_pool(graph.plan(), Settings(workers="auto"), ps.ManualClock()) is None
     processes = build_process_pool(graph.plan(), Settings(workers="process"), ps.ManualClock())
     assert processes is not None
-    assert len(processes.pids) == 2
+    assert len(processes.workers) == 2
     processes.close()
 
 
@@ -110,12 +110,12 @@ def test_elastic_steps_have_a_process_for_every_replica_that_the_machine_can_use
     graph = ps.PipeGraph("elastic")
     numbers(graph, 3).map(seen, schema=SEEN, parallelism=(1, 8)).sink(ps.write.memory())
     processes = ProcessPool(graph.plan(), "process", ps.ManualClock(), max_replicas=4)
-    pids = processes.pids
+    pids = [worker.pid for worker in processes.workers]
     assert len(pids) == 4
     processes.close()
     assert all(is_gone(pid) for pid in pids)
     processes = ProcessPool(graph.plan(), "process", ps.ManualClock())
-    assert len(processes.pids) == 1  # nothing is elastic unless elastic= is given
+    assert len(processes.workers) == 1  # nothing is elastic unless elastic= is given
     processes.close()
 
 

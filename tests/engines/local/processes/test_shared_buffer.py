@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from penstock.engines.local.processes.transport import MIN_NBYTES, SharedBuffer
+from penstock.engines.local.processes.worker import MIN_NBYTES, SharedBuffer
 from penstock.errors import EngineError
 
 

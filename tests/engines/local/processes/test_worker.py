@@ -72,7 +72,7 @@ def some_rows() -> Batch:
 def test_a_worker_killed_while_it_has_nothing_to_do_is_noticed_with_the_next_batch() -> None:
     processes, stage = pool_of(dies)
     assert [rows.rows.to_pydict() for _, rows in stage.process(some_rows())] == [{"v": [1, 2]}]
-    (pid,) = processes.pids
+    (pid,) = (worker.pid for worker in processes.workers)
     os.kill(pid, signal.SIGKILL)
     with pytest.raises(ps.EngineError, match=r"was killed by signal 9 \(SIGKILL\)"):
         list(stage.process(some_rows()))
@@ -82,7 +82,7 @@ def test_a_worker_killed_while_it_has_nothing_to_do_is_noticed_with_the_next_bat
 
 def test_a_worker_that_somebody_else_has_waited_for_is_an_error_all_the_same() -> None:
     processes, stage = pool_of(dies)
-    (pid,) = processes.pids
+    (pid,) = (worker.pid for worker in processes.workers)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     with pytest.raises(ps.EngineError) as failure:
@@ -100,7 +100,7 @@ def hangs(row: Any) -> dict[str, int]:
 def test_a_function_that_never_returns_can_be_looked_at_and_is_ended_with_the_processes() -> None:
     before = held_resources()
     processes, stage = pool_of(hangs)
-    (pid,), failures = processes.pids, list[BaseException]()
+    (pid,), failures = (worker.pid for worker in processes.workers), list[BaseException]()
 
     def ask() -> None:
         try:

@@ -13,7 +13,7 @@ most to do, which no other sharing of as many replicas improves on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from math import ceil, inf
 
@@ -112,40 +112,33 @@ class Sampler:
                 if port not in full:
                     before, self._ports[port] = self._ports.get(port, 0), port.full_until(now)
                     full[port] = min(1.0, (self._ports[port] - before) / took)
-        samples = tuple(self._step(step, replicas, full, now, took) for step, replicas in steps.items())
-        return Sample(threads, samples)
-
-    def _step(
-        self,
-        step: str,
-        replicas: Sequence[TaskStatistics],
-        full: Mapping[InputStatistics, float],
-        now: int,
-        took: int,
-    ) -> StepSample:
-        totals = [0, 0, 0, 0]
-        for task in replicas:
-            before = self._tasks.get(task, (0, 0, 0, 0))
-            counts = (task.running_until(now), task.waiting_until(now), task.rows_in, task.rows_out)
-            totals = [total + new - old for total, new, old in zip(totals, counts, before, strict=True)]
-            self._tasks[task] = counts
-        running, waiting, rows_in, rows_out = totals
-        full_in = [max((full[port] for port in task.inputs), default=0.0) for task in replicas]
-        full_out = [full[port] for task in replicas for out in task.outputs for port in out.subscribers]
-        return StepSample(
-            step=step,
-            replicas=len(replicas),
-            most=self._most.get(step, len(replicas)),
-            busy=running / took,
-            rows_in=rows_in,
-            rows_out=rows_out,
-            full_in=sum(full_in) / len(full_in),
-            full_out=max(full_out, default=0.0),
-            source=replicas[0].source,
-            waiting=waiting / took / len(replicas),
-            least=self._least.get(step, 1),
-            pooled=not all(task.dedicated for task in replicas),
-        )
+        samples = []
+        for step, replicas in steps.items():
+            totals = [0, 0, 0, 0]
+            for task in replicas:
+                last = self._tasks.get(task, (0, 0, 0, 0))
+                counts = (task.running_until(now), task.waiting_until(now), task.rows_in, task.rows_out)
+                totals = [total + new - old for total, new, old in zip(totals, counts, last, strict=True)]
+                self._tasks[task] = counts
+            running, waiting, rows_in, rows_out = totals
+            full_in = [max((full[port] for port in task.inputs), default=0.0) for task in replicas]
+            full_out = [full[port] for task in replicas for out in task.outputs for port in out.subscribers]
+            sample = StepSample(
+                step=step,
+                replicas=len(replicas),
+                most=self._most.get(step, len(replicas)),
+                busy=running / took,
+                rows_in=rows_in,
+                rows_out=rows_out,
+                full_in=sum(full_in) / len(full_in),
+                full_out=max(full_out, default=0.0),
+                source=replicas[0].source,
+                waiting=waiting / took / len(replicas),
+                least=self._least.get(step, 1),
+                pooled=not all(task.dedicated for task in replicas),
+            )
+            samples.append(sample)
+        return Sample(threads, tuple(samples))
 
 
 FILL = 0.8  # how busy a replica should be that limits the graph: now and then it waits for a worker or rows

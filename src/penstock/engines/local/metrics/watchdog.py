@@ -71,8 +71,7 @@ class Watchdog:
 
 def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> tuple[str, list[str]] | None:
     """Return the step that a task is busy with, and its stack; None if it has ended or waits for input."""
-    from penstock.engines.local.processes.serve import trim_stack
-    from penstock.engines.local.processes.worker import Worker
+    from penstock.engines.local.processes.worker import Worker, trim_stack
 
     for innermost in frames.values():
         inside: list[FrameType] = []

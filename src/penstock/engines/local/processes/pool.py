@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dis import get_instructions
 from enum import Enum
+from functools import partial
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -202,11 +203,6 @@ class ProcessPool:
                     hint=f'run with ps.LocalOptions(workers="{THREAD}"), or lower parallelism=',
                 ) from cause
 
-    @property
-    def pids(self) -> list[int]:
-        """Return the ids of the processes."""
-        return [worker.pid for worker in self.workers]
-
     def stage_of(self, step: Step, replica: int, site: StageContext, *, ordered: bool = False) -> Stage:
         """Return the stage of a step: its own, or one that calls a worker process.
 
@@ -214,17 +210,18 @@ class ProcessPool:
         """
         if (step.name, replica) not in self._hosts:
             return build_stage(step.op, step.up, site, totally_ordered=ordered)
-        from penstock.engines.local.processes.stage import AdaptiveStage, RemoteStage, RemoteStateless
+        from penstock.engines.local.processes import stage as stages
 
         worker, index = self._hosts[step.name, replica]
         if step.op.stateful:
-            return RemoteStage(worker, index, step, site)
-        remote = RemoteStateless(worker, index, step, site)
+            return stages.RemoteStage(worker, index, step, site)
+        remote = stages.RemoteStateless(worker, index, step, site)
         if self._mode == PROCESS:
             return remote
         local = build_stage(step.op, step.up, site)
         assert isinstance(local, StatelessStage), "a step without state has such a stage"
-        return AdaptiveStage(local, remote, self._choice(step))
+        choice = self._choices.setdefault(step.name, stages.WorkerChoice(partial(self._report_choice, step)))
+        return stages.AdaptiveStage(local, remote, choice)
 
     def serves(self, task: Task) -> bool:
         """Return whether a task waits for a worker process, so that it needs a thread of its own."""
@@ -248,8 +245,7 @@ class ProcessPool:
         steps = [step for step in group.steps if uses_processes(step, self._mode)]
         if not steps:
             return
-        from penstock.engines.local.processes.serve import HostedStep
-        from penstock.engines.local.processes.worker import Worker
+        from penstock.engines.local.processes.worker import HostedStep, Worker
 
         for replica in range(group.width):
             hosted = [HostedStep(step, self._clock, self._plan.read_ports(step)) for step in steps]
@@ -258,14 +254,9 @@ class ProcessPool:
             for index, step in enumerate(steps):
                 self._hosts[step.name, replica] = (worker, index)
 
-    def _choice(self, step: Step) -> WorkerChoice:
-        from penstock.engines.local.processes.stage import WorkerChoice
-
-        def report(reason: str) -> None:
-            n = step.degree.least
-            self.report(ScaleDecided(self._clock.now(), step.name, n, n, reason))
-
-        return self._choices.setdefault(step.name, WorkerChoice(report))
+    def _report_choice(self, step: Step, reason: str) -> None:
+        n = step.degree.least
+        self.report(ScaleDecided(self._clock.now(), step.name, n, n, reason))
 
 
 def build_process_pool(plan: Plan, settings: Settings, clock: Clock) -> ProcessPool | None:

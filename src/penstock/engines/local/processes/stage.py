@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock.accounts import Accounts
-from penstock.engines.local.processes.transport import Message
-from penstock.engines.local.processes.worker import Worker
+from penstock.engines.local.processes.worker import Message, Worker
 from penstock.engines.wire import failure_from_dict, pack_batch, unpack_batch
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
@@ -114,18 +113,14 @@ class RemoteStage(RemoteCalls):
 class WorkerChoice:
     """Threads or processes, for all replicas of a step.
 
-    report           called once, with the reason, when processes are chosen
-    cpu_ns, now_ns   processor time of this thread, and time, in nanoseconds
+    report  called once, with the reason, when processes are chosen
+    now_ns  time in nanoseconds
     """
 
     def __init__(
-        self,
-        report: Callable[[str], None],
-        *,
-        cpu_ns: Callable[[], int] = time.thread_time_ns,
-        now_ns: Callable[[], int] = time.perf_counter_ns,
+        self, report: Callable[[str], None], *, now_ns: Callable[[], int] = time.perf_counter_ns
     ) -> None:
-        self._report, self.cpu_ns, self._now_ns = report, cpu_ns, now_ns
+        self._report, self._now_ns = report, now_ns
         self.processes = False
         self._lock = threading.Lock()
         self._recent: deque[int] = deque(maxlen=N_SLOW)
@@ -162,9 +157,9 @@ class AdaptiveStage(StatelessStage):
         """Implement `StatelessStage.process`."""
         if self._choice.processes:
             return self._remote.process(batch)
-        before = self._choice.cpu_ns()
+        before = time.thread_time_ns()
         outputs = list(self._local.process(batch))
-        self._choice.add(self._choice.cpu_ns() - before, lambda: deque(self._remote.call("echo", batch), 0))
+        self._choice.add(time.thread_time_ns() - before, lambda: deque(self._remote.call("echo", batch), 0))
         return iter(outputs)
 
     def explain(self) -> list[str]:

@@ -1,25 +1,53 @@
-"""A worker process, as the program sees it: forked, asked, ended.
+"""A worker process, from both sides: as the program forks, asks and ends it, and its own main loop.
+
+Between them go short messages over a pipe, and long bodies in shared memory. A shared buffer is an anonymous
+file in memory, mapped by both processes. It is created before the fork and has no name, so nothing is left
+behind, whoever dies. No pickle: messages are JSON, bodies are Arrow or bytes of saved state.
+
+Invariant: whoever has sent a message waits for the reply before it sends again, so a buffer is never written
+while the other side reads it. Nothing else protects it.
 
 Whoever waits for an answer also waits for the process itself, so a worker that dies is noticed at once,
 and the error says how it died.
+
+The process begins as a copy of the whole program, in the middle of a call, and never returns from there: it
+ends with `os._exit`, so nothing that the program does at its end is done twice. It ends when the program
+hangs up or dies, even if a function never returns: a thread of its own waits for that, and answers where the
+function is when asked.
 """
 
 from __future__ import annotations
 
+import gc
+import json
+import linecache
+import mmap
 import os
 import signal
+import sys
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, field
+from multiprocessing.connection import Connection as PipeEnd
 from multiprocessing.connection import Pipe, wait
+from types import FrameType
 from typing import Any
 
-from penstock.engines.local.processes.serve import FAILED, HostedStep, flush, serve
-from penstock.engines.local.processes.transport import Connection, Message, SharedBuffer
+import numpy as np
+
+from penstock.accounts import Accounts
+from penstock.caller import is_ours
+from penstock.clock import Clock
+from penstock.engines.wire import failure_to_dict, pack_batch, unpack_batch
 from penstock.errors import EngineError
+from penstock.frozen import dataclass
 from penstock.plan.plan import Step
+from penstock.stages.build import build_stage
+from penstock.stages.stage import StageContext
 
 END_TIMEOUT = 1.0
 """Seconds for a worker to end by itself when the program hangs up."""
@@ -30,6 +58,107 @@ STACK_TIMEOUT = 5.0
 _POLL = 0.001
 _UNKNOWN = -1
 """Exit status of a worker when nobody can tell."""
+N_FRAMES = 3
+"""Frames to show where none is the user's."""
+FAILED = 70
+"""Exit code of a worker process that failed by itself."""
+MIN_NBYTES = 1 << 16
+"""Initial size of a buffer; it doubles until what is put in fits."""
+Message = dict[str, Any]
+
+
+class SharedBuffer:
+    """Bytes for the other process."""
+
+    def __init__(self) -> None:
+        if hasattr(os, "memfd_create"):
+            self._file = os.memfd_create("penstock")
+        else:
+            with tempfile.TemporaryFile() as file:
+                self._file = os.dup(file.fileno())
+        self._map = mmap.mmap(self._file, _allocate(self._file, MIN_NBYTES))
+
+    @property
+    def nbytes(self) -> int:
+        """Return the size of the buffer, as far as this side knows."""
+        return len(self._map)
+
+    def put(self, bodies: Sequence[Any]) -> list[int]:
+        """Copy bodies in, one after the other; return their sizes."""
+        sizes = [memoryview(body).nbytes for body in bodies]
+        if sum(sizes) > len(self._map):
+            self._grow(sum(sizes))
+        at = 0
+        for body, size in zip(bodies, sizes, strict=True):
+            self._map[at : at + size] = body
+            at += size
+        return sizes
+
+    def take(self, sizes: Sequence[int]) -> list[bytes]:
+        """Return copies of the bodies that the other side put in."""
+        if sum(sizes) > len(self._map):
+            self._remap(os.fstat(self._file).st_size)
+        bodies, at = [], 0
+        for size in sizes:
+            bodies.append(self._map[at : at + size])
+            at += size
+        return bodies
+
+    def close(self) -> None:
+        """Free the buffer on this side."""
+        if not self._map.closed:
+            self._map.close()
+            os.close(self._file)
+
+    def _grow(self, wanted: int) -> None:
+        size = len(self._map)
+        while size < wanted:
+            size *= 2
+        try:
+            self._remap(_allocate(self._file, size))
+        except OSError as cause:
+            raise EngineError(
+                f"there is no memory for {wanted} bytes on their way between processes",
+                detail=str(cause),
+                hint='read smaller batches, or run with ps.LocalOptions(workers="thread")',
+            ) from cause
+
+    def _remap(self, size: int) -> None:
+        before, self._map = self._map, mmap.mmap(self._file, size)
+        before.close()
+
+
+def _allocate(file: int, size: int) -> int:
+    """Give a file its size, and return the size."""
+    if hasattr(os, "posix_fallocate"):
+        # Why: writing to a file without memory behind it would kill the process.
+        os.posix_fallocate(file, 0, size)
+    else:
+        os.ftruncate(file, size)
+    return size
+
+
+class Connection:
+    """One end of a connection; this side writes the buffer `write`, and the other side `read`."""
+
+    def __init__(self, pipe: PipeEnd, *, write: SharedBuffer, read: SharedBuffer) -> None:
+        self.pipe, self._write, self._read = pipe, write, read
+
+    def send(self, message: Mapping[str, Any], bodies: Sequence[Any] = ()) -> None:
+        """Send a message and its bodies."""
+        sizes = self._write.put(bodies)
+        self.pipe.send_bytes(json.dumps({**message, "sizes": sizes}).encode())
+
+    def receive(self) -> tuple[Message, list[bytes]]:
+        """Return what the other side sent; raise EOFError when it is gone."""
+        message: Message = json.loads(self.pipe.recv_bytes())
+        return message, self._read.take(message.pop("sizes"))
+
+    def close(self) -> None:
+        """Hang up."""
+        self.pipe.close()
+        self._write.close()
+        self._read.close()
 
 
 class Worker:
@@ -166,3 +295,103 @@ def _fork() -> int:
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@dataclass(slots=True)
+class HostedStep:
+    """A step in a worker process, with a stage and accounts of its own."""
+
+    step: Step
+    clock: Clock
+    read: frozenset[str]
+    accounts: Accounts = field(default_factory=Accounts)
+    stage: Any = None
+
+    def reset(self) -> None:
+        """Build a new stage, with no state and empty accounts."""
+        self.accounts = Accounts()
+        site = StageContext(self.step.name, self.step.where, self.accounts, self.clock, self.read)
+        self.stage = build_stage(self.step.op, self.step.up, site)
+
+
+def serve(connection: Connection, side: PipeEnd, hosted: Sequence[HostedStep]) -> None:
+    """Answer calls until the program hangs up."""
+    # Leave alone what belongs to the program: objects waiting for collection, its event loop, its random
+    # numbers.
+    gc.freeze()
+    signal.set_wakeup_fd(-1)
+    np.random.seed()
+    threading.Thread(target=_answer_stack, args=(side, threading.get_ident()), daemon=True).start()
+    while True:
+        try:
+            message, bodies = connection.receive()
+        except (EOFError, OSError):
+            return
+        reply, results = _answer(hosted[message["index"]], message, bodies)
+        flush()
+        try:
+            connection.send(reply, results)
+        except EngineError as failure:  # there is no memory for the results
+            connection.send({"failure": failure_to_dict(failure)})
+
+
+def flush() -> None:
+    """Write out what was printed."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+
+
+def _answer(host: HostedStep, message: Message, bodies: Sequence[bytes]) -> tuple[Message, list[Any]]:
+    """Call a stage and return the reply and its results; those from before a failure count too."""
+    ports: list[str] = []
+    results: list[Any] = []
+    reply: Message = {"ports": ports}
+    call = message["call"]
+    try:
+        if message["fresh"]:
+            host.reset()
+        if call == "snapshot":
+            saved = host.stage.snapshot()
+            reply["buckets"] = list(saved)
+            results.extend(saved.values())
+        elif call == "restore":
+            host.stage.restore(dict(zip(message["buckets"], bodies, strict=True)))
+        else:
+            arguments: list[Any] = [unpack_batch(body, host.step.up.schema) for body in bodies]
+            if message["watermark"] is not None:
+                arguments.append(message["watermark"])
+            outputs = [("", *arguments)] if call == "echo" else getattr(host.stage, call)(*arguments)
+            for port, rows in outputs:
+                results.append(pack_batch(rows))
+                ports.append(port)
+    except BaseException as failure:
+        reply["failure"] = failure_to_dict(failure)
+    counts = asdict(host.accounts.take())
+    reply["counted"] = {name: count for name, count in counts.items() if count}
+    return reply, results
+
+
+def _answer_stack(side: PipeEnd, working: int) -> None:
+    """Answer with the stack of the working thread when asked; end the process when the program is gone."""
+    with suppress(EOFError, OSError):
+        while side.recv_bytes():
+            frames: list[FrameType] = []
+            frame = sys._current_frames().get(working)
+            while frame is not None and frame.f_code is not _answer.__code__:
+                frames.append(frame)
+                frame = frame.f_back
+            side.send_bytes("\n".join(trim_stack(frames)).encode())
+    os._exit(0)
+
+
+def trim_stack(frames: Sequence[FrameType]) -> list[str]:
+    """Return frames (innermost first) as lines (outermost first): the user's, or our last if none is."""
+    users = [frame for frame in frames if not is_ours(frame.f_code.co_filename)]
+    lines = []
+    for frame in reversed(users or frames[:N_FRAMES]):
+        code = frame.f_code
+        text = linecache.getline(code.co_filename, frame.f_lineno).strip()
+        place = f"{code.co_filename}:{frame.f_lineno}, in {code.co_qualname}"
+        lines.append(f"{place}: {text}" if text else place)
+    return lines

@@ -186,7 +186,7 @@ class SinkStep(ChainedStep, RowOutput):
         """Implement `RowOutput.begin`: the output is open by now."""
         super().begin(context, number, frontier)
         self._write_row = self.writer.write_row
-        self.count_row_path = lambda accounts: count_rows(accounts, self._n_single, self._n_single)
+        self.count_row_path = lambda accounts: accounts.count_passed(self._n_single, self._n_single)
 
     def put_row(self, values: PlainRow | None, number: int) -> bool:
         """Implement `RowOutput.put_row`: writes and commit."""
@@ -202,7 +202,9 @@ class CollectedRows:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
         self._batches: list[Batch] = []
-        self._n_taken = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
 
     def feed(self, batch: Batch) -> None:
         """Keep the rows."""
@@ -211,18 +213,6 @@ class CollectedRows:
     def table(self, first: int = 0) -> pa.Table:
         """Return all rows so far, from this batch on."""
         return pa.Table.from_batches(batches_to_columns(self._batches[first:]), schema=self._schema)
-
-    def take(self) -> pa.Table:
-        """Return the rows since the last take."""
-        first, self._n_taken = self._n_taken, len(self._batches)
-        return self.table(first)
-
-
-def count_rows(accounts: Accounts, n_in: int, n_out: int) -> None:
-    """Count rows that came in, and those of them that passed and left."""
-    accounts.rows_in += n_in
-    accounts.passed += n_out
-    accounts.rows_out += n_out
 
 
 def count_written(chain: Iterable[ChainedStep]) -> dict[str, int]:

@@ -34,7 +34,6 @@ class SourceTask(Task):
 
     pushed       its batches, if a harness pushes them; else the reader is waited for
     round_group  the sources that go in rounds together have one
-    drain        whether everything is emitted at the end of the input
     """
 
     def __init__(
@@ -43,13 +42,11 @@ class SourceTask(Task):
         chain: list[ChainedStep],
         progress: Progress,
         reader: SourceReader,
-        *,
         pushed: PushedInput | None,
         round_group: int,
-        drain: bool,
     ) -> None:
         super().__init__(number, 0, chain, progress)
-        self.reader, self._pushed, self.round_group, self._drain = reader, pushed, round_group, drain
+        self.reader, self._pushed, self.round_group = reader, pushed, round_group
 
     def routine(self) -> TaskRoutine:
         """Run round after round, while the run lets it and there is input."""
@@ -93,7 +90,7 @@ class SourceTask(Task):
             n_rows = batch.num_rows + len(batch.bad)
             self.chain[0].emit(reader.rows(batch))
         if is_last:
-            if not self._drain:  # a later run may go on here, so the source still holds back
+            if not progress.drain:  # a later run may go on here, so the source still holds back
                 return False
             reader.end()
         self.report_read(self.round, None if is_last else n_rows, before)

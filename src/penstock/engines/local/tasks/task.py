@@ -34,7 +34,7 @@ from penstock.engines.local.tasks.chain import ChainedStep, count_written
 from penstock.stages.rows.batch import Batch, RowBatch
 
 if TYPE_CHECKING:
-    from penstock.engines.local.elastic.barrier import Barrier
+    from penstock.engines.local.elastic.rescale import Barrier
     from penstock.engines.local.row_path import RowInput
 
 TaskRoutine = Generator[str, None, None]
@@ -50,7 +50,7 @@ class Task(ABC):
                      from
     channels         what it reads, in the order of the step's feeds and of the replicas before
     outs             what it writes
-    barriers         where rescales are waited for (`elastic/barrier.py`)
+    barriers         where rescales are waited for (`elastic/rescale.py`)
     broken           whether a channel ended in the middle of a round
     dedicated        it has a thread of its own, which sleeps on `woken`
     preferred        the pinned worker that takes it before others do

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.connect.readers.files import FileReader
-from penstock.connect.readers.rows import table
+from penstock.connect.readers.program import table
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.checkpoint.state_files import StateHandles, state_size
 from penstock.engines.spark.closures import require_picklable

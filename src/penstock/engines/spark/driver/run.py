@@ -16,15 +16,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TextIO
 
-import pyarrow as pa
-
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
-from penstock.engines.protocol import BackgroundRun, HarnessBase, RunOptions, RunResult
+from penstock.engines.protocol import BackgroundRun, RoundHarness, RunOptions, RunResult
 from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
@@ -35,7 +33,7 @@ from penstock.engines.spark.session.executors import check_executors, shared_fol
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
-from penstock.plan.plan import Plan, Ref
+from penstock.plan.plan import Plan
 
 
 @contextmanager
@@ -97,7 +95,7 @@ class SparkRun(BackgroundRun):
             query.close()
 
 
-class SparkHarness(HarnessBase):
+class SparkHarness(RoundHarness):
     """A run that is fed by hand: a push is a round, run by Spark jobs before the call returns."""
 
     again = "begin another session"
@@ -105,29 +103,16 @@ class SparkHarness(HarnessBase):
     def __init__(self, loop: DriverLoop, options: RunOptions) -> None:
         super().__init__(loop.plan)
         self._loop, self._drain = loop, options.drain
-        self._n_taken: dict[Ref, int] = {}
+        self.collected, self.table = loop.sinks.collected, loop.sinks.table
         weakref.finalize(self, loop.checkpoint.close)  # a session need not be ended, and is then just let go
         with _end_on_failure(loop):
             loop.open()
 
-    def run_round(self, batches: Mapping[str, SourceBatch], watermark: int | None = None) -> None:
-        """Run one round, and end the run if it fails."""
-        if watermark is not None:
-            for reader in self._loop.readers:
-                reader.promise(watermark)
-        self._run_round(batches, last=False)
-
-    def take(self, ref: Ref) -> pa.Table:
-        """Implement `EngineHarness.take`."""
-        self._require_collected(ref)
-        first, self._n_taken[ref] = self._n_taken.get(ref, 0), len(self._loop.sinks.collected[ref])
-        return self._loop.sinks.table(ref, first)
-
     def end(self) -> RunResult:
         """Implement `EngineHarness.end`."""
-        self._require_open()
+        self._refuse_over()
         if self._drain:
-            self._run_round({}, last=True)
+            self._round({}, last=True)
         self._over = True
         return self._loop.end()
 
@@ -135,11 +120,15 @@ class SparkHarness(HarnessBase):
         """Implement `EngineHarness.metrics`."""
         return copy.deepcopy(self._loop.accounts)
 
-    def _run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
+    def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
         self._over = True  # unless the round is done
         with _end_on_failure(self._loop):
             self._loop.run_round(batches, last=last)
         self._over = False
+
+    def _promise(self, watermark: int) -> None:
+        for reader in self._loop.readers:
+            reader.promise(watermark)
 
 
 _ADAPTIVE = "spark.sql.adaptive.enabled"

@@ -1,35 +1,170 @@
-"""Readers of rows from a Python iterable, from a function that returns one, or from a generator function.
+"""Readers of the program's own data: tables and lists in memory, iterables, and generator functions.
 
-Only a function, or an object that can be iterated again, can be read by a second run: a one-shot iterator is
-used up. Rows taken from an iterator cannot be asked for again, so delivery is at most once.
+pandas and Polars tables are recognised by what they offer, not imported. In pandas, NaN means missing and
+becomes null; an index is read only if it has a name.
 
-A generator function yields rows, whole batches (a list of rows or a RecordBatch), and its own watermarks. A
-`Watermark` ends the batch of the rows collected so far and goes with it, so it holds for what comes after.
+Of iterables, only a function, or an object that can be iterated again, can be read by a second run: a
+one-shot iterator is used up. Rows taken from an iterator cannot be asked for again, so delivery is at most
+once. A generator function yields rows, whole batches (a list of rows or a RecordBatch), and its own
+watermarks. A `Watermark` ends the batch of the rows collected so far and goes with it, so it holds for what
+comes after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, datetime
-from itertools import islice
-from typing import Any
+from itertools import accumulate, chain, islice, pairwise
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect import batching
 from penstock.connect.batching import RowRange, SourceRowBatch, check_size, to_source_batch
-from penstock.connect.conversion import cast_batch, convert_rows
+from penstock.connect.conversion import cast_batch, concat_batches, convert_rows, infer_schema
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.errors import ConnectorError, PenstockError, SchemaError
-from penstock.expr.types import parse_schema
-from penstock.expr.values import from_python
+from penstock.expr.python.lower import has_exact_check
+from penstock.expr.types import canonical_schema, parse_schema
+from penstock.expr.values import from_python, to_plain
 from penstock.frozen import Frozen
 
 DEFAULT_BATCH = 1_000
 """Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
 
 RowIterable = Iterable[object] | Callable[[], Iterable[object]]
+
+
+class TableReader(Frozen):
+    """Rows held in memory, cut into batches. A restarted program holds the same.
+
+    starts       where the batches begin; two at the same row make an empty batch
+    description  such as `table (300 rows)`
+    """
+
+    rows: pa.RecordBatch
+    starts: Sequence[int]
+    description: str
+
+    bounded: ClassVar[bool] = True
+    delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
+    keeps_raw: ClassVar[bool] = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the table's columns."""
+        return self.rows.schema
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Yield the table from its first row."""
+        for start, end in pairwise(chain(self.starts, (self.rows.num_rows,))):
+            yield to_source_batch([RowRange.of_good(self.rows.slice(start, end - start), start)], self.schema)
+
+    @property
+    def gives_rows(self) -> bool:
+        """Return whether `rows_or_batches` yields single plain rows."""
+        single = isinstance(self.starts, range) and self.starts.step == 1
+        return single and all(has_exact_check(field.type) for field in self.schema)
+
+    def rows_or_batches(self) -> Iterator[Any]:
+        """Yield the same batches; where a batch is one row of simple types, a dict of plain values."""
+        if not self.gives_rows:
+            yield from self.batches()
+            return
+        names = self.schema.names
+        for start in range(0, self.rows.num_rows, batching.MAX_ROWS):
+            columns = [to_plain(column) for column in self.rows.slice(start, batching.MAX_ROWS).columns]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(names, values, strict=True))
+
+    def describe(self) -> str:
+        """Return one line for explain()."""
+        return self.description
+
+
+def table(data: Any, *, schema: object = None, batch: int | None = None) -> TableReader:
+    """Read an Arrow, pandas or Polars table, `batch` rows at a time (all at once if not given).
+
+    With `schema=`, only its columns are read, cast where no value changes.
+    """
+    columns = _to_arrow(data)
+    wanted = canonical_schema(columns.schema) if schema is None else parse_schema(schema)
+    rows = concat_batches([cast_batch(chunk, wanted) for chunk in columns.to_batches()], wanted)
+    return _build_reader(rows, batch, "table")
+
+
+def rows(rows: Sequence[object], *, schema: object = None, batch: int | None = None) -> TableReader:
+    """Read a list of dicts, dataclass instances or NamedTuples, `batch` rows at a time (default: all).
+
+    Without `schema=` it is taken from all the rows. A missing key is null; an unknown one is an error.
+    """
+    row_list = _require_list(rows, "rows")
+    columns = infer_schema(row_list) if schema is None else parse_schema(schema)
+    return _build_reader(_convert_all(row_list, columns, "row {}"), batch, "rows")
+
+
+def batches(batches: Sequence[Sequence[object]], *, schema: object = None) -> TableReader:
+    """Read rows with the cuts made by hand: each inner list is one batch, and may be empty."""
+    lists = [_require_list(rows, f"batch {n}") for n, rows in enumerate(_require_list(batches, "batches"))]
+    all_rows = [row for row_list in lists for row in row_list]
+    columns = infer_schema(all_rows) if schema is None else parse_schema(schema)
+    converted = [_convert_all(rows, columns, f"row {{}} of batch {n}") for n, rows in enumerate(lists)]
+    ends = list(accumulate(rows.num_rows for rows in converted))
+    description = f"batches ({len(lists)} batches, {len(all_rows)} rows)"
+    return TableReader(concat_batches(converted, columns), [0, *ends][: len(ends)], description)
+
+
+def _build_reader(rows: pa.RecordBatch, batch: int | None, origin: str) -> TableReader:
+    size, n_rows = check_size("batch", batch), rows.num_rows
+    starts = (0,) if size is None else range(0, n_rows, size)
+    return TableReader(rows, starts, f"{origin} ({n_rows} rows)")
+
+
+def _to_arrow(data: Any) -> pa.Table:
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    try:
+        if type(data).__module__.startswith("pandas.") and hasattr(data, "columns"):
+            named = [name for name in data.index.names if name is not None]
+            return pa.Table.from_pandas(
+                data.reset_index(level=named) if named else data, preserve_index=False
+            )
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+    except (pa.ArrowException, ValueError, TypeError) as problem:
+        raise SchemaError(
+            f"the {type(data).__name__} cannot be read as columns",
+            detail=str(problem),
+            hint="give each column a name of its own and one type that rows can hold",
+        ) from problem
+    raise SchemaError(
+        f"{type(data).__name__} is not a table",
+        hint="give a pyarrow.Table or a DataFrame (collect() a LazyFrame, to_frame() a Series),"
+        " or use ps.read.rows([…])",
+    )
+
+
+def _require_list(value: object, name: str) -> list[object]:
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return list(value)
+    raise SchemaError(
+        f"{name} must be a list, not {type(value).__name__} {value!r:.80}",
+        hint="write a list, or use ps.read.iterable(…, schema=…) to read lazily",
+    )
+
+
+def _convert_all(row_list: list[object], schema: pa.Schema, place: str) -> pa.RecordBatch:
+    converted = convert_rows(row_list, schema)
+    for position, reason in converted.failures:
+        raise SchemaError(
+            f"{place.format(position)} does not fit its schema: {reason}",
+            detail=f"{row_list[position]!r:.200}",
+            hint="mend the row, or say the types in schema=",
+        )
+    return converted.rows
 
 
 class IterableReader:
@@ -42,6 +177,7 @@ class IterableReader:
     def __init__(self, source: RowIterable, schema: pa.Schema, batch: int, bounded: bool) -> None:
         self._source, self.schema, self._batch, self.bounded = source, schema, batch, bounded
         self._used_up, self._converter = False, batching.RowConverter(schema)
+        self.gives_rows = batch == 1  # `rows_or_batches` yields single plain rows
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yield rows from the beginning, as they come."""
@@ -51,14 +187,9 @@ class IterableReader:
             start += batch.num_rows + len(batch.bad)
             yield batch
 
-    @property
-    def gives_rows(self) -> bool:
-        """Return whether `rows_or_batches` yields single plain rows."""
-        return self._batch == 1
-
     def rows_or_batches(self) -> Iterator[Any]:
         """Yield the same batches; where a batch is one row, and a good one, a dict of plain values."""
-        if self._batch == 1:
+        if self.gives_rows:
             convert = self._converter.convert
             for n, row in enumerate(self._iterate()):
                 yield convert(row) or self._build_batch([row], n)
