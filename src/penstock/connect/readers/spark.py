@@ -57,17 +57,19 @@ class SparkReader:
 
 @dataclass(frozen=True, slots=True)
 class SparkStreamReader:
-    """The rows of a streaming DataFrame, in the batches that Spark cuts.
-
-    bounded  whether it ends with what is there now
-    """
+    """The rows of a streaming DataFrame, in the batches that Spark cuts."""
 
     frame: Any
     schema: pa.Schema
-    bounded: bool
+    follow: bool
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
     keeps_raw: ClassVar[bool] = False
+
+    @property
+    def bounded(self) -> bool:
+        """Return whether it ends with what is there now."""
+        return not self.follow
 
     def batches(self) -> Iterator[SourceBatch]:
         """Yield batches as they come; one is done when the next is asked for."""
@@ -106,7 +108,7 @@ class StreamBatches:
         self._next: Any = None
         writer = reader.frame.writeStream.foreachBatch(self._hand_over).option("checkpointLocation", folder)
         try:
-            if reader.bounded:
+            if not reader.follow:
                 writer = writer.trigger(availableNow=True)
             elif trigger is not None:
                 writer = writer.trigger(processingTime=trigger)
@@ -116,20 +118,7 @@ class StreamBatches:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches as they come."""
-        while True:
-            with self._changed:
-                while self._next is None and not self._closed:
-                    self._changed.wait(_POLL_S)
-                    if self._next is None and not self.query.isActive:
-                        problem = self.query.exception()
-                        if problem is not None:
-                            raise _stream_error("the stream failed", problem)
-                        return
-                batch, self._next = self._next, None
-            if isinstance(batch, Exception):
-                raise batch
-            if batch is None:
-                return
+        while (batch := self._wait_for_batch()) is not None:
             yield batch
 
     def acknowledge(self, n_batches: int) -> None:
@@ -163,6 +152,20 @@ class StreamBatches:
             if number >= self._n_done:
                 raise RuntimeError("the run is over, and this batch is not done")
 
+    def _wait_for_batch(self) -> Any:
+        with self._changed:
+            while self._next is None and not self._closed:
+                self._changed.wait(_POLL_S)
+                if self._next is None and not self.query.isActive:
+                    problem = self.query.exception()
+                    if problem is not None:
+                        raise _stream_error("the stream failed", problem)
+                    return None
+            batch, self._next = self._next, None
+        if isinstance(batch, Exception):
+            raise batch
+        return batch
+
 
 def spark(frame: Any, *, follow: bool = True) -> SparkReader | SparkStreamReader:
     """Read a DataFrame of PySpark, batch or streaming: `ps.read.spark(df)`.
@@ -183,7 +186,7 @@ def spark(frame: Any, *, follow: bool = True) -> SparkReader | SparkStreamReader
             hint="use a classic session, or read the files of the stream: ps.read.parquet(...)",
         )
     empty = frame.sparkSession.createDataFrame([], frame.schema)
-    return SparkStreamReader(frame, canonical_schema(empty.toArrow().schema), not follow)
+    return SparkStreamReader(frame, canonical_schema(empty.toArrow().schema), follow)
 
 
 def _to_source_batch(table: pa.Table, schema: pa.Schema) -> SourceBatch:
