@@ -218,7 +218,9 @@ class SinkWriter:
         self._output: protocol.Output | None = None
         self._schema = step.up.schema
         self._plain: protocol.PlainOutput | None = None
-        self.write_row: Callable[[int, Mapping[str, object]], object] = self._commit_row
+        self.write_row: Callable[[int, Mapping[str, object]], object] = lambda number, row: self._commit(
+            number, [RowBatch((row,), self._schema, (0,))]
+        )
 
     def open(self, *, resume: bool, n_written: int = 0) -> None:
         """Open the output.
@@ -284,9 +286,6 @@ class SinkWriter:
             output.close()
         except Exception as cause:
             raise self._error("could not close", cause) from cause
-
-    def _commit_row(self, number: int, row: Mapping[str, object]) -> None:
-        self._commit(number, [RowBatch((row,), self._schema, (0,))])
 
     def _commit(self, number: int, batches: Iterable[Batch | pa.RecordBatch]) -> int:
         """Write the rows, commit them if there are any, and return their number."""

@@ -57,13 +57,13 @@ class OutputFormat(Frozen):
 
     name    such as `csv`
     create  creates a file for rows of a schema
-    check   raises SchemaError for columns that the format cannot hold
+    check   raises SchemaError for columns that the format cannot hold; None if it holds all
     suffix  of the files; empty if it is the name
     """
 
     name: str
     create: Callable[[Path, pa.Schema], FileEncoder]
-    check: Callable[[pa.Schema], None] = lambda schema: None
+    check: Callable[[pa.Schema], None] | None = None
     suffix: str = ""
 
 
@@ -91,7 +91,8 @@ class FileWriter(ABC, Generic[_Output]):
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise SchemaError for columns that the files or the names of the folders cannot hold."""
         check_partition_columns(schema, self.partition_by)
-        self.format.check(schema)
+        if self.format.check is not None:
+            self.format.check(schema)
 
     def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> _Output:
         """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""

@@ -36,6 +36,7 @@ class CheckpointCoordinator:
     """Decides which rounds are saved, gathers what the tasks save of them, and commits the manifest.
 
     every  microseconds between two checkpoints, by the run's clock; at most one is in progress
+    round  the round of that one; None if there is none
 
     Invariant: a round is chosen before any row of it is read (`begin_round`), so every task still has its end
     ahead. `_lock` guards what is known of the checkpoint in progress. `_storing` is held from writing a state
@@ -51,7 +52,7 @@ class CheckpointCoordinator:
         self._lock = threading.Lock()
         self._storing = threading.Lock()
         self._last = clock.now()
-        self._round: int | None = None
+        self.round: int | None = None
         self._ended: set[int] = set()
         self._waits_for: set[int] = set()
         self._manifest = self.done
@@ -88,22 +89,18 @@ class CheckpointCoordinator:
                 )
         self._manifest = replace(self.done, state=state)
 
-    def saves_round(self, number: int) -> bool:
-        """Return whether this round is the one of the checkpoint in progress."""
-        return number == self._round
-
     def begin_round(self, number: int) -> None:
         """Choose a round that is about to begin for the next checkpoint, if one is due."""
         now = self._clock.now()
         with self._lock:
-            if self._round is None and now - self._last >= self._every:
-                self._round, self._last = number, now
+            if self.round is None and now - self._last >= self._every:
+                self.round, self._last = number, now
                 self._waits_for = {task.number for task in self._graph.tasks} - self._ended
                 self._add_ended_tasks()
 
     def complete_round(self, task: Task, number: int) -> StateSaved | None:
         """Save the state of a task that has completed the chosen round; return the event of a commit."""
-        if number != self._round:
+        if number != self.round:
             return None
         with self._storing:
             saved = self._save(task, number)
@@ -114,7 +111,7 @@ class CheckpointCoordinator:
     def end_task(self, task: Task, *, failed: bool) -> StateSaved | None:
         """Save the state of a task that has ended; after a failure nothing is saved any more."""
         if failed:
-            self._round = NEVER
+            self.round = NEVER
             return None
         with self._storing:
             saved = self._save(task, task.round - 1)
@@ -140,19 +137,19 @@ class CheckpointCoordinator:
     def _commit_if_complete(self, task: Task) -> StateSaved | None:
         """Commit the chosen round if this was the last task to save it."""
         with self._lock:
-            if task.number not in self._waits_for or self._round in (None, NEVER):
+            if task.number not in self._waits_for or self.round in (None, NEVER):
                 return None
             self._waits_for.discard(task.number)
-            number = self._round
+            number = self.round
             if self._waits_for or number is None:
                 return None
         # Invariant: only the last of the tasks comes here, so the commit needs no lock against another one.
         if all(reader.frontier.over for reader in self._graph.readers.values()):
-            self._round = None  # the run is about to end, and is saved then
+            self.round = None  # the run is about to end, and is saved then
             return None
         pass_crash_point(PROCESSED)
         event = self._commit(number + 1, drained=False)
-        self._round = None
+        self.round = None
         return event
 
     def _save(self, task: Task, number: int) -> Manifest:

@@ -228,7 +228,7 @@ class RowSource:
                     row = next(rows, None)
                 except Exception as cause:
                     raise reader.read_error(cause) from cause
-                if type(row) is not dict or (saved is not None and saved.saves_round(number)):
+                if type(row) is not dict or (saved is not None and number == saved.round):
                     break
                 before = frontier
                 if timed:

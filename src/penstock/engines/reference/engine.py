@@ -175,10 +175,7 @@ _INSTEAD = 'run it on an engine that has one: engine="local" or engine="spark"'
 class ReferenceEngine:
     """Runs a plan row by row, and saves no state."""
 
-    @property
-    def name(self) -> str:
-        """Implement `Engine.name`."""
-        return "reference"
+    name = "reference"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
         """Return the steps whose operator it has no rule for, and those that use Spark SQL."""

@@ -21,7 +21,7 @@ from dataclasses import replace
 from math import ceil
 
 from penstock.clock import Clock
-from penstock.engines.local.build import ExecutionGraph, Replicas
+from penstock.engines.local.build import ExecutionGraph
 from penstock.engines.local.dispatch import ThreadPool
 from penstock.engines.local.elastic import sample as samples
 from penstock.engines.local.elastic.sample import FILL, Sample, StepSample, replicas_for, useful_threads
@@ -337,18 +337,14 @@ class ReplicaScaling:
 
     def active_tasks(self) -> list[TaskStatistics]:
         """Return the statistics of the replicas that get rows."""
-        return [
-            task.statistics
-            for replicas in self._graph.replicas
-            for task in replicas.tasks[: self._n_active(replicas)]
-        ]
-
-    def _n_active(self, replicas: Replicas) -> int:
-        assignment = self._graph.assignments.get(replicas.group.number)
-        if assignment is not None:
-            return assignment.n
-        outputs = self._graph.elastic_outputs.get(replicas.group.head.name)
-        return len(replicas.tasks) if outputs is None else outputs[0].n_active
+        active: list[TaskStatistics] = []
+        for replicas in self._graph.replicas:
+            assignment = self._graph.assignments.get(replicas.group.number)
+            outputs = self._graph.elastic_outputs.get(replicas.group.head.name)
+            n_active = outputs[0].n_active if outputs else len(replicas.tasks)
+            n_active = n_active if assignment is None else assignment.n
+            active += [task.statistics for task in replicas.tasks[:n_active]]
+        return active
 
 
 class ElasticController:

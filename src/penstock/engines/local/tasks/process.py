@@ -22,7 +22,6 @@ from penstock.engines.local.tasks.task import InputTask, TaskRoutine
 from penstock.engines.process_operator import MAX_IDLE_WAITS, ProcessRoutine
 from penstock.engines.rows import TimedRow, batch_to_rows, sort_rows
 from penstock.operators.process import Process
-from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.rows.order import NO_ORDER
 
@@ -59,8 +58,14 @@ class ProcessTask(InputTask):
 
     def rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
         """Return rows for the operator, and count them."""
-        timed = channel.port in self._timed
-        rows = [row for batch in batches for row in _rows(batch, timed=timed)]
+        timed, rows = channel.port in self._timed, list[TimedRow]()
+        for batch in batches:
+            order = zip(*(column.tolist() for column in batch.order), strict=True)
+            places = list(order) or [()] * batch.num_rows
+            plain = batch_to_rows(batch.rows) if batch.plain is None else batch.plain
+            for values, time, place in zip(plain, batch.times.tolist(), places, strict=True):
+                known = tuple(number for number in place if number != NO_ORDER)
+                rows.append(TimedRow(values, time if timed else None, known))
         self._accounts.rows_in += len(rows)
         self._n_asked = 0
         return rows
@@ -69,7 +74,9 @@ class ProcessTask(InputTask):
         """Emit what the operator has pushed, in order."""
         for port, rows in self.loop.take_output().items():
             self._accounts.rows_out += len(rows)
-            self.chain[0].emit(((port, _batch(rows, self.steps[0], port)),))
+            times, order = [row.time or 0 for row in rows], [row.order[0] for row in rows]
+            schema = self.steps[0].outputs[port].schema
+            self.chain[0].emit(((port, RowBatch([row.values for row in rows], schema, times, (order,))),))
 
     def process_round(self, round_group: int, number: int) -> None:
         """End a round that has ended on all data channels, or with the operator."""
@@ -208,17 +215,3 @@ class PipelinedProcessTask(ProcessTask):
         self._n_pushed = 0
         self.loop.resume()
         self.emit_pushed()
-
-
-def _rows(batch: Batch, *, timed: bool) -> Iterable[TimedRow]:
-    places = list(zip(*(column.tolist() for column in batch.order), strict=True)) or [()] * batch.num_rows
-    plain = batch_to_rows(batch.rows) if batch.plain is None else batch.plain
-    times: list[int] = batch.times.tolist()
-    for values, time, place in zip(plain, times, places, strict=True):
-        order = tuple(number for number in place if number != NO_ORDER)
-        yield TimedRow(values, time if timed else None, order)
-
-
-def _batch(rows: list[TimedRow], step: Step, port: str) -> Batch:
-    times, order = [row.time or 0 for row in rows], [row.order[0] for row in rows]
-    return RowBatch([row.values for row in rows], step.outputs[port].schema, times, (order,))
