@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from statistics import fmean
+
+from penstock.frozen import dataclass
 
 SPACE = 58.0  # least distance between layers
 GAP = 28.0  # between nodes of a layer
