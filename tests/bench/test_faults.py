@@ -150,7 +150,7 @@ def test_totals_and_verdicts_say_what_went_wrong() -> None:
     assert not has_passed([good, missed]), "no run of kind executor was hit"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_campaign_of_one_run_of_a_kind_on_a_real_cluster_is_exact(tmp_path: Path) -> None:
     file = tmp_path / "faults.json"
     kinds = ("--kind", "executor", "--kind", "driver", "--runs", "1", "--only", "sinks", "--seed", "5")
