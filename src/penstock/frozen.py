@@ -141,7 +141,7 @@ def _compile_init(cls: type) -> Any:
         statements.append("self.__post_init__()")
     parameters = ", ".join([*positional, *(keyword if len(keyword) > 1 else ())])
     text = f"def __init__({parameters}):\n " + "\n ".join(statements or ["pass"])
-    # Why compiled first: when a thread runs text, Python forgets that Ctrl-C ended the program and exits with 1.
+    # Why compiled first: when a thread runs text, Python forgets that Ctrl-C ended the program: exit code 1.
     exec(compile(text, "<frozen>", "exec"), namespace)  # noqa: S102  # the text holds names of fields only
     init = namespace["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
