@@ -34,9 +34,8 @@ $(LOOPS): $(STAMP) $(wildcard src/penstock/kernels/*.py src/penstock/kernels/*/*
 demo: setup  ## run the campaign-views program and draw its picture
 	@$(BIN)/penstock demo
 
-# Three processes for two cores: tests of Spark and of killed programs wait much of their time.
 test: check  ## formatting, lint, types and the tests that every change must pass (under twelve minutes)
-	$(BIN)/pytest -n 3 --dist loadgroup -m "slow and not nightly"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not nightly"
 
 nightly: setup  ## what takes too long for every change: deaths on Spark, the whole suite on a cluster, new examples
 	$(BIN)/pytest -n 2 --dist loadgroup -m nightly
