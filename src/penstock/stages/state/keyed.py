@@ -339,6 +339,29 @@ class AccumulateStage(KeyedStage):
             emitted |= self._columns(new_state)
         return emitted, new_state
 
+    def row_step(self) -> RowStep | None:
+        """Return the work on one row, in one function where the key is one column and the state another.
+
+        Why: a call per part of the work makes `python -m bench runtime`, group rows, 1.2 times as slow.
+        """
+        step = super().row_step()
+        if step is None or self._only_field is None or len(self._key) > 1 or not self.exact:
+            return step
+        (key,), name, call, new_row = self._key, self._only_name, self._call, self.new_row
+        is_plain = self._is_plain
+
+        def process(values: PlainRow) -> Any:
+            states, key_value = self._states, values[key]  # not those of before a restore
+            slot = self._slot_by_key.get(key_value)
+            if slot not in states or self._changed_buckets.tracks:
+                return self._process_row(values)
+            state = call(new_row(values), states[slot])
+            columns = {name: state} if is_plain(state) else self._columns(state)
+            states[slot] = state  # after the columns: a state that does not fit leaves the old one
+            return {key: key_value, **columns}
+
+        return RowStep(process, step.on_failure)
+
     def _columns(self, state: object) -> PlainRow:
         """Return a state as columns: a row, or a value where there is one column."""
         if self._only_field is not None and isinstance(state, int | float | str | bytes | None):
