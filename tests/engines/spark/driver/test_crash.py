@@ -1,8 +1,8 @@
 """A run that dies at any moment, and is started again, loses nothing and doubles nothing.
 
-Here the fragments run in a forked process that ends by os._exit, so no cleanup code of ours runs: at every
-named
-point, and before and after every call that changes the order of things on the disk.
+Here the fragments run in this process, and what a death would leave is kept at every named point, and before
+and after every call that changes the order of things on the disk. A run that dies again and again is a forked
+process that ends by os._exit, so no cleanup code of ours runs.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from penstock import crash_points
 from penstock.crash_points import POINTS
 from penstock.engines.spark.driver import rounds as ahead
 from penstock.errors import CheckpointError
 from tests.support import crashing_graph as dying
+from tests.support.disk_states import keep_states
 from tests.support.spark_in_process import InProcessSparkEngine
 
 DIED, FAILED = 9, 1
@@ -39,33 +39,14 @@ def in_a_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def dies_at_point(folder: Path, number: int, seen: Path) -> None:
-    """Run; die at the n-th point, leaving its name."""
-    count = 0
-
-    def heard(point: str) -> None:
-        nonlocal count
-        count += 1
-        if count == number:
-            seen.write_text(point)
-            os._exit(DIED)
-
-    crash_points.listener = heard
-    dying.run(folder, InProcessSparkEngine())
-
-
-def dies_in_call(folder: Path, number: int, when: str) -> None:
-    """Run; die before or after the n-th call that the disk sees."""
+def dies_in_call(folder: Path, number: int) -> None:
+    """Run; die before the n-th call that the disk sees."""
     die_if_due = dying.dying_at(number, lambda: os._exit(DIED))
 
     def patch(call: Callable[..., Any]) -> Callable[..., Any]:
         def instead(*args: Any, **kwargs: Any) -> Any:
-            if when == "before":
-                die_if_due()
-            done = call(*args, **kwargs)
-            if when == "after":
-                die_if_due()
-            return done
+            die_if_due()
+            return call(*args, **kwargs)
 
         return instead
 
@@ -90,38 +71,18 @@ def few_rounds_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_rounds_a_turn")
-def test_a_run_that_dies_at_any_point_and_goes_on_writes_every_row_once(tmp_path: Path) -> None:
-    expected, points, number = dying.expected_sinks(tmp_path / "whole"), set(), 1
-    while True:
-        folder, seen = tmp_path / str(number), tmp_path / f"{number}.point"
-        code = in_a_child(lambda n=number, f=folder, s=seen: dies_at_point(f, n, s))  # type: ignore[misc]  # bound now
-        if code == 0:
-            break
-        assert code == DIED
-        points.add(seen.read_text())
-        go_on(folder)
-        assert dying.read_sinks(folder) == expected, f"died at {number}: {seen.read_text()}"
-        number += 1
-    assert points == set(POINTS)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_rounds_a_turn")
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_run_that_dies_around_any_rename_and_goes_on_writes_every_row_once(
-    tmp_path: Path, when: str
+def test_a_run_that_dies_at_any_point_or_around_any_rename_and_goes_on_writes_every_row_once(
+    tmp_path: Path,
 ) -> None:
-    expected, number = dying.expected_sinks(tmp_path / "whole"), 1
-    while True:
-        folder = tmp_path / str(number)
-        code = in_a_child(lambda n=number, f=folder: dies_in_call(f, n, when))  # type: ignore[misc]  # bound now
-        if code == 0:
-            break
-        assert code == DIED
+    expected, folder = dying.expected_sinks(tmp_path / "whole"), tmp_path / "run"
+    folder.mkdir()
+    with keep_states(folder, tmp_path / "states", *CALLS) as states:
+        dying.run(folder, InProcessSparkEngine())
+    assert states.points == set(POINTS)
+    assert len(states.moments) > 60
+    for moment in states.restore_each():
         go_on(folder)
-        assert dying.read_sinks(folder) == expected, f"died {when} call {number}"
-        number += 1
-    assert number > 30
+        assert dying.read_sinks(folder) == expected, f"died at {moment}"
 
 
 @pytest.mark.slow
@@ -129,7 +90,7 @@ def test_a_run_that_dies_around_any_rename_and_goes_on_writes_every_row_once(
 def test_a_run_that_dies_whenever_it_goes_on_gets_to_the_end_all_the_same(tmp_path: Path) -> None:
     expected, deaths = dying.expected_sinks(tmp_path / "whole"), 0
     while not any((tmp_path / "checkpoint").glob("commits/*-end.json")):
-        assert in_a_child(lambda: dies_in_call(tmp_path, 7, "before")) in (0, DIED)
+        assert in_a_child(lambda: dies_in_call(tmp_path, 7)) in (0, DIED)
         deaths += 1
     assert deaths > 4
     assert dying.read_sinks(tmp_path) == expected
