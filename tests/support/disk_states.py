@@ -85,6 +85,6 @@ def _sign(folder: Path) -> Signature:
     for place, folders, files in os.walk(folder):
         signature += [(f"{place}/{name}", 0, 0, 0) for name in folders]
         for name in files:
-            stat = os.stat(f"{place}/{name}")
+            stat = Path(place, name).stat()
             signature.append((f"{place}/{name}", stat.st_ino, stat.st_size, stat.st_mtime_ns))
     return sorted(signature)
