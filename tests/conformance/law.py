@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 
-FEW = 4
+FEW = 2
 Test = Callable[..., None]
 
 

@@ -43,7 +43,7 @@ def test_a_chain_on_four_cores_settles_near_the_ceiling_and_stays() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cores", [1, 2, 7, 16, 64])
+@pytest.mark.parametrize("cores", [1, 2, 16, *(pytest.param(n, marks=pytest.mark.nightly) for n in (7, 64))])
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_every_topology_settles_near_the_best_within_ten_periods_and_stays(name: str, cores: int) -> None:
     topology = TOPOLOGIES[name]()

@@ -1,4 +1,4 @@
-"""Runs a file of tests inside numba's CUDA simulator, in a process of its own.
+"""Runs files of tests inside numba's CUDA simulator, in a process of its own.
 
 The simulator is chosen when numba is imported, so it cannot be switched on in a process that may have
 numba already. There is no other way to run CUDA kernels on a machine without a GPU.
@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[3]
 IN_TURN = "tests.kernels.cuda.in_turn"
 
 
-def run_in_simulator(file: Path) -> None:
-    """Run the tests of a file; fail with what they say."""
+def run_in_simulator(*files: Path) -> None:
+    """Run the tests of some files; fail with what they say."""
     pytest.importorskip("numba_cuda", reason='needs the extra gpu: pip install "penstock[gpu]"')
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", IN_TURN, str(file)],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", IN_TURN, *map(str, files)],
         cwd=ROOT,
         env=os.environ | {"NUMBA_ENABLE_CUDASIM": "1"},
         capture_output=True,

@@ -17,6 +17,5 @@ def test_every_file_in_simulated_is_run() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-def test_all_holds_in_the_simulator(file: str) -> None:
-    run_in_simulator(FOLDER / file)
+def test_all_holds_in_the_simulator() -> None:
+    run_in_simulator(*(FOLDER / file for file in FILES))
