@@ -7,6 +7,8 @@ EngineError, so a gap that is closed announces itself.
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 
 from penstock import EngineError, NotSupported
@@ -39,6 +41,7 @@ everywhere = pytest.mark.everywhere
 """A case that also runs on a cluster (`--master`)."""
 
 
+@functools.cache
 def find_engines() -> tuple[str, ...]:
     """The engines that can be run here."""
     there = engine_names()
