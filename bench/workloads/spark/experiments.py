@@ -13,9 +13,10 @@ from bench.workloads.spark.rows import Rows, Shape, check_answer, compute_answer
 
 OURS, WINDOWS, PANES, SUMS = "penstock", "Spark's window()", "groupBy(pane, key)", "groupBy(key)"
 LIVE, LIVE_PANES = "penstock, a batch at a time", "groupBy(pane, key), a batch at a time"
-HELPER, OWN_STREAM, SUM_STREAM = (
+HELPER, OWN_STREAM, PANE_STREAM, SUM_STREAM = (
     "window_aggregate",
     "Spark's window(), as a stream",
+    "groupBy(pane, key), as a stream",
     "groupBy(key), as a stream",
 )
 FOLD, IDENTITY = "penstock, a fold", "identity mapInArrow"
@@ -156,6 +157,13 @@ def _ways(shapes: Shapes) -> tuple[Way, ...]:
             OWN_STREAM,
             frames.run_own_windows,
             oracle=frames.count_first_windows,
+            only=of("stream-helper"),
+            notes=frames.batch_notes,
+        ),
+        Way(
+            PANE_STREAM,
+            frames.run_panes,
+            oracle=frames.count_panes,
             only=of("stream-helper"),
             notes=frames.batch_notes,
         ),

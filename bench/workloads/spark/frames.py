@@ -1,6 +1,6 @@
-"""Streaming DataFrames, batch by batch: `window_aggregate`, Spark's own windows, and a group-by of keys.
+"""Streaming DataFrames, batch by batch: `window_aggregate`, Spark's own windows, and two group-bys.
 
-All three read the same files, one a batch, in sessions with the same settings, those that
+All of them read the same files, one a batch, in sessions with the same settings, those that
 docs/spark-dataframes.md lists. Nothing is written: what leaves is counted and added up by Spark
 (`observe`), so that a batch is the time of the operators and of the checkpoint. A figure is the median of the
 batches of a query after the first two, per million rows.
@@ -9,6 +9,7 @@ batches of a query after the first two, per million rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -76,6 +77,16 @@ def run_own_windows(rows: Rows) -> StreamTotals:
     return _run(_sum(stream.withWatermark("ts", "2 seconds").groupBy(window, "key")), "append", rows)
 
 
+def run_panes(rows: Rows) -> StreamTotals:
+    """Run a stateful group-by of pane and key: what every plan of sliding windows has to do at least."""
+    from pyspark.sql import functions as F
+
+    pane = F.window("ts", f"{rows.shape.every} microseconds")
+    return _run(
+        _sum(_read_stream(rows).withWatermark("ts", "2 seconds").groupBy(pane, "key")), "append", rows
+    )
+
+
 def run_group_by(rows: Rows) -> StreamTotals:
     """Run a stateful group-by of the key alone, without time."""
     return _run(_sum(_read_stream(rows).groupBy("key")), "update", rows)
@@ -89,6 +100,12 @@ def count_all_windows(rows: Rows) -> tuple[int, int, float]:
 def count_first_windows(rows: Rows) -> tuple[int, int, float]:
     """Return what leaves a query of windows over the first files."""
     return count_windows(compute_answer(rows.first(N_FEW)))
+
+
+def count_panes(rows: Rows) -> tuple[int, int, float]:
+    """Return what leaves a group-by of panes over all files: the panes that the last watermark closes."""
+    panes = replace(rows.shape, size=rows.shape.every)
+    return count_windows(compute_answer(replace(rows, shape=panes)))
 
 
 def count_updates(rows: Rows) -> tuple[int, int, float]:
