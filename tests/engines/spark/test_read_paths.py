@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,8 @@ class ReadingCases:
             return (views, views.late) if ports == "late" else (views,)
 
         with tempfile.TemporaryDirectory() as path:
-            tables = [columns(700, seed + i, 10 * i) for i in range(3)]
-            files = write_files(Path(path), tables, row_group_size=(50, 300, 1_000)[seed % 3])
+            tables = [columns(350, seed + i, 10 * i) for i in range(3)]
+            files = write_files(Path(path), tables, row_group_size=(50, 150, 1_000)[seed % 3])
             self.same(build, seed)
 
     def test_only_rows_that_reach_windows_can_be_late(self, folder: Path) -> None:
@@ -225,8 +226,15 @@ class ReadingCases:
 
         self.same(build)
 
+    @contextmanager
+    def others_read(self) -> Iterator[None]:
+        """Let the other way of reading be taken."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(read_placement, "why_look_at_rows", lambda step: "that is tried here")
+            yield
+
     def test_a_run_goes_on_where_another_stopped_whoever_reads(
-        self, folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         checkpoint = str(tmp_path_factory.mktemp("checkpoint"))
 
@@ -237,8 +245,7 @@ class ReadingCases:
 
         expected, _ = run("reference", build)
         before, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
-        with monkeypatch.context() as patch:
-            patch.setattr(read_placement, "why_look_at_rows", lambda step: "that is tried here")
+        with self.others_read():
             between, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
         after, _ = run(self.engine(), build, checkpoint=checkpoint)
         assert difference(pa.concat_tables([before[0], between[0], after[0]]), expected[0]) is None
@@ -288,6 +295,9 @@ class TestWorkersRead(ReadingCases):
         assert sum(splits) == 3 * 600
 
 
+choose_reader = read_placement._pipeline
+
+
 def read_in_jvm(plan: Plan, source: Step) -> read_placement.SourcePipeline:
     steps, stop = read_placement._follow(plan, source, joins=False)
     return read_placement.SourcePipeline(source, tuple(steps), stop, "that is tried here")
@@ -307,6 +317,13 @@ class TestJvmReads(ReadingCases):
 
     def engine(self, seed: int = 0) -> str | Engine:
         return "spark"
+
+    @contextmanager
+    def others_read(self) -> Iterator[None]:
+        """Let workers read."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(read_placement, "_pipeline", choose_reader)
+            yield
 
     @given(*CASES)
     @settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.differing_executors])
