@@ -51,8 +51,8 @@ class TestMalformedText:
         for kind, text in TEXTS.items():
             rows = graph.source(reader(tmp_path, text), name=kind, on_error="skip")
             rows.with_columns(v=col("v") + 1).sink(table := ps.write.memory())
-            told = graph.source(reader(tmp_path, text), name=f"{kind} too", on_error="dead_letter")
-            told.errors.sink(raw := ps.write.memory())
+            source = graph.source(reader(tmp_path, text), name=f"{kind} too", on_error="dead_letter")
+            source.errors.sink(raw := ps.write.memory())
             tables[kind], letters[kind] = table, raw
         result = graph.run("spark")
         for kind, bad_lines in (("csv", (2, 3)), ("jsonl", (1, 2))):

@@ -49,7 +49,7 @@ def small(n: int, seed: int, *, first: int, last: int) -> pa.Table:
 def test_tumbling_windows_with_late_rows_are_those_of_spark(users: Any, files: Files) -> None:
     files.put(at(1, 4, 12), at(3, 25, 19), at(9, 14, 31, 22), at(5, 24, 26, page="b"), at(29, 41), FAR)
     rows = files.run(users, _ours_beside_spark)
-    ours, theirs = [], []
+    ours, theirs = list[dict[str, Any]](), list[dict[str, Any]]()
     for row in rows:
         (ours if row.pop("ours") else theirs).append(row)
     assert len(theirs) > 5
@@ -125,7 +125,7 @@ def test_by_parts_and_by_rows_late_rows_are_late_as_in_a_graph(
     assert same(rows, expected)
 
 
-@pytest.mark.nightly  # sliding windows go on in make test too, and test_state.py restores without Spark
+@pytest.mark.nightly  # sliding windows do in make test; test_state.py takes sessions from state to state
 def test_sessions_go_on_from_a_checkpoint(users: Any, files: Files) -> None:
     batches = [small(30, seed, first=(seed * 10) * S, last=(seed * 10 + 12) * S) for seed in range(4)]
     window, aggregates = ps.session("4 s"), {"rows": ps.count(), "total": ps.sum("n")}
