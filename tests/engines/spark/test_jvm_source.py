@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark_session")]
 
 @pytest.fixture(scope="module")
 def frame(spark: Any) -> Any:
-    return spark.createDataFrame(to_spark(columns(2_000, 5)))
+    return spark.createDataFrame(to_spark(columns(600, 5)))
 
 
 @given(
@@ -36,7 +36,7 @@ def frame(spark: Any) -> Any:
     window=st.sampled_from(WINDOWS[:4]),
     several=st.booleans(),
 )
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 def test_windows_of_a_dataframe_are_those_of_the_reference_engine(
     frame: Any, steps: list[str], key: tuple[str, ...], window: Any, several: bool
 ) -> None:

@@ -15,7 +15,7 @@ from tests.support.spark_in_process import InProcessSparkEngine
 
 LAW = settings(
     deadline=None,
-    max_examples=150,
+    max_examples=60,
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 
@@ -45,7 +45,7 @@ def test_the_legs_agree_when_some_jobs_are_one_task(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark_session")
-@settings(LAW, max_examples=12)
+@settings(LAW, max_examples=8)
 @given(choices(max_size=8), streams())
 def test_with_exchanges_any_graph_agrees_with_the_reference_on_spark(
     done: list[Choice], given_rows: list[Batches]

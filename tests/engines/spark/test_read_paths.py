@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,21 @@ def read(graph: ps.PipeGraph, folder: Path, **options: Any) -> ps.MultiPipe:
     return graph.source(ps.read.parquet(folder), time="t", **{"delay": "1 s", **options})
 
 
+TIMES: list[tuple[str, pa.DataType, str | None]] = [
+    ("nanoseconds", pa.int64(), "ns"),
+    ("milliseconds", pa.int64(), "ms"),
+    ("days", pa.date32(), None),
+    ("timestamps", pa.timestamp("us"), None),
+]
+
+
+def read_times(graph: ps.PipeGraph, folder: Path, name: str, unit: str | None) -> ps.MultiPipe:
+    """Windows over a folder of one kind of time."""
+    source = read(graph, folder / name, name=name, **({"time_unit": unit} if unit else {}))
+    windows = ps.sliding("48 h", every="24 h") if unit is None else ps.sliding("2 s", every="1 s")
+    return source.window(windows, name=f"windows of {name}").aggregate(n=ps.count(), v=ps.sum("v"))
+
+
 class ReadingCases:
     """What holds whoever reads."""
 
@@ -96,8 +112,8 @@ class ReadingCases:
             return (views, views.late) if ports == "late" else (views,)
 
         with tempfile.TemporaryDirectory() as path:
-            tables = [columns(700, seed + i, 10 * i) for i in range(3)]
-            files = write_files(Path(path), tables, row_group_size=(50, 300, 1_000)[seed % 3])
+            tables = [columns(350, seed + i, 10 * i) for i in range(3)]
+            files = write_files(Path(path), tables, row_group_size=(50, 150, 1_000)[seed % 3])
             self.same(build, seed)
 
     def test_only_rows_that_reach_windows_can_be_late(self, folder: Path) -> None:
@@ -135,15 +151,18 @@ class ReadingCases:
 
         self.same(build)
 
-    @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
-    def test_rows_that_fail_follow_the_policy_of_their_step(self, folder: Path, policy: str) -> None:
+    def test_rows_that_fail_follow_the_policy_of_their_step(self, folder: Path) -> None:
         def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-            rows = read(graph, folder).with_columns(q=FALLIBLE, on_error=policy, name="m")
-            windows = rows.key_by("key").window(ps.tumbling("1 s"), name="w")
-            views = windows.aggregate(n=ps.count(), q=ps.max("q"))
-            return (views, graph["m"].errors) if policy == "dead_letter" else (views,)
+            pipes: list[ps.MultiPipe] = []
+            for policy in ("skip", "dead_letter"):
+                source = read(graph, folder, name=f"rows to {policy}")
+                rows = source.with_columns(q=FALLIBLE, on_error=policy, name=policy)
+                windows = rows.key_by("key").window(ps.tumbling("1 s"), name=f"windows of {policy}")
+                pipes.append(windows.aggregate(n=ps.count(), q=ps.max("q")))
+            return *pipes, graph["dead_letter"].errors
 
-        self.same(build)
+        accounts = self.same(build).accounts
+        assert accounts["skip"].errors == accounts["dead_letter"].errors > 0
 
     def test_an_aggregated_expression_that_fails_follows_the_policy_of_the_windows(
         self, folder: Path
@@ -182,22 +201,16 @@ class ReadingCases:
         assert caught.value.step == "s"
         assert sink.table().num_rows > 10
 
-    @pytest.mark.parametrize(
-        ("type_", "unit"),
-        [(pa.int64(), "ns"), (pa.int64(), "ms"), (pa.date32(), None), (pa.timestamp("us"), None)],
-    )
-    def test_every_kind_of_time_column_is_read_alike(
-        self, tmp_path: Path, type_: Any, unit: str | None
-    ) -> None:
+    def test_every_kind_of_time_column_is_read_alike(self, tmp_path: Path) -> None:
         raw = columns(500, 3)["t"].cast(pa.int64())
         days = pa.array([int(us) % 20 - 10 for us in raw.to_pylist()], pa.int32())
-        times = days.cast(type_) if type_ == pa.date32() else raw.cast(type_)
-        write_files(tmp_path, [pa.table({"t": times, "v": raw})])
+        for name, type_, _ in TIMES:
+            times = days.cast(type_) if type_ == pa.date32() else raw.cast(type_)
+            (tmp_path / name).mkdir()
+            write_files(tmp_path / name, [pa.table({"t": times, "v": raw})])
 
         def build(graph: ps.PipeGraph) -> Sequence[ps.MultiPipe]:
-            source = read(graph, tmp_path, **({"time_unit": unit} if unit else {}))
-            windows = ps.sliding("48 h", every="24 h") if unit is None else ps.sliding("2 s", every="1 s")
-            return [source.window(windows).aggregate(n=ps.count(), v=ps.sum("v"))]
+            return [read_times(graph, tmp_path, name, unit) for name, _, unit in TIMES]
 
         self.same(build)
 
@@ -213,8 +226,15 @@ class ReadingCases:
 
         self.same(build)
 
+    @contextmanager
+    def others_read(self) -> Iterator[None]:
+        """Let the other way of reading be taken."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(read_placement, "why_look_at_rows", lambda step: "that is tried here")
+            yield
+
     def test_a_run_goes_on_where_another_stopped_whoever_reads(
-        self, folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+        self, folder: Path, tmp_path_factory: pytest.TempPathFactory
     ) -> None:
         checkpoint = str(tmp_path_factory.mktemp("checkpoint"))
 
@@ -225,8 +245,7 @@ class ReadingCases:
 
         expected, _ = run("reference", build)
         before, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
-        with monkeypatch.context() as patch:
-            patch.setattr(read_placement, "why_look_at_rows", lambda step: "that is tried here")
+        with self.others_read():
             between, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
         after, _ = run(self.engine(), build, checkpoint=checkpoint)
         assert difference(pa.concat_tables([before[0], between[0], after[0]]), expected[0]) is None
@@ -252,7 +271,7 @@ class TestWorkersRead(ReadingCases):
 
     @pytest.mark.slow
     @given(*CASES)
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=15)
     def test_windows_are_those_of_the_reference_engine(
         self, seed: int, steps: list[str], key: tuple[str, ...], window: Any, lateness: str, ports: str
     ) -> None:
@@ -276,6 +295,9 @@ class TestWorkersRead(ReadingCases):
         assert sum(splits) == 3 * 600
 
 
+choose_reader = read_placement._pipeline
+
+
 def read_in_jvm(plan: Plan, source: Step) -> read_placement.SourcePipeline:
     steps, stop = read_placement._follow(plan, source, joins=False)
     return read_placement.SourcePipeline(source, tuple(steps), stop, "that is tried here")
@@ -296,8 +318,15 @@ class TestJvmReads(ReadingCases):
     def engine(self, seed: int = 0) -> str | Engine:
         return "spark"
 
+    @contextmanager
+    def others_read(self) -> Iterator[None]:
+        """Let workers read."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(read_placement, "_pipeline", choose_reader)
+            yield
+
     @given(*CASES)
-    @settings(deadline=None, max_examples=6, suppress_health_check=[HealthCheck.differing_executors])
+    @settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.differing_executors])
     def test_windows_are_those_of_the_reference_engine(
         self, seed: int, steps: list[str], key: tuple[str, ...], window: Any, lateness: str, ports: str
     ) -> None:

@@ -97,13 +97,13 @@ def test_tumbling_and_sliding_windows_are_those_of_spark(users: Any, size: str, 
 
 
 @pytest.mark.parametrize(("window", "aggregates"), CASES)
-def test_a_batch_gives_what_the_reference_engine_gives(
+def test_a_batch_gives_what_the_reference_engine_gives_and_rows_without_a_time_are_in_no_window(
     users: Any, window: Windows, aggregates: Aggregates
 ) -> None:
+    untimed = pa.Table.from_pylist([{"page": "a", "n": 7}], schema=SCHEMA)
+    rows = ours(users, pa.concat_tables([ROWS, untimed]), ["page"], window, aggregates)
     expected = judge(ROWS, ["page"], window, aggregates)
-    assert (
-        difference(ours(users, ROWS, ["page"], window, aggregates), expected, approximate=["kinds"]) is None
-    )
+    assert difference(rows, expected, approximate=["kinds"]) is None
 
 
 def test_numbers_are_counted_in_the_jvm_and_no_row_is_copied(users: Any) -> None:
@@ -176,14 +176,6 @@ def test_times_with_a_zone_do_not_depend_on_the_zone_of_the_session(in_new_york:
     for aggregates in (NATIVE, BY_ROWS):
         expected = judge(ROWS, ["page"], SLIDING, aggregates)
         rows = ours(in_new_york, ROWS, ["page"], SLIDING, aggregates)
-        assert difference(rows, expected, approximate=["kinds"]) is None
-
-
-def test_rows_without_a_time_are_in_no_window(users: Any) -> None:
-    table = pa.concat_tables([ROWS, pa.Table.from_pylist([{"page": "a", "n": 7}], schema=SCHEMA)])
-    for aggregates in (NATIVE, BY_PARTS, BY_ROWS):
-        expected = judge(ROWS, ["page"], SLIDING, aggregates)
-        rows = ours(users, table, ["page"], SLIDING, aggregates)
         assert difference(rows, expected, approximate=["kinds"]) is None
 
 

@@ -35,6 +35,7 @@ CASES: list[tuple[Any, dict[str, Aggregate]]] = [
     (ps.sliding("3 s", "5 s"), {"all": ps.collect("n")}),
     (ps.session("4 s"), {"rows": ps.count()}),
     (ps.count_window(3, 2), {"all": ps.collect("n")}),
+    (ps.sliding("10 s", "3 s"), {"all": ps.collect("n"), "last": ps.last("price")}),
 ]
 
 
@@ -94,7 +95,7 @@ TIMES = st.lists(st.lists(st.integers(-40, 80), min_size=1, max_size=6), min_siz
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("window", "aggregates"), CASES, ids=["fold", "apart", "hopping", "session", "count"]
+    ("window", "aggregates"), CASES, ids=["fold", "apart", "hopping", "session", "count", "sliding"]
 )
 @settings(max_examples=25)
 @given(times=TIMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,15 +46,12 @@ def small(n: int, seed: int, *, first: int, last: int) -> pa.Table:
     return table.set_column(place, "n", pa.array(range(n), pa.int64()))
 
 
-def test_tumbling_windows_with_late_rows_are_those_of_spark(users: Any, tmp_path: Path) -> None:
-    batches = [at(1, 4, 12), at(3, 25, 19), at(9, 14, 31, 22), at(5, 24, 26, page="b"), at(29, 41), FAR]
-    result = []
-    for name in ("theirs", "ours"):
-        (tmp_path / name).mkdir()
-        files = Files(tmp_path / name)
-        files.put(*batches)
-        result.append(files.run(users, _spark_itself if name == "theirs" else _ours))
-    theirs, ours = result
+def test_tumbling_windows_with_late_rows_are_those_of_spark(users: Any, files: Files) -> None:
+    files.put(at(1, 4, 12), at(3, 25, 19), at(9, 14, 31, 22), at(5, 24, 26, page="b"), at(29, 41), FAR)
+    rows = files.run(users, _ours_beside_spark)
+    ours, theirs = list[dict[str, Any]](), list[dict[str, Any]]()
+    for row in rows:
+        (ours if row.pop("ours") else theirs).append(row)
     assert len(theirs) > 5
     assert same(ours, theirs)
 
@@ -66,6 +64,11 @@ def _spark_itself(df: Any) -> Any:
     )
 
 
+def _ours_beside_spark(df: Any) -> Any:
+    ours, theirs = _ours(df).withColumn("ours", F.lit(True)), _spark_itself(df)
+    return ours.unionByName(theirs.withColumn("ours", F.lit(False)))
+
+
 def _ours(df: Any) -> Any:
     return window_aggregate(
         df.withWatermark("ts", "2 seconds"),
@@ -76,31 +79,42 @@ def _ours(df: Any) -> Any:
     )
 
 
-def test_without_late_rows_sliding_windows_leave_as_in_a_graph_also_before_1970(
+def test_sliding_windows_leave_as_in_a_graph_also_before_1970_and_over_a_restart(
     users: Any, files: Files
 ) -> None:
-    batches = [small(60, seed, first=(seed * 20 - 60) * S, last=(seed * 20 - 30) * S) for seed in range(5)]
-    files.put(*batches)
+    batches = [small(60, seed, first=(seed * 20 - 60) * S, last=(seed * 20 - 30) * S) for seed in range(4)]
     asked: dict[str, Any] = {"window": SLIDING, "aggregates": COUNTED, "delay": "15 s", "lateness": "1 s"}
-    expected = judged_stream(batches, ["page"], SLIDING, COUNTED, delay="15 s", lateness="1 s")
-    rows = files.run(users, windows(**asked))
-    assert min(row["window_start"].year for row in rows) == 1969
-    assert same(rows, expected)
+    expected = judged_stream([*batches, FAR], ["page"], SLIDING, COUNTED, delay="15 s", lateness="1 s")
+    files.put(*batches[:2])
+    before = files.run(users, windows(**asked))
+    files.put(*batches[2:], FAR)
+    after = files.run(users, windows(**asked))
+    assert before
+    assert after
+    assert min(row["window_start"].year for row in before) == 1969
+    assert same(before + after, expected)
 
 
 def fold_sum(a: float, b: float) -> float:
     return a + b
 
 
-ROADS: list[tuple[Any, Aggregates]] = [
-    (SLIDING, {"twice": ps.fold(lambda row: row.n * 2.0, fold_sum, 0.0, columns="n"), "rows": ps.count()}),
-    (SLIDING, {"all": ps.collect("n"), "last": ps.last("price")}),
-    (ps.session("4 s"), {"rows": ps.count(), "total": ps.sum("n")}),
-    (ps.count_window(3, 2), {"all": ps.collect("n")}),
+ROADS: list[Any] = [
+    pytest.param(
+        SLIDING,
+        {"twice": ps.fold(lambda row: row.n * 2.0, fold_sum, 0.0, columns="n"), "rows": ps.count()},
+        id="fold",
+    ),
+    pytest.param(ps.session("4 s"), {"rows": ps.count(), "total": ps.sum("n")}, id="session"),
+    # These take the road of sessions; test_state.py tries all of them without Spark.
+    pytest.param(
+        SLIDING, {"all": ps.collect("n"), "last": ps.last("price")}, id="sliding", marks=pytest.mark.nightly
+    ),
+    pytest.param(ps.count_window(3, 2), {"all": ps.collect("n")}, id="count", marks=pytest.mark.nightly),
 ]
 
 
-@pytest.mark.parametrize(("window", "aggregates"), ROADS, ids=["fold", "sliding", "session", "count"])
+@pytest.mark.parametrize(("window", "aggregates"), ROADS)
 def test_by_parts_and_by_rows_late_rows_are_late_as_in_a_graph(
     users: Any, files: Files, window: Any, aggregates: Aggregates
 ) -> None:
@@ -111,18 +125,16 @@ def test_by_parts_and_by_rows_late_rows_are_late_as_in_a_graph(
     assert same(rows, expected)
 
 
-@pytest.mark.parametrize("window", [SLIDING, ps.session("4 s")], ids=["sliding", "session"])
-def test_a_stream_goes_on_from_its_checkpoint(users: Any, tmp_path: Path, window: Any) -> None:
+@pytest.mark.nightly  # sliding windows do in make test; test_state.py takes sessions from state to state
+def test_sessions_go_on_from_a_checkpoint(users: Any, files: Files) -> None:
     batches = [small(30, seed, first=(seed * 10) * S, last=(seed * 10 + 12) * S) for seed in range(4)]
-    plan = windows(window=window, aggregates={"rows": ps.count(), "total": ps.sum("n")}, delay="2 s")
-    files = Files(tmp_path)
+    window, aggregates = ps.session("4 s"), {"rows": ps.count(), "total": ps.sum("n")}
+    plan = windows(window=window, aggregates=aggregates, delay="2 s")
     files.put(*batches[:2])
     before = files.run(users, plan)
     files.put(*batches[2:], FAR)
     after = files.run(users, plan)
-    expected = judged_stream(
-        [*batches, FAR], ["page"], window, {"rows": ps.count(), "total": ps.sum("n")}, delay="2 s"
-    )
+    expected = judged_stream([*batches, FAR], ["page"], window, aggregates, delay="2 s")
     assert before
     assert after
     assert same(before + after, expected)
@@ -140,11 +152,13 @@ def test_a_slice_that_has_closed_takes_no_more_rows_though_a_window_of_it_is_ope
     assert by_start == {55: 1, 0: 2, 5: 4, 10: 3}
 
 
-@pytest.mark.parametrize("n_partitions", [1, 2, 3, 4, 5, 6, 7, 8, 16])
-def test_groups_are_spread_evenly_over_partitions(users: Any, n_partitions: int) -> None:
+def test_groups_are_spread_evenly_over_partitions(users: Any) -> None:
+    frame = users.createDataFrame([(group,) for group in GROUPS], "`group` int")
+    counts_of = (1, 2, 3, 4, 5, 6, 7, 8, 16)
+    partitions = [F.pmod(F.hash("group"), F.lit(n)).alias(str(n)) for n in counts_of]
+    placed = {row["group"]: row for row in frame.select("group", *partitions).collect()}
     for groups in (GROUPS, GROUPS[:N_SLICE_GROUPS]):
-        frame = users.createDataFrame([(group,) for group in groups], "`group` int")
-        partition = F.pmod(F.hash("group"), F.lit(n_partitions))
-        counts = [row["count"] for row in frame.groupBy(partition).count().collect()]
-        assert len(counts) == min(n_partitions, len(groups))
-        assert max(counts) - min(counts) <= 1
+        for n_partitions in counts_of:
+            counts = Counter(placed[group][str(n_partitions)] for group in groups).values()
+            assert len(counts) == min(n_partitions, len(groups))
+            assert max(counts) - min(counts) <= 1

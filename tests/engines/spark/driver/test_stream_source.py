@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,22 +87,26 @@ class Died(BaseException):
     """The run ends here."""
 
 
-@pytest.mark.parametrize("point", crash_points.POINTS)
-def test_a_run_over_a_stream_that_dies_goes_on_with_every_row_once(
-    spark: Any, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
-) -> None:
-    def heard(reached: str) -> None:
-        if reached == point:
-            raise Died
+def die_at(point: str, reached: str) -> None:
+    if reached == point:
+        raise Died
 
-    with monkeypatch.context() as patch:
-        patch.setattr(crash_points, "listener", heard)
-        with pytest.raises(Died):
-            run(spark, files, tmp_path, drain=False)
-    put(files, 3, (31, "b", 8))
+
+def test_a_run_over_a_stream_that_dies_again_and_again_goes_on_with_every_row_once(
+    spark: Any, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = Counter({("a", 1): 1, ("b", 2): 1, ("a", 4): 1})
+    for number, point in enumerate(crash_points.POINTS, 3):
+        with monkeypatch.context() as patch:
+            patch.setattr(crash_points, "listener", partial(die_at, point))
+            with pytest.raises(Died):
+                run(spark, files, tmp_path, drain=False)
+        # Another window for the next run, so that there is something to do at every point.
+        put(files, number, (10 * number + 1, "b", 8 * number))
+        expected["b", 8 * number] += 1
     result = run(spark, files, tmp_path)
-    assert read_output(tmp_path / "out") == {("a", 1): 1, ("b", 2): 1, ("a", 4): 1, ("b", 8): 1}
-    assert result.accounts["rows"].rows_in == 4
+    assert read_output(tmp_path / "out") == expected
+    assert result.accounts["rows"].rows_in == 3 + len(crash_points.POINTS)
 
 
 def test_a_checkpoint_without_sparks_own_is_refused(spark: Any, files: Path, tmp_path: Path) -> None:
