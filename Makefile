@@ -39,7 +39,7 @@ test: check  ## formatting, lint, types and the tests that every change must pas
 
 nightly: setup  ## what takes too long for every change: deaths on Spark, the whole suite on a cluster, new examples
 	$(BIN)/pytest -n 2 --dist loadgroup -m nightly
-	$(BIN)/pytest -n 2 --dist loadgroup -m "not slow" --hypothesis-profile=search
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not nightly" --hypothesis-profile=search
 
 check: lint types fast  ## formatting, lint, types and the fast tests (under two minutes)
 
