@@ -93,7 +93,7 @@ def _plain_value(value: object) -> object:
     ],
     ids=["csv", "jsonl", "parquet"],
 )
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_what_is_written_reads_back_the_same(
     writer: Callable[[Path], FolderWriter],
@@ -111,7 +111,7 @@ def test_what_is_written_reads_back_the_same(
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(rows=batches_of(SIMPLE), size=st.integers(1, 8))
 def test_cuts_never_change_rows(rows: pa.RecordBatch, size: int) -> None:
     whole, cut = read.table(rows), read.table(rows, batch=size)

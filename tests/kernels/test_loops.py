@@ -81,11 +81,18 @@ def test_few_rows_never_load_numba() -> None:
 
 
 @pytest.mark.slow
-def test_the_sources_of_the_loops_stay_inside_their_arrays_when_nothing_is_compiled() -> None:
-    files = ["slice_loop", "accumulate", "rules", "combine", "ring"]
-    tests = [f"tests/kernels/windows/test_{file}.py" for file in files] + [
-        "tests/stages/window/test_panes.py"
-    ]
+@pytest.mark.parametrize(
+    "tests",
+    [
+        [f"tests/kernels/windows/test_{file}.py" for file in ("slice_loop", "accumulate", "combine", "ring")],
+        pytest.param(
+            ["tests/kernels/windows/test_rules.py", "tests/stages/window/test_panes.py"],
+            marks=pytest.mark.nightly,
+        ),
+    ],
+    ids=["loops", "whole stores"],
+)
+def test_the_sources_of_the_loops_stay_inside_their_arrays_when_nothing_is_compiled(tests: list[str]) -> None:
     command = [
         sys.executable,
         "-m",

@@ -62,7 +62,13 @@ def test_it_settles_with_every_scheduler(scheduler: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("chain", "tree") else pytest.param(name, marks=pytest.mark.nightly)
+        for name in TOPOLOGIES
+    ],
+)
 def test_when_something_else_than_threads_is_short_it_settles_near_the_best_too(name: str) -> None:
     # Waiting for what only one can have comes in bursts: what a change brought shows in a longer period.
     contended = replace(setting(16, Costs(shared=0.1, jitter=0.5)), period_ns=500 * MS)

@@ -225,7 +225,7 @@ def partitioned_rows(draw: st.DrawFn) -> tuple[pa.RecordBatch, list[str]]:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(example=partitioned_rows(), data=st.data())
 def test_what_is_written_into_folders_reads_back_the_same(
     example: tuple[pa.RecordBatch, list[str]], data: st.DataObject

@@ -164,7 +164,7 @@ def test_the_whole_conformance_suite_passes_on_a_cluster(master: str) -> None:
     assert count_passed(master) >= 300
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # test_py_files.py sends modules without a cluster
 def test_a_submitted_program_with_py_files_writes_its_files_and_keeps_its_settings(
     master: str, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ from tests.support.windows import Case, PortTables, assert_same, by_reference, c
 
 pytestmark = pytest.mark.slow
 
-LAW = settings(deadline=None, derandomize=True, max_examples=40)
+LAW = settings(deadline=None, derandomize=True, max_examples=25)
 IN_PARTS = ["paned", "map_reduce"]
 degrees = st.integers(1, 5)
 several = st.one_of(timed, st.dictionaries(st.sampled_from("xyz"), timed, min_size=1, max_size=3))

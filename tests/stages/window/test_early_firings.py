@@ -11,7 +11,7 @@ from penstock.timing.windows import tumbling
 from tests.support.window_cases import SKETCHES, early_cases, ticks
 from tests.support.windows import Case, Driven, assert_same, by_stage, case, shown_by_reference
 
-LAW = settings(deadline=None, derandomize=True, max_examples=150)
+LAW = settings(deadline=None, derandomize=True, max_examples=80)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from tests.support.windows import (
     stage_batch,
 )
 
-LAW = settings(deadline=None, derandomize=True, max_examples=100)
+LAW = settings(deadline=None, derandomize=True, max_examples=60)
 
 
 def plain_batch(source: SourceBatch) -> Batch:

@@ -35,7 +35,7 @@ from tests.support.windows import (
     stage_batch,
 )
 
-LAW = settings(deadline=None, derandomize=True, max_examples=100)
+LAW = settings(deadline=None, derandomize=True, max_examples=50)
 
 
 def run_restarts(case: Case, at: set[int], ticks: Sequence[int] = (0,) * 7) -> Driven:

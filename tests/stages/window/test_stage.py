@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from tests.support.window_cases import SKETCHES, cases, sessions, several_counts, some_registers, timed
 from tests.support.windows import Case, agree
 
-LAW = settings(deadline=None, derandomize=True, max_examples=150)
+LAW = settings(deadline=None, derandomize=True, max_examples=100)
 
 
 @settings(LAW, max_examples=12)

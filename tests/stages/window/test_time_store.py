@@ -23,7 +23,7 @@ from penstock.timing.windows import TimeWindow
 from tests.naive.time_windows import Buckets, Place, Row
 
 fixed = settings(deadline=None, derandomize=True, max_examples=25)
-thorough = settings(deadline=None, derandomize=True, max_examples=300)
+thorough = settings(deadline=None, derandomize=True, max_examples=120)
 
 WHOLE, REAL, ORDERED = 0, 1, 2  # places of the values: integers, floats, floats in the order of integers
 EVERY_REGISTER = (

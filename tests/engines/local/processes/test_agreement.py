@@ -74,7 +74,7 @@ def add_step(pipe: ps.MultiPipe, work: Work) -> ps.MultiPipe:
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     drawn=works(),
     given_rows=streams(),
@@ -98,7 +98,7 @@ def test_functions_that_fail_on_some_rows_give_what_the_reference_gives(
     assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(done=choices(max_size=8), given_rows=streams(), chaining=st.booleans())
 def test_any_graph_gives_what_the_reference_gives(
     done: list[Choice], given_rows: list[Batches], chaining: bool

@@ -236,15 +236,22 @@ import penstock as ps
 
 def run() -> int:
     rows = ps.PipeGraph("g").source(ps.read.rows([{"v": 1}]))
-    return rows.with_columns(v=ps.col("v") + 1).collect("spark").num_rows
+    return rows.with_columns(v=ps.col("v") + 1).collect("spark", options=options).num_rows
 
+options = ps.SparkOptions(conf={"spark.driver.memory": "700m"})
 print(run())
 SparkSession.active().stop()
 print(run())
+SparkSession.active().stop()
+options = ps.SparkOptions(conf={"spark.driver.memory": "800m"})
+try:
+    run()
+except ps.EngineError as problem:
+    print(problem.fact, problem.hint, sep="\\n")
 """
 
 
-def test_runs_print_nothing_and_keep_neither_spark_nor_the_process_alive() -> None:
+def test_runs_print_nothing_keep_neither_spark_nor_the_process_alive_and_cannot_change_java() -> None:
     # A run that is a query prints nothing and ends in test_killed.py.
     done: Any = subprocess.run(
         [sys.executable, "-c", STOPPED],
@@ -254,4 +261,9 @@ def test_runs_print_nothing_and_keep_neither_spark_nor_the_process_alive() -> No
         timeout=300,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n1\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "1\n1\nthe setting spark.driver.memory comes too late: the driver's Java is running already\n"
+        "give it in the first run of the process\n",
+        "",
+    )

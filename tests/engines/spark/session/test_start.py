@@ -65,19 +65,6 @@ for conf, master in [({"spark.driver.memory": "1k"}, None), ({"spark.x.password"
 """
 
 
-RESTARTS = """
-import penstock as ps
-from penstock.engines.spark.session.session import open_session
-
-open_session(ps.SparkOptions(conf={"spark.driver.memory": "700m"})).spark.stop()
-open_session(ps.SparkOptions(conf={"spark.driver.memory": "700m"})).spark.stop()
-try:
-    open_session(ps.SparkOptions(conf={"spark.driver.memory": "800m"}))
-except ps.EngineError as problem:
-    print(problem)
-"""
-
-
 def run(program: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     variables = {
         name: value for name, value in os.environ.items() if name not in ("PATH", "JAVA_HOME", "HOME")
@@ -127,10 +114,3 @@ def test_when_spark_does_not_start_the_error_says_why_and_hides_secrets(tmp_path
     assert "master" in master.partition("\n")[2].lower()
     assert "penstock doctor" in memory
     assert "hunter2" not in done.stdout
-
-
-def test_a_setting_of_the_drivers_java_is_refused_once_java_runs(tmp_path: Path) -> None:
-    done = run(RESTARTS, tmp_path, PATH=os.environ["PATH"])
-    assert done.stderr == ""
-    assert "the setting spark.driver.memory comes too late: the driver's Java is running" in done.stdout
-    assert "give it in the first run of the process" in done.stdout
