@@ -85,6 +85,24 @@ def test_dead_letters_carry_the_row_the_reason_and_the_step(case: Case, step: st
     assert (outcome.account("risky").errors, outcome.account("risky").passed) == (1, 3)
 
 
+def stop_at_zero(row: ps.Row) -> dict[str, object]:
+    """What Python itself takes for the end of a loop."""
+    if row.v == 0:
+        raise StopIteration
+    return {"v": row.v}
+
+
+@pytest.mark.parametrize("sizes", [(4,), (1, 1, 2)], ids=["one batch", "several"])
+def test_a_function_that_raises_what_ends_loops_loses_no_other_row(
+    case: Case, sizes: tuple[int, ...]
+) -> None:
+    values = iter([(4,), (0,), (5,), (0,)])
+    rows = case.untimed_source("v", *([next(values) for _ in range(size)] for size in sizes))
+    outcome = case.run(rows.map(stop_at_zero, schema=V, name="risky", on_error="skip"))
+    assert outcome.bag("v") == [4, 5]
+    assert outcome.account("risky").errors == 2
+
+
 @everywhere
 def test_an_error_keeps_what_the_function_raised(case: Case) -> None:
     with pytest.raises(ps.FunctionError) as failure:

@@ -143,13 +143,18 @@ def call_rows(
     batch: Batch, call: Callable[[PlainRow], Result], function: RowFunction, errors: stage.RowErrors
 ) -> RowResults[Result]:
     """Call `call` with every row in order; with on_error="fail" the first failure ends it."""
-    values, contexts, failed_at = [], [], []
+    values: list[Result] = []
+    contexts, failed_at = list[stage.ErrorContext](), list[int]()
     rows = plain_rows_of(batch.rows) if batch.plain is None else batch.plain
-    for index, row in enumerate(rows):
+    rest = iter(rows)
+    while len(values) + len(failed_at) < len(rows):
         try:
-            values.append(call(row))
+            # Why: a loop of Python's own is slower (`python -m bench runtime`, group rows).
+            values.extend(map(call, rest))
+            if len(values) + len(failed_at) < len(rows):
+                raise StopIteration  # the function's own, which `map` has taken for its end
         except Exception as cause:
-            failed_at.append(index)
+            failed_at.append(len(values) + len(failed_at))
             contexts.append(function_error(function, cause))
             if errors.stops:
                 break

@@ -65,6 +65,7 @@ class KeyedStage(BucketedStage, RowStage):
         self.exact = all(has_exact_check(type_) and not kind.is_floating(type_) for type_ in types)
         self._errors = RowErrors(site, op.on_error, up.schema)
         self._codec = StateCodec(op, up, site, function, new_state)
+        self._process_plain: Callable[[PlainRow], Any] = self._process_row
         self._begin()
 
     def _begin(self) -> None:
@@ -151,7 +152,7 @@ class KeyedStage(BucketedStage, RowStage):
             return
         if slots is None and calls.keeps_plain_rows(batch):
             # Why: columns of 1,000 rows take a third of the time to build (`python -m bench runtime`, rows).
-            results = calls.call_rows(batch, self._process_row, self._function, self._errors)
+            results = calls.call_rows(batch, self._process_plain, self._function, self._errors)
         else:
             next_slot = iter((self._assign_slots(batch) if slots is None else slots).tolist())
             results = calls.call_rows(
@@ -171,7 +172,7 @@ class KeyedStage(BucketedStage, RowStage):
         """Return the work on one row, on a stream without time where at most one row leaves for a row."""
         if self.up.time is not None:
             return None
-        return calls.function_step(self._process_row, self._function, self._errors)
+        return calls.function_step(self._process_plain, self._function, self._errors)
 
     def _process_row(self, values: PlainRow, slot: int | None = None) -> Any:
         """Return what leaves for one row, whose slot is found here if it is not known.
@@ -325,6 +326,8 @@ class AccumulateStage(KeyedStage):
         self._is_plain = exact_type_check(only_type) if self._only_field is not None else lambda state: False
         self._float_keys = [name for name in up.key if kind.is_floating(up.schema.field(name).type)]
         super().__init__(op, up, site, op.how, op.new_state)
+        if self._only_field is not None and len(self._key) == 1 and self.exact:
+            self._process_plain = self._build_process()
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
         """Return the key and the new state as columns, and the new state."""
@@ -339,14 +342,11 @@ class AccumulateStage(KeyedStage):
             emitted |= self._columns(new_state)
         return emitted, new_state
 
-    def row_step(self) -> RowStep | None:
-        """Return the work on one row, in one function where the key is one column and the state another.
+    def _build_process(self) -> Callable[[PlainRow], Any]:
+        """Return the work on one row, in one function, where the key is one column and the state another.
 
         Why: a call per part of the work makes `python -m bench runtime`, group rows, 1.2 times as slow.
         """
-        step = super().row_step()
-        if step is None or self._only_field is None or len(self._key) > 1 or not self.exact:
-            return step
         (key,), name, call, new_row = self._key, self._only_name, self._call, self.new_row
         is_plain = self._is_plain
 
@@ -360,7 +360,7 @@ class AccumulateStage(KeyedStage):
             states[slot] = state  # after the columns: a state that does not fit leaves the old one
             return {key: key_value, **columns}
 
-        return RowStep(process, step.on_failure)
+        return process
 
     def _columns(self, state: object) -> PlainRow:
         """Return a state as columns: a row, or a value where there is one column."""
