@@ -132,3 +132,14 @@ def test_another_pyspark_is_refused_with_the_pip_line(monkeypatch: pytest.Monkey
     with pytest.raises(NotSupported, match=r"is installed, and the Spark engine is made for 9\.9") as caught:
         open_session(ps.SparkOptions())
     assert caught.value.hint == 'pip install "penstock[spark]"'
+
+
+def test_workers_import_pyspark_from_its_folder_and_not_from_an_archive(spark_session: RunSession) -> None:
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyspark
+
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"file": [str(pyspark.__file__)] * batch.num_rows})
+
+    rows = spark_session.spark.range(2).mapInArrow(look, "file string").toArrow()
+    assert not [file for file in rows["file"].to_pylist() if ".zip" in file]
