@@ -146,33 +146,14 @@ def _ways(shapes: Shapes) -> tuple[Way, ...]:
             only=of("small"),
             notes=peers.batch_notes,
         ),
-        Way(
-            HELPER,
-            frames.run_window_aggregate,
-            oracle=frames.count_all_windows,
-            only=of("stream-helper"),
-            notes=frames.batch_notes,
-        ),
-        Way(
-            OWN_STREAM,
-            frames.run_own_windows,
-            oracle=frames.count_first_windows,
-            only=of("stream-helper"),
-            notes=frames.batch_notes,
-        ),
-        Way(
-            PANE_STREAM,
-            frames.run_panes,
-            oracle=frames.count_panes,
-            only=of("stream-helper"),
-            notes=frames.batch_notes,
-        ),
-        Way(
-            SUM_STREAM,
-            frames.run_group_by,
-            oracle=frames.count_updates,
-            only=of("stream-helper"),
-            notes=frames.batch_notes,
+        *(
+            Way(name, run, oracle=oracle, only=of("stream-helper"), notes=frames.batch_notes)
+            for name, run, oracle in (
+                (HELPER, frames.run_window_aggregate, frames.count_all_windows),
+                (OWN_STREAM, frames.run_own_windows, frames.count_first_windows),
+                (PANE_STREAM, frames.run_panes, frames.count_panes),
+                (SUM_STREAM, frames.run_group_by, frames.count_updates),
+            )
         ),
         Way(FOLD, ours.run_fold, oracle=ours.count_rows, only=of("fold")),
         Way(IDENTITY, peers.run_identity, oracle=ours.count_rows, only=of("fold")),

@@ -82,9 +82,8 @@ def run_panes(rows: Rows) -> StreamTotals:
     from pyspark.sql import functions as F
 
     pane = F.window("ts", f"{rows.shape.every} microseconds")
-    return _run(
-        _sum(_read_stream(rows).withWatermark("ts", "2 seconds").groupBy(pane, "key")), "append", rows
-    )
+    stream = _read_stream(rows).withWatermark("ts", "2 seconds")
+    return _run(_sum(stream.groupBy(pane, "key")), "append", rows)
 
 
 def run_group_by(rows: Rows) -> StreamTotals:

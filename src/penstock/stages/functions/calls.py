@@ -150,6 +150,7 @@ def call_rows(
     while len(values) + len(failed_at) < len(rows):
         try:
             # Why: a loop of Python's own is slower (`python -m bench runtime`, group rows).
+            # Invariant: what `map` has given before a failure stays in the list.
             values.extend(map(call, rest))
             if len(values) + len(failed_at) < len(rows):
                 raise StopIteration  # the function's own, which `map` has taken for its end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,8 @@ import pytest
 
 import penstock as ps
 from penstock.engines.spark import engine as installed
-from penstock.engines.spark.session.session import RunSession, open_session, start_spark
+from penstock.engines.spark.session.java import Java
+from penstock.engines.spark.session.session import RunSession, _variables, open_session, start_spark
 from penstock.errors import EngineError, NotSupported
 from tests.support.listeners import addresses_of, with_children
 
@@ -143,3 +145,20 @@ def test_workers_import_pyspark_from_its_folder_and_not_from_an_archive(spark_se
 
     rows = spark_session.spark.range(2).mapInArrow(look, "file string").toArrow()
     assert not [file for file in rows["file"].to_pylist() if ".zip" in file]
+
+
+@pytest.mark.parametrize(
+    ("conf", "environment"),
+    [({"spark.pyspark.python": "/other/python"}, {}), ({}, {"SPARK_HOME": "/opt/spark"})],
+    ids=["another Python", "a home of the user's"],
+)
+def test_the_archives_stay_where_pyspark_may_come_from_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, conf: dict[str, str], environment: dict[str, str]
+) -> None:
+    for name in ("SPARK_HOME", "PYSPARK_PYTHON"):
+        monkeypatch.delenv(name, raising=False)
+    java = Java(Path("/java"), 17, "PATH")
+    assert "SPARK_HOME" in _variables(java, "local[2]", {})
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert "SPARK_HOME" not in _variables(java, "local[2]", conf)

@@ -253,12 +253,13 @@ def _variables(java: Java | None, master: str, conf: Mapping[str, str]) -> dict[
         variables["PATH"] = os.defpath  # Spark's launcher is a shell script
     if settings.is_on_this_machine(master):
         variables |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-        if java is not None and "SPARK_HOME" not in os.environ:
-            variables["SPARK_HOME"] = str(_home_without_archives())
     if "PYSPARK_PYTHON" in os.environ:
         variables["PYSPARK_PYTHON"] = os.environ["PYSPARK_PYTHON"]
     if "spark.pyspark.python" in conf:
         variables["PYSPARK_PYTHON"] = conf["spark.pyspark.python"]
+    has_pyspark = variables.get("PYSPARK_PYTHON") == sys.executable  # another Python may need the archives
+    if java is not None and has_pyspark and "SPARK_HOME" not in os.environ:
+        variables["SPARK_HOME"] = str(_home_without_archives())
     return variables
 
 
