@@ -63,6 +63,11 @@ class Loop:
         """Return the function that runs, or is compiled."""
         return write_function(self._function, self._steps) if self._steps else self._function
 
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether the machine code is in this process, so that running it costs no more than a call."""
+        return "compiled" in self.__dict__
+
     def version(self, compiled: bool) -> Function:
         """Return the loop at one of its two speeds."""
         return self.compiled if compiled else self.plain

@@ -22,6 +22,8 @@ class SizePolicy(Frozen):
     Plain Python or compiled:
     compile_after     a store, or a user's function, runs compiled once it has done more than this much work
                       in total (rows, cells or windows): about what loading Numba costs
+    loaded_work       a loop that this process has loaded already runs compiled for more than this much work
+                      at once: calling it costs as much as a few rows in Python
     compiled_calls    plain rows that still go through Python although a compiled function is at hand: fewer
                       than this are done before their columns are built
     hash_batch_rows   a single batch of this many rows turns a key index from a dict into a compiled table
@@ -44,6 +46,7 @@ class SizePolicy(Frozen):
     """
 
     compile_after: int = 10_000
+    loaded_work: int = 32
     compiled_calls: int = 1024
     hash_batch_rows: int = 4096
     hash_total_rows: int = 1 << 17
@@ -62,18 +65,24 @@ SIZES = SizePolicy()
 
 
 class JitPolicy:
-    """Counts the work of one store or stage, and runs its loops at the speed that fits."""
+    """Counts the work of one store or stage, and runs its loops at the speed that fits.
+
+    compile_after  work after which loops run compiled, whether they are loaded or not; None for the policy
+    """
 
     def __init__(self, compile_after: int | None = None) -> None:
         self._work = 0
         self._compile_after = SIZES.compile_after if compile_after is None else compile_after
+        self._loaded_work = SIZES.loaded_work if compile_after is None else compile_after
 
     def __call__(self, loop: Loop, *arguments: Any, work: int | None = None) -> Any:
         """Run a loop; its work is the length of its longest one-dimensional array unless it is given."""
         if work is None:
             work = max(len(array) for array in arguments if isinstance(array, np.ndarray) and array.ndim == 1)
         self._work += work
-        return loop.version(self._work > self._compile_after)(*arguments)
+        return loop.version(
+            self._work > self._compile_after or (work > self._loaded_work and loop.is_loaded)
+        )(*arguments)
 
     def compiles(self, work: int) -> bool:
         """Return whether a loop with this much work would run compiled."""
