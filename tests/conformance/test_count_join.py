@@ -157,12 +157,13 @@ def test_a_right_row_that_no_later_row_meets_is_decided_by_the_rows_before_it(ca
     case.gives(joined, BOTH, (None, None, None, 1, "a", 1), (2, "a", 2, 4, "a", 4))
 
 
+@pytest.mark.parametrize("lateness", [0, 7])
 @pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
-def test_what_leaves_is_in_time_for_a_window_behind_the_join(case: Case, how: Any) -> None:
+def test_what_leaves_is_in_time_for_a_window_behind_the_join(case: Case, how: Any, lateness: int) -> None:
     left = lefts(case, *([(t, "ab"[t % 3 == 0], 1)] for t in range(0, 40, 2)))
     right = rights(case, *([(t + 1, "a", 1)] for t in range(0, 40, 4)))
-    joined = left.join(right, on=SAME, last_rows=(0, 2), how=how)
-    outcome = case.run(joined.window(ps.tumbling(5), lateness=0, name="w").aggregate(n=ps.count()))
+    joined = left.join(right, on=SAME, last_rows=(0, 2), how=how, lateness=lateness)
+    outcome = case.run(joined.window(ps.tumbling(5), name="w").aggregate(n=ps.count()))
     assert outcome.account("w").late == 0
     assert outcome.account("w").passed > 0
 
