@@ -65,7 +65,7 @@ class Loop:
 
     @property
     def is_loaded(self) -> bool:
-        """Return whether the machine code is in this process, so that running it costs no more than a call."""
+        """Return whether the machine code is in this process: running it then costs no more than a call."""
         return "compiled" in self.__dict__
 
     def version(self, compiled: bool) -> Function:

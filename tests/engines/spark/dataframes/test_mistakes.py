@@ -150,7 +150,7 @@ def test_a_frame_of_spark_connect_is_refused() -> None:
     class Remote:
         __module__ = "pyspark.sql.connect.dataframe"
 
-    with pytest.raises(NotSupported, match="a frame of Spark Connect cannot be windowed"):
+    with pytest.raises(NotSupported, match="a frame of Spark Connect cannot be used here"):
         call(Remote())
 
 

@@ -86,21 +86,16 @@ class Frame:
         """Return the columns that the step needs, as a stream; raise if one is missing or of no use."""
         aggregates = [aggregate_columns(aggregate) or () for aggregate in (op.aggregates or {}).values()]
         needed = [*keys, time, *(name for names in aggregates for name in names)]
-        self._require(needed)
-        type_ = self.df.schema[self.names.index(time)].dataType.simpleString()
-        if type_ not in ("timestamp", "timestamp_ntz"):
-            convert = "F.timestamp_millis" if type_ == "bigint" else "F.to_timestamp"
-            raise TimeError(
-                f'time column "{time}" is of type {type_}, not a timestamp',
-                hint=f'make it one: df.withColumn("{time}", {convert}("{time}"))',
-            )
+        self.require(needed)
+        self.require_time(time)
         names = [name for name in self.names if name in needed or (_reads_all(op) and self._fits(name))]
-        schema = pa.schema([(name, self._type(name)) for name in names])
+        schema = pa.schema([(name, self.type_of(name)) for name in names])
         stream = Stream(schema, time_type(schema.field(time).type, None, time), tuple(keys))
         stream.require_key(*keys)
         return stream
 
-    def _require(self, names: Iterable[Any]) -> None:
+    def require(self, names: Iterable[Any]) -> None:
+        """Raise a SchemaError unless each is the name of one column."""
         for name in names:
             if not isinstance(name, str):
                 raise SchemaError(f"{name!r:.80} is not the name of a column", hint='name it: keys=["page"]')
@@ -114,7 +109,19 @@ class Frame:
                     hint="rename or drop all but one of them",
                 )
 
-    def _type(self, name: str) -> pa.DataType:
+    def require_time(self, time: str) -> pa.DataType:
+        """Return the type of the time column; raise a TimeError if it is no timestamp."""
+        type_ = self.df.schema[self.names.index(time)].dataType.simpleString()
+        if type_ not in ("timestamp", "timestamp_ntz"):
+            convert = "F.timestamp_millis" if type_ == "bigint" else "F.to_timestamp"
+            raise TimeError(
+                f'time column "{time}" is of type {type_}, not a timestamp',
+                hint=f'make it one: df.withColumn("{time}", {convert}("{time}"))',
+            )
+        return self.type_of(time)
+
+    def type_of(self, name: str) -> pa.DataType:
+        """Return the type of a column, as ours; raise a SchemaError for one that rows cannot hold."""
         type_ = self.df.schema[self.names.index(name)].dataType
         try:
             return canonical(to_arrow_type(type_, timezone="UTC"), name)
@@ -127,8 +134,8 @@ class Frame:
     def _fits(self, name: str) -> bool:
         """Return whether a column that nobody names can travel along."""
         try:
-            self._require([name])
-            self._type(name)
+            self.require([name])
+            self.type_of(name)
         except SchemaError:
             return False
         return True
@@ -186,19 +193,23 @@ def plan_stream(frame: Frame, task: WindowTask, delay: Duration | None) -> DataF
         WindowProcessor(task, shift), RESULTS, outputMode="Append", timeMode="EventTime"
     )
     windows = results.mapInArrow(run_in_worker(task.unpack_results), result_schema(task.results))
-    return StreamResults(windows._jdf, windows.sparkSession)
+    return StreamResults(windows, "window_aggregate")
 
 
 class AppendWriter(DataStreamWriter):  # type: ignore[misc]  # pyspark is untyped to mypy here
     """Writes results as they leave: once, when they are final."""
 
+    def __init__(self, results: StreamResults) -> None:
+        super().__init__(results)
+        self._verb = results.verb
+
     def outputMode(self, outputMode: str) -> AppendWriter:
         """Set the mode, which is append; raise NotSupported for any other: Spark says less, and later."""
         if str(outputMode).lower() != "append":
             raise NotSupported(
-                f"output mode {outputMode!r} is not one of window_aggregate's",
+                f"output mode {outputMode!r} is not one of {self._verb}'s",
                 where=find_call_site(),
-                detail="a window of a stream leaves once, when the watermark has passed it, and is final",
+                detail="what leaves a stream leaves once and is final",
                 hint='use .outputMode("append"), or leave it out',
             )
         super().outputMode(outputMode)
@@ -206,7 +217,11 @@ class AppendWriter(DataStreamWriter):  # type: ignore[misc]  # pyspark is untype
 
 
 class StreamResults(ClassicDataFrame):  # type: ignore[misc]  # as above
-    """The windows of a stream. Frames that are derived from it are plain: Spark checks their mode."""
+    """What a verb makes of a stream. Frames that are derived from it are plain: Spark checks their mode."""
+
+    def __init__(self, results: DataFrame, verb: str) -> None:
+        super().__init__(results._jdf, results.sparkSession)
+        self.verb = verb
 
     @property
     def writeStream(self) -> AppendWriter:

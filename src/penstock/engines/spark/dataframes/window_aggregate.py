@@ -49,7 +49,7 @@ def window_aggregate(
     where = find_call_site()
     try:
         need_pyspark()
-        _need_frame(df)
+        require_frame(df)
         from penstock.engines.spark.dataframes.plan import Frame, plan_batch, plan_stream
         from penstock.engines.spark.dataframes.window_task import WindowTask
 
@@ -68,12 +68,13 @@ def window_aggregate(
         raise
 
 
-def _need_frame(df: Any) -> None:
+def require_frame(df: Any) -> None:
+    """Raise unless it is a DataFrame of a classic session."""
     from pyspark.sql import DataFrame
 
     if type(df).__module__.startswith("pyspark.sql.connect"):
         raise NotSupported(
-            "a frame of Spark Connect cannot be windowed",
+            "a frame of Spark Connect cannot be used here",
             detail="the stages look at the plan of the frame, which is on the server",
             hint='use a classic session: SparkSession.builder.master("local[*]").getOrCreate()',
         )
