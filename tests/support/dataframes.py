@@ -97,7 +97,7 @@ class Files:
     """A folder that a stream is read from, one file per batch."""
 
     def __init__(self, folder: Path) -> None:
-        self._source, self._checkpoint = folder / "in", folder / "checkpoint"
+        self._source, self.checkpoint = folder / "in", folder / "checkpoint"
         self._source.mkdir()
         self._n = 0
 
@@ -108,15 +108,18 @@ class Files:
             os.utime(file, (self._n, self._n))  # files of one time would come in any order
             self._n += 1
 
+    def read(self, spark: Any, schema: pa.Schema) -> Any:
+        """Return the stream of the files."""
+        frame = spark.createDataFrame(schema.empty_table()).schema
+        return spark.readStream.schema(frame).option("maxFilesPerTrigger", 1).parquet(str(self._source))
+
     def run(self, spark: Any, plan: Callable[[Any], Any]) -> list[dict[str, Any]]:
         """Work off what is there, and give the results as they left."""
         left: list[dict[str, Any]] = []
-        frame = spark.createDataFrame(SCHEMA.empty_table()).schema
-        stream = spark.readStream.schema(frame).option("maxFilesPerTrigger", 1).parquet(str(self._source))
         query = (
-            plan(stream)
+            plan(self.read(spark, SCHEMA))
             .writeStream.foreachBatch(lambda batch, _: left.extend(batch.toArrow().to_pylist()))
-            .option("checkpointLocation", str(self._checkpoint))
+            .option("checkpointLocation", str(self.checkpoint))
             .trigger(availableNow=True)
             .start()
         )

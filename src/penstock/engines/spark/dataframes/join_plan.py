@@ -12,10 +12,10 @@ how much is compared and never what joins. Everything runs in the JVM, lazily, a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import reduce
-from math import ceil, floor
 from operator import and_
 from typing import Any
 
@@ -156,7 +156,8 @@ class FrameJoin:
         ]
         if self._bound.window is not None:
             size = self._bound.window.size
-            parts.append(_window_of(at[0], size) == _window_of(at[1], size))
+            left_time, right_time = self._times
+            parts.append(_window_of(f"{LEFT}.{left_time}", size) == _window_of(f"{RIGHT}.{right_time}", size))
         terms = self._op.terms
         parts += [self._test(term) for term in terms if isinstance(term, Equal | Band)]
         for term in terms:
@@ -168,7 +169,8 @@ class FrameJoin:
     def _test(self, term: Equal | Band) -> Column:
         left, right = column(f"{LEFT}.{term.left}"), column(f"{RIGHT}.{term.right}")
         if isinstance(term, Equal):
-            return left == right
+            # Why not the equality alone: in a full join of streams Spark lets null equal null.
+            return (left == right) & left.isNotNull()
         width = self._integer_width(term)
         if width is None:
             apart = F.abs(left.cast("double") - right.cast("double"))
@@ -184,7 +186,7 @@ class FrameJoin:
         )
         if not (pa.types.is_integer(left) and pa.types.is_integer(right)):
             return None
-        return ceil(band.width) - 1 if band.strict else floor(band.width)
+        return math.ceil(band.width) - 1 if band.strict else math.floor(band.width)
 
     def _expression(self, term: PairExpression) -> Column:
         shared = SharedColumns(_NoRows())
@@ -281,7 +283,7 @@ class Cell(Frozen):
     def size(self) -> float:
         """Return the size of a cell: twice what a band spans, so that a row is copied 1.5 times."""
         span = self.older_left + self.older_right
-        return max(2 * ceil(span), 1) if self.integers else (2 * span or 1.0)
+        return max(2 * math.ceil(span), 1) if self.integers else (2 * span or 1.0)
 
     def one(self, side: str) -> Column:
         """Return the cell of each row."""
@@ -295,8 +297,8 @@ class Cell(Frozen):
             below, above = (
                 (self.older_right, self.older_left) if side == LEFT else (self.older_left, self.older_right)
             )
-            low, _ = _reach(value, ceil(below))
-            _, high = _reach(value, ceil(above))
+            low, _ = _reach(value, math.ceil(below))
+            _, high = _reach(value, math.ceil(above))
         else:
             margin = F.abs(value) * F.lit(2.0**-50) + F.lit(self.older_left * (1 + 2.0**-50))
             low, high = value - margin, value + margin
@@ -306,7 +308,10 @@ class Cell(Frozen):
         value = column(self.left if side == LEFT else self.right)
         if self.times:
             return F.unix_micros(value)
-        return value.cast("long" if self.integers else "double")
+        if self.integers:
+            return value.cast("long")
+        # NaN, which is greatest to Spark, and infinities are close to nothing.
+        return F.when(F.abs(value.cast("double")) < F.lit(math.inf), value.cast("double"))
 
     def _place(self, value: Column) -> Column:
         """Return the number of the cell of a value, rounded down also below zero."""
