@@ -24,7 +24,7 @@ def spark(spark_session: RunSession) -> Any:
 @pytest.fixture(scope="session")
 def users(spark: Any) -> Any:
     """A session that looks like a user's, ours only for the state store and for quick checkpoints."""
-    from penstock.engines.spark.dataframes.plan import PROVIDER, ROCKSDB
+    from penstock.engines.spark.dataframes.window_plan import PROVIDER, ROCKSDB
 
     session = spark.newSession()
     session.conf.set("spark.sql.shuffle.partitions", "2")

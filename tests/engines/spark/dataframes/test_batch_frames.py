@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import penstock as ps
 from penstock import col
-from penstock.engines.spark.dataframes.plan import result_schema
+from penstock.engines.spark.dataframes.window_plan import result_schema
 from penstock.spark import window_aggregate
 from penstock.testing.assertions import difference
 from tests.support.dataframes import SCHEMA, UTC, Aggregates, S, Windows, judge, rows

@@ -22,7 +22,7 @@ from penstock import (
     SchemaError,
     TimeError,
 )
-from penstock.engines.spark.dataframes.plan import ROCKSDB
+from penstock.engines.spark.dataframes.window_plan import ROCKSDB
 from penstock.spark import window_aggregate
 from tests.support.dataframes import rows
 

@@ -32,5 +32,8 @@ def test_the_blocks_of_the_page_run_one_after_the_other(users: Any, tmp_path: Pa
     before = names["before"].select("page", *window, "n", "spent")
     assert difference(names["after"].toArrow(), before.toArrow()) is None
     assert names["visits"].count() > 0
+    assert {"page", "other", "price", "price_other"} <= set(names["pairs"].columns)
+    assert names["pairs"].where("page >= other or abs(price - price_other) > 0.5").count() == 0
+    assert names["pairs"].count() > 0
     assert names["threes"].columns == ["page", "window_start", "window_end", "window_index", "last"]
     assert users.read.parquet(str(tmp_path / "counts")).count() > 10

@@ -23,7 +23,13 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from penstock.engines.spark.dataframes.plan import AT, Frame, StreamResults, add_watermark, has_valid_time
+from penstock.engines.spark.dataframes.window_plan import (
+    AT,
+    Frame,
+    StreamResults,
+    add_watermark,
+    has_valid_time,
+)
 from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.jvm_partials import long

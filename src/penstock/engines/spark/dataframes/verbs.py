@@ -1,4 +1,4 @@
-"""`window_aggregate`, the one public verb for DataFrames: everything wrong with a call is said at the call.
+"""The public verbs for DataFrames, `window_aggregate` and `window_join`: what is wrong is said at the call.
 
 Importing this loads no pyspark; the first call does.
 """
@@ -6,7 +6,7 @@ Importing this loads no pyspark; the first call does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from penstock.caller import find_call_site
 from penstock.engines.spark.closures import require_picklable
@@ -16,9 +16,10 @@ from penstock.expr import SparkSql
 from penstock.expr.node import post_order
 from penstock.operators.aggregates import Aggregate
 from penstock.operators.op import IN
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import KeyedWindows, Windows
 from penstock.timing.units import Duration
-from penstock.timing.windows import WindowSpec
+from penstock.timing.windows import SlidingSpec, WindowSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,8 +50,8 @@ def window_aggregate(
     where = find_call_site()
     try:
         need_pyspark()
-        require_frame(df)
-        from penstock.engines.spark.dataframes.plan import Frame, plan_batch, plan_stream
+        _require_frame(df)
+        from penstock.engines.spark.dataframes.window_plan import Frame, plan_batch, plan_stream
         from penstock.engines.spark.dataframes.window_task import WindowTask
 
         op, frame = _operator(window, aggregates, lateness), Frame(df)
@@ -68,7 +69,47 @@ def window_aggregate(
         raise
 
 
-def require_frame(df: Any) -> None:
+def window_join(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    on: object,
+    time: str | tuple[str, str],
+    within: Duration | tuple[Duration, Duration] | None = None,
+    window: SlidingSpec | None = None,
+    how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
+    suffix: str | None = None,
+    delay: Duration | tuple[Duration, Duration] | None = None,
+) -> DataFrame:
+    """Return the pairs of rows of two DataFrames, batch or streaming, for which a predicate holds.
+
+    `on`, `within`, `window` (tumbling), `how` and `suffix` are those of the verb `join` of a graph; `time`
+    names the time column of both, or (of the left, of the right). Rows without a time join nothing. Streams
+    need watermarks: their own `withWatermark`, or `delay`, one for both or (of the left, of the right).
+    See docs/spark-dataframes.md for the plan, and for what Spark cannot do.
+
+        window_join(
+            bids, asks, on=[ps.band("price", 0.05), ps.left("size") <= ps.right("size")], time="ts",
+            within="5 s", suffix="_ask", delay="2 s",
+        )
+    """
+    where = find_call_site()
+    try:
+        need_pyspark()
+        for df in (left, right):
+            _require_frame(df)
+        from penstock.engines.spark.dataframes.join_plan import FrameJoin
+
+        times = time if isinstance(time, tuple) else (time, time)
+        delays = delay if isinstance(delay, tuple) else (delay, delay)
+        op = StreamJoin(on, within, window, how=how, suffix=suffix)
+        return FrameJoin(op, left, right, times, delays).plan()
+    except PenstockError as wrong:
+        wrong.at(None, where)
+        raise
+
+
+def _require_frame(df: Any) -> None:
     """Raise unless it is a DataFrame of a classic session."""
     from pyspark.sql import DataFrame
 
