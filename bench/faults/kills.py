@@ -17,6 +17,8 @@ TARGETS: tuple[Target, ...] = ("executor", "python worker", "python daemon", "wo
 TWICE = 0.2
 """How many of the runs lose two processes."""
 MOST_DRIVERS = 3
+LATEST_DRIVER = 0.8
+"""The latest moment at which a driver is killed: a run may be over sooner than the undisturbed one was."""
 FIRST_PROGRAM: dict[Kind, int] = {"driver": 4}
 """Kind -> the program that it begins with, so that a short campaign has most of them."""
 
@@ -65,7 +67,9 @@ def draw_kills(kind: Kind, index: int, chance: Random) -> tuple[Kill, ...]:
     if kind == "speculation":
         return ()
     if kind == "driver":
-        return tuple(Kill("driver", chance.random()) for _ in range(1 + chance.randrange(MOST_DRIVERS)))
+        return tuple(
+            Kill("driver", LATEST_DRIVER * chance.random()) for _ in range(1 + chance.randrange(MOST_DRIVERS))
+        )
     # Why by turns: a campaign of any length has as many kills of every target, with every program.
     first = TARGETS[(index + index // len(TARGETS)) % len(TARGETS)]
     kills = [Kill(first, chance.random())]
