@@ -148,7 +148,7 @@ def pairs(case: Case, left: list[int], right: list[int], **options: Any) -> list
     return sorted(((r["t"], r["u"]) for r in rows), key=lambda pair: tuple(n is None or n for n in pair))
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 def test_kafka_streams_a_join_window_has_both_its_ends(case: Case) -> None:
     assert pairs(case, [1_000], [899, 900, 1_000, 1_100, 1_101], within=100) == [
         (1_000, 900),
@@ -157,7 +157,7 @@ def test_kafka_streams_a_join_window_has_both_its_ends(case: Case) -> None:
     ]
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize(
     ("within", "met"), [((100, 0), [1_000, 1_100]), ((0, 100), [900, 1_000]), ((0, 0), [1_000])]
 )
@@ -168,7 +168,7 @@ def test_kafka_streams_a_join_window_may_lie_before_or_after(
     assert matches == [(1_000, u) for u in met]
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 def test_kafka_streams_a_left_join_gives_a_row_alone_only_if_it_stays_alone(engine: str) -> None:
     graph = ps.PipeGraph("alone")
     schemas = ({"t": int, "key": str}, {"u": int, "key": str})
@@ -186,7 +186,7 @@ def test_kafka_streams_a_left_join_gives_a_row_alone_only_if_it_stays_alone(engi
     assert harness.take() == [{"t": 0, "key": "b", "u": None}]
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 def test_kafka_streams_rows_without_a_key_join_nothing(case: Case) -> None:
     left = case.timed_source("t key v", [(1, None, 1), (1, "a", 2)])
     right = case.timed_source("u:int64 key w:int64", [(1, None, 3), (1, "a", 4)])
@@ -242,7 +242,7 @@ def test_spark_duplicates_can_be_dropped_with_state(case: Case) -> None:
     )
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: Any) -> None:
     #  clicks up to 20 after their impression
@@ -303,7 +303,7 @@ def test_bytewax_the_latest_and_the_greatest_of_a_window(case: Case) -> None:
     case.gives(pipe, "window_start window_end last most least", (0, 10, 9, 9, 5), (10, 20, 1, 1, 1))
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 def test_bytewax_and_flink_streams_are_joined_inside_a_tumbling_window(case: Case) -> None:
     left = case.timed_source("t key", [(0, "a"), (1, "a"), (2, "b")], [(3, "a")], delay=3)
     right = case.timed_source("u:int64 key", [(2, "a")], [(3, "b"), (5, "a")], delay=3)
@@ -314,7 +314,7 @@ def test_bytewax_and_flink_streams_are_joined_inside_a_tumbling_window(case: Cas
 TIMES, OTHERS = [-2, 0, 3, 4, 9, 14], [3, 6, 7, 11, 16]
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 @pytest.mark.parametrize("within", [1, 2, 3])
 def test_pathway_an_interval_join_on_time_alone(case: Case, how: str, within: int) -> None:

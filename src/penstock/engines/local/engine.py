@@ -18,7 +18,7 @@ from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
 from penstock.operators.ends import Source
 from penstock.operators.function import RowFunction
-from penstock.operators.op import JOIN, Routing
+from penstock.operators.op import Routing
 from penstock.operators.process import Process
 from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns, user_function
 from penstock.operators.windows import DECOMPOSED, Windows
@@ -43,14 +43,9 @@ class LocalEngine:
     name = "local"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """Return what this engine cannot run: joins of streams, and expressions in Spark's SQL."""
-        gaps = [
-            Gap(step.name, "joins of two streams", 'run it with engine="reference"')
-            for step in plan
-            if step.op.kind == JOIN
-        ]
+        """Return what this engine cannot run: expressions in Spark's SQL."""
         sql_steps = [(step.name, find_spark_sql(step.op)) for step in plan]
-        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK_HINT) for name, sql in sql_steps if sql]
+        return [Gap(name, f"{sql} runs on Spark only", _SPARK_HINT) for name, sql in sql_steps if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
         """Start a run in threads of its own."""

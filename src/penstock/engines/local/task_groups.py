@@ -22,12 +22,13 @@ from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
 from penstock.operators.process import Process
 from penstock.operators.rows import Accumulate, Filter, Map, Relay, Split, WithColumns
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import KEYED, PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Step, group_fused
 
-_SINGLE = (Source, Sink, Process)
-"""Operators with one task, whatever the parallelism says."""
+_SINGLE = (Source, Sink, Process, StreamJoin)
+"""Operators with one task, whatever the parallelism says; of a join that is the number of its cells."""
 
 
 class Role(Enum):

@@ -1,0 +1,132 @@
+"""Boxes against points: which stored rows lie in the ranges that new rows ask for (DP-Join, 4.4).
+
+A stored row is a point of int64 codes, one for each condition of the join; a new row is a box, a range of
+codes for each of them. So one loop serves bands of any type, equalities and bounds of time. The scan compares
+every row of a range with every box, two codes at a time, in blocks that stay in the cache, and looks for the
+rows only in blocks that have a hit, because hits are rare. The search asks an order of the rows by two codes,
+and looks only at the rows between the ends of its ranges.
+
+`python -m bench join` measures both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.kernels.loops import loop
+
+Ints = npt.NDArray[np.int64]
+
+BLOCK = 1024
+"""Rows of a block: two codes of each are half of the smallest first cache."""
+
+
+@loop("Ir Ir Ir Ir Ir Ir Ir Ir I I")
+def scan_boxes(
+    first: Ints,
+    second: Ints,
+    first_low: Ints,
+    first_high: Ints,
+    second_low: Ints,
+    second_high: Ints,
+    begins: Ints,
+    ends: Ints,
+    boxes: Ints,
+    rows: Ints,
+) -> int:
+    """Find the rows of each box, among those from its begin to its end; return how many there are.
+
+    first, second            int64[n]  two codes of the rows; may be the same array
+    first_low, first_high    int64[m]  the range of the first code, both ends included, low <= high
+    second_low, second_high  int64[m]
+    begins, ends             int64[m]  the rows that a box is compared with, within 0 and n
+    boxes, rows              int64[c]  written: the box and the row of the first c hits, by blocks of rows
+    """
+    n_boxes = begins.shape[0]
+    if n_boxes == 0:
+        return 0
+    found = 0
+    for start in range(begins.min(), ends.max(), BLOCK):
+        for box in range(n_boxes):
+            begin = max(start, begins[box])
+            end = min(start + BLOCK, ends[box])
+            if begin >= end:
+                continue
+            # Why: slices begin at zero, which lets the compiler leave out the question whether an index is
+            # negative, and vectorise. A range is one comparison of unsigned distances from its low end.
+            a = first[begin:end]
+            b = second[begin:end]
+            a_low = first_low[box]
+            b_low = second_low[box]
+            a_span = np.uint64(first_high[box] - a_low)
+            b_span = np.uint64(second_high[box] - b_low)
+            hit = np.uint64(0)
+            for i in range(a.shape[0]):
+                hit |= np.uint64((np.uint64(a[i] - a_low) <= a_span) & (np.uint64(b[i] - b_low) <= b_span))
+            if hit != 0:
+                for i in range(a.shape[0]):
+                    if (np.uint64(a[i] - a_low) <= a_span) & (np.uint64(b[i] - b_low) <= b_span):
+                        if found < boxes.shape[0]:
+                            boxes[found] = box
+                            rows[found] = begin + i
+                        found += 1
+    return found
+
+
+@loop("Ir Ir Ir I2 I2 I2 Ir Ir Ir Ir I I")
+def search_boxes(
+    order: Ints,
+    groups: Ints,
+    seconds: Ints,
+    codes: Ints,
+    lows: Ints,
+    highs: Ints,
+    first_groups: Ints,
+    last_groups: Ints,
+    second_low: Ints,
+    second_high: Ints,
+    boxes: Ints,
+    rows: Ints,
+) -> int:
+    """Find the rows of each box by an index; return how many there are.
+
+    order                    int64[n]     the rows by (group, second code)
+    groups, seconds          int64[n]     of the rows in that order
+    codes                    int64[k, n]  all codes of the rows, as they are stored
+    lows, highs              int64[k, m]  the ranges of each box, both ends included
+    first_groups             int64[m]     the range of groups in which the rows of a box lie
+    last_groups              int64[m]
+    second_low, second_high  int64[m]     the range of the second code
+    boxes, rows              int64[c]     written: the box and the row of the first c hits
+    """
+    n_rows = order.shape[0]
+    n_codes = codes.shape[0]
+    found = 0
+    for box in range(lows.shape[1]):
+        low = second_low[box]
+        high = second_high[box]
+        at = 0
+        for group in range(first_groups[box], last_groups[box] + 1):
+            past = n_rows
+            while at < past:
+                middle = (at + past) >> 1
+                if groups[middle] < group or (groups[middle] == group and seconds[middle] < low):
+                    at = middle + 1
+                else:
+                    past = middle
+            while at < n_rows and groups[at] == group and seconds[at] <= high:
+                row = order[at]
+                at += 1
+                inside = True
+                for code in range(n_codes):
+                    value = codes[code, row]
+                    if value < lows[code, box] or value > highs[code, box]:
+                        inside = False
+                        break
+                if inside:
+                    if found < boxes.shape[0]:
+                        boxes[found] = box
+                        rows[found] = row
+                    found += 1
+    return found

@@ -1,0 +1,434 @@
+"""Stored rows of one side of a join: segments in order of time, by attribute (DP-Join, 4.4.1).
+
+Every segment is sorted by its clock, the code by which rows meet and expire: their time, their window, or
+their number. New rows are a segment of their own; a segment is put together with the one before it as long as
+it is not smaller, so that there are few, and late rows keep their place by time. Nothing else changes in a
+segment but its first live row, because expiry cuts off a prefix, and which rows have found a partner.
+
+Whether the rows of a box are found by a scan or by an index is a question of cost: a segment is scanned until
+that has cost as much as an index does, and then gets one, if its boxes are small. The answer is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.frozen import Frozen, dataclass
+from penstock.kernels.join.boxes import scan_boxes, search_boxes
+from penstock.kernels.windows.ring import expand_ranges
+from penstock.stages import policy
+from penstock.stages.join.conditions import Condition
+from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.order import Order, concat_orders, sort_indices
+
+CLOCK = 0
+"""The code by which segments are sorted."""
+
+
+class JoinRows(Frozen):
+    """Rows of one side.
+
+    codes    int64[k, n]  the clock, and a code for each condition; of rows that meet nothing, the clock only
+    times    int64[n]     microseconds
+    order    their place among rows of equal time
+    rows     all their columns
+    buckets  int64[n]     by which they are saved, and spread over cells
+    numbers  int64[n]     of the rows as they came, each once
+    paired   bool[n]      which have found a partner; the one thing that changes
+    """
+
+    codes: Ints
+    times: Ints
+    order: Order
+    rows: pa.RecordBatch
+    buckets: Ints
+    numbers: Ints
+    paired: Mask
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        arrays: list[Any] = [self.codes, self.times, *self.order, self.buckets, self.numbers, self.paired]
+        return sum(int(array.nbytes) for array in arrays) + int(self.rows.nbytes)
+
+    def part(self, begin: int, end: int) -> JoinRows:
+        """Return some of the rows, one after the other, where they are; `paired` is shared."""
+        here = slice(begin, end)
+        return JoinRows(
+            self.codes[:, here],
+            self.times[here],
+            tuple(column[here] for column in self.order),
+            self.rows.slice(begin, end - begin),
+            self.buckets[here],
+            self.numbers[here],
+            self.paired[here],
+        )
+
+    def take(self, indices: Ints) -> JoinRows:
+        """Return the rows at these indices."""
+        return JoinRows(
+            np.ascontiguousarray(self.codes[:, indices]),
+            self.times[indices],
+            tuple(column[indices] for column in self.order),
+            self.rows.take(pa.array(indices)),
+            self.buckets[indices],
+            self.numbers[indices],
+            self.paired[indices],
+        )
+
+
+def concat_join_rows(parts: Sequence[JoinRows]) -> JoinRows:
+    """Return several lots of rows of one side as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return JoinRows(
+        np.concatenate([part.codes for part in parts], axis=1),
+        np.concatenate([part.times for part in parts]),
+        concat_orders([(part.order, len(part)) for part in parts]),
+        pa.concat_batches([part.rows for part in parts]),
+        np.concatenate([part.buckets for part in parts]),
+        np.concatenate([part.numbers for part in parts]),
+        np.concatenate([part.paired for part in parts]),
+    )
+
+
+def sort_by_clock(rows: JoinRows) -> JoinRows:
+    """Return the rows by their clock, as they came where it is equal."""
+    clock = rows.codes[CLOCK]
+    if (clock[1:] >= clock[:-1]).all():
+        return rows
+    return rows.take(np.argsort(clock, kind="stable"))
+
+
+class Boxes(Frozen):
+    """What new rows look for: a range of every code, both ends included and none of them empty.
+
+    lows, highs  int64[k, m]
+    """
+
+    lows: Ints
+    highs: Ints
+
+    def __len__(self) -> int:
+        return self.lows.shape[1]
+
+    def part(self, begin: int, end: int) -> Boxes:
+        """Return some of the boxes, one after the other."""
+        return Boxes(
+            np.ascontiguousarray(self.lows[:, begin:end]), np.ascontiguousarray(self.highs[:, begin:end])
+        )
+
+
+Found = tuple[Ints, Ints]
+"""Boxes and rows in them, pair by pair."""
+
+
+@dataclass(slots=True)
+class SegmentIndex:
+    """An order of a segment's rows by two of their codes.
+
+    The first is cut into groups as wide as a box, so that a box lies in two or three of them, and inside a
+    group the rows are in order of the second: a grid that is open on one side. Keys are groups by themselves.
+    With one condition there is one group.
+
+    order, groups, seconds  as `search_boxes` wants them
+    first                   the code of the groups; None if there is one group
+    second                  the other code
+    width                   of a group, as a difference of `Condition.numbers`; None for keys
+    ends                    the least and the greatest first code
+    """
+
+    order: Ints
+    groups: Ints
+    seconds: Ints
+    first: int | None
+    second: int
+    width: float | None
+    ends: tuple[int, int]
+
+
+class Segment:
+    """Rows that came at about the same time, sorted by their clock.
+
+    rows   the rows
+    start  the first that is live
+    """
+
+    def __init__(self, rows: JoinRows, n_compared: int = 0) -> None:
+        self.rows, self.start = rows, 0
+        self._n_compared = n_compared
+        self._index: SegmentIndex | None = None
+        self._keeps_scanning = False
+
+    @property
+    def n_live(self) -> int:
+        """Return the number of live rows."""
+        return len(self.rows) - self.start
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        index = self._index
+        arrays = () if index is None else (index.order, index.groups, index.seconds)
+        return self.rows.nbytes + sum(array.nbytes for array in arrays)
+
+    def live_rows(self) -> JoinRows:
+        """Return the live rows."""
+        return self.rows if self.start == 0 else self.rows.part(self.start, len(self.rows))
+
+    def pack(self) -> Segment:
+        """Return the live rows as a segment without the others."""
+        return Segment(self.rows.take(np.arange(self.start, len(self.rows))), self._n_compared)
+
+    def merge(self, later: Segment) -> Segment:
+        """Return the live rows of both as one segment."""
+        rows = sort_by_clock(concat_join_rows([self.live_rows(), later.live_rows()]))
+        return Segment(rows, self._n_compared + later._n_compared)
+
+    def expire(self, horizon: int) -> range:
+        """Move the first live row up to the first whose clock is not before the horizon; return those over."""
+        clock = self.rows.codes[CLOCK]
+        before = self.start
+        self.start = max(before, int(np.searchsorted(clock, horizon)))
+        return range(before, self.start)
+
+    def prepare(self, boxes: Boxes, conditions: Sequence[Condition]) -> None:
+        """Make an index if scans have cost as much; whatever changes here does so before cells search."""
+        if self._index is not None or self._keeps_scanning or not conditions:
+            return
+        n_rows = self.n_live
+        self._n_compared += len(boxes) * n_rows
+        costs = policy.SIZES
+        if n_rows < costs.index_rows or self._n_compared < costs.index_cost * n_rows:
+            return
+        self._index = build_index(self.rows, boxes, conditions)
+        self._keeps_scanning = self._index is None
+
+    def find(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Iterator[Found]:
+        """Yield the live rows in each box, some at a time."""
+        if len(conditions) == 0:
+            yield from self._find_by_clock(boxes)
+            return
+        n_at_once = max(1, policy.SIZES.compared_at_once // max(1, self.n_live))
+        for begin in range(0, len(boxes), n_at_once):
+            part = boxes if n_at_once >= len(boxes) else boxes.part(begin, begin + n_at_once)
+            found = self._scan(part, run) if self._index is None else self._search(part, conditions, run)
+            if len(found[0]):
+                yield found
+
+    def _clock_ranges(self, boxes: Boxes) -> tuple[Ints, Ints]:
+        """Return from which row to which the clock is in the range of each box."""
+        clock = self.rows.codes[CLOCK]
+        begins = np.maximum(np.searchsorted(clock, boxes.lows[CLOCK]), self.start)
+        ends = np.maximum(np.searchsorted(clock, boxes.highs[CLOCK], side="right"), begins)
+        return begins.astype(np.int64), ends.astype(np.int64)
+
+    def _find_by_clock(self, boxes: Boxes) -> Iterator[Found]:
+        begins, ends = self._clock_ranges(boxes)
+        n_before = np.append(0, np.cumsum(ends - begins))
+        at = 0
+        while at < len(boxes):
+            past = int(np.searchsorted(n_before, n_before[at] + policy.SIZES.pairs_at_once))
+            past = max(at + 1, min(past, len(boxes)))
+            rows, ranges = expand_ranges(begins[at:past], ends[at:past])
+            if len(rows):
+                yield ranges + at, rows
+            at = past
+
+    def _scan(self, boxes: Boxes, run: policy.JitPolicy) -> Found:
+        begins, ends = self._clock_ranges(boxes)
+        codes, lows, highs = self.rows.codes, boxes.lows, boxes.highs
+        second = min(2, len(codes) - 1)
+        n_compared = int((ends - begins).sum())
+        if n_compared == 0:
+            return _NOTHING
+        found = _collect(
+            lambda boxes, rows: run(
+                scan_boxes,
+                codes[1],
+                codes[second],
+                lows[1],
+                highs[1],
+                lows[second],
+                highs[second],
+                begins,
+                ends,
+                boxes,
+                rows,
+                work=n_compared,
+            )
+        )
+        if len(codes) <= 3 or not len(found[0]):
+            return found
+        box, row = found
+        values = codes[3:, row]
+        inside = np.logical_and.reduce((values >= lows[3:, box]) & (values <= highs[3:, box]))
+        return box[inside], row[inside]
+
+    def _search(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Found:
+        index = self._index
+        assert index is not None, "there is an index"
+        if index.first is None:
+            first_groups = last_groups = np.zeros(len(boxes), np.int64)
+        elif index.width is None:
+            first_groups = last_groups = boxes.lows[index.first]
+        else:
+            least, most = index.ends
+            condition = conditions[index.first - 1]
+            first_groups, last_groups = (
+                _groups_of(condition, np.clip(codes, least, most), index.width)
+                for codes in (boxes.lows[index.first], boxes.highs[index.first])
+            )
+        box, row = _collect(
+            lambda found_boxes, found_rows: run(
+                search_boxes,
+                index.order,
+                index.groups,
+                index.seconds,
+                self.rows.codes,
+                boxes.lows,
+                boxes.highs,
+                first_groups,
+                last_groups,
+                boxes.lows[index.second],
+                boxes.highs[index.second],
+                found_boxes,
+                found_rows,
+                work=len(boxes) + len(index.order),
+            )
+        )
+        if self.start and len(row):
+            live = row >= self.start
+            return box[live], row[live]
+        return box, row
+
+
+_NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64))
+
+
+def _collect(find: Any) -> Found:
+    """Return what a loop finds, which says how much that is."""
+    capacity = 1024
+    while True:
+        boxes, rows = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        n_found = int(find(boxes, rows))
+        if n_found <= capacity:
+            return boxes[:n_found], rows[:n_found]
+        capacity = n_found
+
+
+def build_index(rows: JoinRows, boxes: Boxes, conditions: Sequence[Condition]) -> SegmentIndex | None:
+    """Return an index for boxes like these; None if it would not narrow the rows down enough."""
+    from penstock.stages.join.conditions import KeyEquality
+
+    codes = rows.codes
+    shares = [1.0]  # of the clock nothing is expected: most rows that are there are near enough
+    for place, condition in enumerate(conditions, 1):
+        if isinstance(condition, KeyEquality):
+            shares.append(1 / max(1, len(np.unique(codes[place]))))
+            continue
+        ends = condition.numbers(np.array([codes[place].min(), codes[place].max()]))
+        lows, highs = condition.numbers(boxes.lows[place]), condition.numbers(boxes.highs[place])
+        width = np.clip(highs, *ends) - np.clip(lows, *ends)
+        extent = ends[1] - ends[0]
+        shares.append(float(width.mean() / extent) if extent > 0 and np.isfinite(extent) else 1.0)
+    by_share = sorted(range(len(shares)), key=shares.__getitem__)
+    first, second = 0, by_share[0]
+    width: float | None = None
+    if isinstance(conditions[0], KeyEquality):
+        first, second = 1, next(place for place in by_share if place != 1)
+        share = shares[1] * shares[second]
+    else:
+        share = shares[second]
+        if len(by_share) > 1 and by_share[1] != CLOCK:
+            first = by_share[1]
+            share *= min(1.0, 2 * shares[first])
+    if share * policy.SIZES.index_share > 1:
+        return None
+    if first == 0:
+        groups = np.zeros(len(rows), np.int64)
+    elif isinstance(conditions[first - 1], KeyEquality):
+        groups = codes[first]
+    else:
+        condition = conditions[first - 1]
+        lows, highs = condition.numbers(boxes.lows[first]), condition.numbers(boxes.highs[first])
+        values = condition.numbers(codes[first])
+        # Why: a group must be wider than the distance of two floats, or a box would lie in very many.
+        least = 4 * float(np.spacing(np.abs(values).max()))
+        width = max(float((highs - lows).mean()), least, float(np.ptp(values)) / len(rows))
+        groups = _groups_of(condition, codes[first], width)
+    order = sort_indices([groups, codes[second]])
+    return SegmentIndex(
+        order,
+        np.ascontiguousarray(groups[order]),
+        np.ascontiguousarray(codes[second][order]),
+        first or None,
+        second,
+        width,
+        (int(codes[first].min()), int(codes[first].max())),
+    )
+
+
+def _groups_of(condition: Condition, codes: Ints, width: float) -> Ints:
+    """Return the group of each code; of a greater code it is not less."""
+    return np.clip(np.floor(condition.numbers(codes) / width), -(2.0**62), 2.0**62).astype(np.int64)
+
+
+class RowSegments:
+    """All stored rows of one part of one side.
+
+    segments  oldest first; later ones may hold rows of before, if those came late
+    """
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+
+    def __len__(self) -> int:
+        return sum(segment.n_live for segment in self.segments)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        return sum(segment.nbytes for segment in self.segments)
+
+    def add(self, rows: JoinRows) -> Segment | None:
+        """Store rows."""
+        if not len(rows):
+            return None
+        self.segments.append(Segment(sort_by_clock(rows)))
+        most = policy.SIZES.segment_rows
+        while len(self.segments) > 1:
+            before, last = self.segments[-2:]
+            if not before.n_live <= last.n_live or before.n_live + last.n_live > most:
+                break
+            self.segments[-2:] = [before.merge(last)]
+        return self.segments[-1]
+
+    def expire(self, horizon: int) -> list[JoinRows]:
+        """Remove the rows whose clock is before the horizon, and return them."""
+        over = []
+        for segment in self.segments:
+            places = segment.expire(horizon)
+            if places:
+                over.append(segment.rows.part(places.start, places.stop))
+        if over:
+            self.segments = [
+                # Why: memory follows what is there; half of a segment may be over before it is packed.
+                segment.pack() if 2 * segment.n_live < len(segment.rows) else segment
+                for segment in self.segments
+                if segment.n_live
+            ]
+        return over
+
+    def take_all(self) -> list[JoinRows]:
+        """Remove all rows and return them."""
+        rows = [segment.live_rows() for segment in self.segments if segment.n_live]
+        self.segments = []
+        return rows
