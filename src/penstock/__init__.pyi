@@ -59,6 +59,10 @@ from penstock.operators.ends import ingest_time as ingest_time
 from penstock.operators.ends import source_watermark as source_watermark
 from penstock.operators.function import Row as Row
 from penstock.operators.function import batch as batch
+from penstock.operators.join_predicate import band as band
+from penstock.operators.join_predicate import equal as equal
+from penstock.operators.join_predicate import left as left
+from penstock.operators.join_predicate import right as right
 from penstock.operators.process import Context as Context
 from penstock.operators.process import Process as Process
 from penstock.operators.process import ProcessOperator as ProcessOperator
@@ -70,8 +74,6 @@ from penstock.operators.rows import Select as Select
 from penstock.operators.rows import Split as Split
 from penstock.operators.rows import WithColumns as WithColumns
 from penstock.operators.stream_join import StreamJoin as StreamJoin
-from penstock.operators.stream_join import band as band
-from penstock.operators.stream_join import equal as equal
 from penstock.operators.table_join import TableJoin as TableJoin
 from penstock.operators.windows import KeyedWindows as KeyedWindows
 from penstock.operators.windows import MapReduceWindows as MapReduceWindows

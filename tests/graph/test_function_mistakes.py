@@ -226,6 +226,11 @@ def both(a: Any, b: Any) -> Any:
     return a, b
 
 
+def three(a: Any, b: Any, c: Any) -> Any:
+    return a, b, c
+
+
+triple: Any = three
 pair: Any = both  # any, because these are mistakes of type
 one: Any = double
 
@@ -270,7 +275,18 @@ CALLS = [
         "window",
         also="'more'",
     ),
-    Mistake("batch", lambda p: ps.batch(pair), FunctionError, "as fn(batch)"),
+    Mistake("batch", lambda p: ps.batch(triple), FunctionError, "as fn(batch)"),
+    Mistake(
+        "map by batch", lambda p: p.map(ps.batch(pair, schema=ONE)), FunctionError, "as fn(batch)", "map"
+    ),
+    Mistake("filter by batch", lambda p: p.filter(ps.batch(pair)), FunctionError, "as fn(batch)", "filter"),
+    Mistake(
+        "join by batch",
+        lambda p: p.join(p, on=ps.batch(one), within="1 s", suffix="_r"),
+        FunctionError,
+        "as fn(left, right)",
+        "join",
+    ),
     Mistake("fold's lift", lambda p: ps.fold(pair, pair, 0), FunctionError, "as fn(row)"),
     Mistake("fold's combine", lambda p: ps.fold(one, one, 0), FunctionError, "as fn(a, b)"),
     Mistake("fold's lower", lambda p: ps.fold(one, pair, 0, pair), FunctionError, "as fn(part)"),

@@ -14,6 +14,7 @@ from tests.support.mistakes import Mistake, check_refusal
 from tests.support.trades import TRADES, timeless, trades
 
 BACK = timedelta(seconds=-1)
+NUMBER: Any = 3  # where a text belongs
 TEXT: Any = "3"  # where a number belongs
 OTHER = trades(ps.PipeGraph("other"))
 
@@ -30,12 +31,54 @@ def ticks(pipe: ps.MultiPipe) -> ps.MultiPipe:
     return pipe.graph.source(rows, time="moment", time_unit="ms", delay="1 s", name="ticks")
 
 
+def distance(left: Any, right: Any) -> float:
+    """A function that gives no answer."""
+    return float(left.price - right.ask)
+
+
+def both(left: Any, right: Any) -> Any:
+    """A function of two batches."""
+    return left, right
+
+
 JOINS: list[Mistake] = [
     Mistake("no bound of time", lambda p: p.join(asks(p), on="user"), TimeError,
-            "needs within= or window=", "join"),
+            "needs within=, window= or last_rows=", "join", also="last_rows=100"),
     Mistake("two bounds of time", lambda p: p.join(asks(p), on="user", within="1 s",
             window=ps.tumbling("1 s")),
-            TimeError, "within= or window=, not both", "join"),
+            TimeError, "one of within=, window= and last_rows=, and got within and window", "join"),
+    Mistake("time and rows", lambda p: p.join(asks(p), on="user", within="1 s", last_rows=3),
+            TimeError, "and got within and last_rows", "join"),
+    Mistake("a bound without end", lambda p: p.join(asks(p), on="user", within=timedelta(days=20_000_000)),
+            TimeError, "within 20000000 d is too long", "join"),
+    Mistake("endless lateness",
+            lambda p: p.join(asks(p), on="user", within="1 s", lateness=timedelta(days=20_000_000)),
+            TimeError, "lateness 20000000 d is too long", "join"),
+    Mistake("no rows", lambda p: p.join(asks(p), on="user", last_rows=0), GraphError,
+            "last_rows=0 is not a number of rows", "join"),
+    Mistake("no rows of either", lambda p: p.join(asks(p), on="user", last_rows=(0, 0)), GraphError,
+            "last_rows=(0, 0) is not a number of rows", "join"),
+    Mistake("fewer than no rows", lambda p: p.join(asks(p), on="user", last_rows=(-1, 2)), GraphError,
+            "last_rows=(-1, 2) is not a number of rows", "join"),
+    Mistake("three numbers of rows", lambda p: p.join(asks(p), on="user", last_rows=(1, 2, 3)), GraphError,
+            "last_rows=(1, 2, 3) is not a number of rows", "join"),
+    Mistake("half a row", lambda p: p.join(asks(p), on="user", last_rows=1.5), GraphError,
+            "last_rows=1.5 is not a number of rows", "join"),
+    Mistake("true rows", lambda p: p.join(asks(p), on="user", last_rows=True), GraphError,
+            "last_rows=True is not a number of rows", "join"),
+    Mistake("rows that wait without end", lambda p: p.join(asks(p), on="user", last_rows=5, how="left"),
+            GraphError, 'how="left" with last_rows=5 has no bound of time', "join", also="last_rows=(0, 5)"),
+    Mistake("right rows that wait without end",
+            lambda p: p.join(asks(p), on="user", last_rows=(3, 1), how="right"), GraphError,
+            'how="right" with last_rows=(3, 1) has no bound of time', "join", also="last_rows=(3, 0)"),
+    Mistake("both wait without end", lambda p: p.join(asks(p), on="user", last_rows=(0, 1), how="full"),
+            GraphError, 'how="full" with last_rows=(0, 1) has no bound of time', "join", also='"inner"'),
+    Mistake("a semi join that waits without end",
+            lambda p: p.join(asks(p), on="user", last_rows=2, how="semi"), GraphError,
+            'how="semi" with last_rows=2 has no bound of time', "join", also="last_rows=(0, 2)"),
+    Mistake("an anti join that waits without end",
+            lambda p: p.join(asks(p), on="user", last_rows=(1, 0), how="anti"), GraphError,
+            'how="anti" with last_rows=(1, 0) has no bound of time', "join", also="last_rows=(0, 5)"),
     Mistake("a negative bound", lambda p: p.join(asks(p), on="user", within=BACK), TimeError,
             "within -1 s is negative", "join"),
     Mistake("one negative bound", lambda p: p.join(asks(p), on="user", within=("1 s", BACK)), TimeError,
@@ -49,13 +92,14 @@ JOINS: list[Mistake] = [
     Mistake("negative lateness in windows",
             lambda p: p.join(asks(p), on="user", window=ps.tumbling("1 s"), lateness=BACK), TimeError,
             "lateness -1 s is negative", "join"),
-    Mistake("a sliding window", lambda p: p.join(asks(p), on="user", window=ps.sliding("2 s", "1 s")),
-            TimeError,
-            "must be tumbling", "join"),
+    Mistake("a sliding window over its own columns",
+            lambda p: p.with_columns(window_end=col("n")).join(
+                asks(p), on="user", window=ps.sliding("2 s", "1 s")),
+            SchemaError, 'a join by sliding windows adds a column "window_end"', "join"),
     Mistake("a session window", lambda p: p.join(asks(p), on="user", window=ps.session("2 s")), TimeError,
-            "must be tumbling", "join"),
+            "must be tumbling or sliding", "join"),
     Mistake("text for a window", lambda p: p.join(asks(p), on="user", window="2 s"), TimeError,
-            "must be tumbling", "join"),
+            "must be tumbling or sliding", "join"),
     Mistake("no time on the left", lambda p: timeless(p.graph).join(asks(p), on="user", within="1 s"),
             TimeError,
             "the left side of a join needs event time", "join"),
@@ -68,8 +112,34 @@ JOINS: list[Mistake] = [
     Mistake("a clash with the suffix too",
             lambda p: p.with_columns(item_r=col("item")).join(p, on="user", within="1 s", suffix="_r"),
             SchemaError, 'both sides have a column "item_r"', "join"),
-    Mistake("an expression as predicate", lambda p: p.join(asks(p), on=col("a") == col("b"), within="1 s"),
-            FunctionError, "is not a join predicate", "join"),
+    Mistake("a column of no side", lambda p: p.join(asks(p), on=col("a") == col("b"), within="1 s"),
+            SchemaError, 'col("a") does not say which side', "join", also='ps.left("a") or ps.right("a")'),
+    Mistake("a number for an answer",
+            lambda p: p.join(asks(p), on=ps.left("price") - ps.right("ask"), within="1 s"), SchemaError,
+            'must be true or false, and left("price") - right("ask") is double', "join"),
+    Mistake("a text for an answer, in a list",
+            lambda p: p.join(asks(p), on=["user", ps.right("word")], within="1 s"), SchemaError,
+            'must be true or false, and right("word") is string', "join"),
+    Mistake("text beside numbers",
+            lambda p: p.join(asks(p), on=ps.left("n") == ps.right("word"), within="1 s"), SchemaError,
+            'left("n") == right("word") mixes int64 and string', "join"),
+    Mistake("an unknown column of the left",
+            lambda p: p.join(asks(p), on=ps.left("prise") > 1, within="1 s"), SchemaError,
+            'there is no column "prise"', "join", also='did you mean "price"?'),
+    Mistake("a column of the other side",
+            lambda p: p.join(asks(p), on=ps.right("price") > 1, within="1 s"), SchemaError,
+            'there is no column "price"', "join", also="ask"),
+    Mistake("Spark SQL", lambda p: p.join(asks(p), on=ps.spark_expr("a > b", "bool"), within="1 s"),
+            SchemaError, "cannot be part of a join's predicate", "join", also="before the join"),
+    Mistake("no name of a column", lambda p: ps.left(NUMBER), SchemaError, "3 cannot name a column"),
+    Mistake("a function of numbers", lambda p: p.join(asks(p), on=distance, within="1 s"), FunctionError,
+            "must be true or false, and distance returns float", "join", also="-> bool"),
+    Mistake("a batch function of columns",
+            lambda p: p.join(asks(p), on=ps.batch(both, schema={"x": "bool"}), within="1 s"), FunctionError,
+            "must be true or false, and batch function both declares columns", "join"),
+    Mistake("lists", lambda p: p.with_columns(l=col("user").str.split(" ")).join(
+            asks(p).with_columns(m=col("word").str.split(" ")), on=ps.equal("l", "m"), within="1 s"),
+            SchemaError, 'column "l" of type list<', "join"),
     Mistake("a number as predicate", lambda p: p.join(asks(p), on=5, within="1 s"), FunctionError,
             "on=5 is not a join predicate", "join"),
     Mistake("no predicate", lambda p: p.join(asks(p), on=[], within="1 s"), FunctionError,
@@ -89,6 +159,8 @@ JOINS: list[Mistake] = [
     Mistake("a band on texts", lambda p: p.join(asks(p), on=ps.band("user", "word", 3), within="1 s"),
             SchemaError, 'a band needs numbers, and column "user" is string', "join"),
     Mistake("a negative band", lambda p: ps.band("n", -1), SchemaError, "a band of width -1 holds nothing"),
+    Mistake("an endless band", lambda p: ps.band("n", float("inf")), SchemaError,
+            "a band of width inf leaves nothing out"),
     Mistake("a band of nothing", lambda p: ps.band("n", float("nan")), SchemaError, "width nan"),
     Mistake("a band of text", lambda p: ps.band("n", "m", TEXT), SchemaError, "width '3'"),
     Mistake("a band without a width", lambda p: ps.band("n", "m"), SchemaError, "needs a width"),

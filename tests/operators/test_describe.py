@@ -76,6 +76,12 @@ def test_joins_say_their_predicate_and_bound() -> None:
     )
     windowed = pipe.join(pipe, on=ps.equal("user", "item"), window=ps.tumbling("10 s"), suffix="_r")
     assert text_of(windowed) == "inner join on user = item in one window: tumbling 10 s"
+    on = [near, ps.left("n") > ps.right("n") + 1, ps.batch(near), "user"]
+    counted = pipe.join(pipe, on=on, last_rows=(0, 5), how="anti")
+    assert text_of(counted) == (
+        'anti join on user and left("n") > right("n") + 1 and near(left, right) and batch near(left, right) '
+        "with the last 0, 5 rows"
+    )
     table = pipe.join_table([{"item": "x", "label": "y"}], on="item", how="left")
     assert text_of(table).startswith("left join with table ")
     assert text_of(table).endswith(" on item")

@@ -112,7 +112,8 @@ class MultiPipe(Pipe):
         on: object,
         within: Duration | tuple[Duration, Duration] | None = None,
         window: SlidingSpec | None = None,
-        how: Literal["inner", "left", "right", "full"] = "inner",
+        last_rows: int | tuple[int, int] | None = None,
+        how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
         layout: Literal["auto"] | tuple[int, int] = "auto",
         suffix: str | None = None,
         lateness: Duration = "0 s",
@@ -120,13 +121,20 @@ class MultiPipe(Pipe):
     ) -> MultiPipe:
         """Pair rows of two streams that are close in time and fulfil a predicate.
 
-        on      a column name (equality), `ps.equal("a", "b")`, `ps.band("x", 10)`, a function of
-                (left, right), or a list of these that must all hold
-        within  how far apart in time: "5 min", or (how much older the left may be, the right)
-        window  instead: `ps.tumbling("10 s")` pairs rows of the same window
-        layout  (m, n) workers; "auto" chooses
+        on         a column name (equality), `ps.equal("a", "b")`, `ps.band("x", 10)`, an expression such as
+                   `ps.left("a") > ps.right("b")`, a function of (left, right), `ps.batch(fn)` with a function
+                   of two batches, or a list of these that must all hold
+        within     how far apart in time: "5 min", or (how much older the left may be, the right)
+        window     instead: `ps.tumbling("10 s")` pairs rows of the same window; with `ps.sliding` a pair
+                   leaves once for each window that both are in, with window_start and window_end
+        last_rows  instead: each row meets the last N rows of the other stream before it, in order of time:
+                   100, or (N of the left, N of the right)
+        how        "inner"; "left", "right" or "full": rows without a partner leave too, with nulls; "semi":
+                   left rows with a partner leave, once; "anti": left rows without one
+        layout     (m, n) workers; "auto" chooses
         """
-        from penstock.operators.stream_join import LEFT, RIGHT, StreamJoin
+        from penstock.operators.join_predicate import LEFT, RIGHT
+        from penstock.operators.stream_join import StreamJoin
 
         refuse_unknown(StreamJoin.verb, options)
         with locate_errors(options.get("name") or StreamJoin.verb, find_call_site()):
@@ -135,7 +143,7 @@ class MultiPipe(Pipe):
                     f"join takes another pipe, and got {type(right).__name__}", hint="for tables: join_table"
                 )
             inputs = (self.as_input(LEFT, self.graph), right.as_input(RIGHT, self.graph))
-        make = partial(StreamJoin, on, within, window, layout, how, suffix, lateness, **options)
+        make = partial(StreamJoin, on, within, window, layout, how, suffix, lateness, last_rows, **options)
         name = options.get("name")
         step = self.graph.steps.add(make, stem=StreamJoin.verb, name=name, inputs=inputs, fuse=False)
         return MultiPipe(self.graph, (Ref(step),))

@@ -73,11 +73,12 @@ class BatchFunction(UserFunction):
 Function = Expressions | BatchFunction | RowFunction
 
 
-def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> BatchFunction:
+def batch(fn: Callable[..., Any], *, schema: object = None) -> BatchFunction:
     """Mark a function as working on whole batches: RecordBatch in, RecordBatch out.
 
     The output has as many rows as the input in `map`, any number in `flat_map`; in `filter` the
-    function gives a boolean array. `schema=` declares the columns of the output.
+    function gives a boolean array. In a `join` it takes two batches, `fn(left, right)`, whose rows are
+    candidate pairs, and gives a boolean array. `schema=` declares the columns of the output.
     """
     if not callable(fn):
         raise FunctionError(
@@ -85,7 +86,10 @@ def batch(fn: Callable[[pa.RecordBatch], Any], *, schema: object = None) -> Batc
             where=find_call_site(),
             hint="ps.batch(fn, schema=...) takes a function of a RecordBatch",
         )
-    require_call(fn, "batch")
+    try:
+        require_call(fn, "left", "right")
+    except FunctionError:  # not for a join, so for all else
+        require_call(fn, "batch")
     declared = None if schema is None else parse_schema(schema)
     return BatchFunction(fn, declared, name_of(fn), find_definition(fn))
 

@@ -50,6 +50,8 @@ class FunctionOp(Op):
         if state is None:
             if isinstance(function, functions.RowFunction):
                 functions.require_call(function.call, "row")
+            elif isinstance(function, functions.BatchFunction):
+                functions.require_call(function.call, "batch")
             return self.errors_port(up)
         if not callable(state):
             raise FunctionError(

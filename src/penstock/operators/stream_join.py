@@ -1,7 +1,8 @@
-"""StreamJoin: pairs of rows of two streams, close in time, for which a predicate holds (DP-Join, 4).
+"""StreamJoin: pairs of rows of two streams for which a predicate holds (DP-Join, 4).
 
-What makes two rows a pair: equal columns, columns close to each other, any function of both, or several of
-these at once.
+Which rows meet at all is bounded, because the streams have no end: by time (`within=`), by the windows that
+they share (`window=`), or by their number (`last_rows=`). What makes two of them a pair is in
+`join_predicate.py`.
 """
 
 from __future__ import annotations
@@ -12,115 +13,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.caller import find_call_site, find_definition, name_of
-from penstock.errors import FunctionError, GraphError, SchemaError, TimeError
+from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.frozen import Frozen
-from penstock.operators.function import UserFunction, require_call
+from penstock.operators.join_predicate import LEFT, RIGHT, Equal, JoinTerm, terms
 from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream
+from penstock.operators.windows import END, START
 from penstock.options import is_positive
 from penstock.timing.units import Duration, micros, spell
-from penstock.timing.windows import SlidingSpec, TimeWindow
+from penstock.timing.windows import SlidingSpec, TimeWindow, check_length
 
-
-class Equal(Frozen):
-    """Both sides have the same value; null equals nothing, NaN equals NaN."""
-
-    left: str
-    right: str
-
-    def check(self, left: Stream, right: Stream) -> None:
-        """Raise a SchemaError unless both columns exist and have one type."""
-        left.require(self.left)
-        right.require(self.right)
-        left_type, right_type = left.schema.field(self.left).type, right.schema.field(self.right).type
-        if left_type != right_type:
-            raise SchemaError(
-                f'"{self.left}" is {left_type} on the left, and "{self.right}" is {right_type} on the right',
-                hint=f'cast one of them: .with_columns({self.right}=col("{self.right}").cast("{left_type}"))',
-            )
-
-    def __str__(self) -> str:
-        return self.left if self.left == self.right else f"{self.left} = {self.right}"
-
-
-class Band(Frozen):
-    """|left - right| <= width (< width when strict); null is close to nothing."""
-
-    left: str
-    right: str
-    width: float
-    strict: bool
-
-    def check(self, left: Stream, right: Stream) -> None:
-        """Raise a SchemaError unless both columns exist and are numbers."""
-        left.require(self.left)
-        right.require(self.right)
-        for side, name in ((left, self.left), (right, self.right)):
-            type_ = side.schema.field(name).type
-            if not (pa.types.is_integer(type_) or pa.types.is_floating(type_)):
-                raise SchemaError(
-                    f'a band needs numbers, and column "{name}" is {type_}',
-                    hint=f'cast it, or join on equality: ps.equal("{self.left}", "{self.right}")',
-                )
-
-    def __str__(self) -> str:
-        sign = "<" if self.strict else "<="
-        return f"|{self.left} - {self.right}| {sign} {self.width}"
-
-
-class PairFunction(UserFunction):
-    """Any function of a left row and a right row that says true or false."""
-
-    def check(self, left: Stream, right: Stream) -> None:
-        """Accept any rows: nothing can be known before the function runs."""
-
-    def __str__(self) -> str:
-        return f"{self.name}(left, right)"
-
-
-JoinTerm = Equal | Band | PairFunction
-
-
-def band(left: str, right: str | float, width: float | None = None, *, strict: bool = False) -> Band:
-    """Pair rows whose values differ by at most `width`: `band("x", 10)`, or `band("x", "a", 10)`."""
-    if width is None:
-        if isinstance(right, str):
-            raise SchemaError(
-                "a band needs a width", where=find_call_site(), hint=f'write ps.band("{left}", "{right}", 10)'
-            )
-        width, right = right, left
-    if isinstance(width, bool) or not isinstance(width, (int, float)) or not width >= 0:
-        raise SchemaError(
-            f"a band of width {width!r} holds nothing",
-            where=find_call_site(),
-            hint="use a number of zero or more",
-        )
-    return Band(left, str(right), width, strict)
-
-
-def terms(on: object) -> tuple[JoinTerm, ...]:
-    """Return what `on=` may be: a column, a predicate, a function, or a list of them that must all hold."""
-    if isinstance(on, (list, tuple)) and on:
-        return tuple(term for part in on for term in terms(part))
-    if isinstance(on, str):
-        return (Equal(on, on),)
-    if isinstance(on, JoinTerm):
-        return (on,)
-    if callable(on):
-        require_call(on, "left", "right")
-        return (PairFunction(on, None, name_of(on), find_definition(on)),)
-    raise FunctionError(
-        f"on={on!r} is not a join predicate",
-        hint='use a column name, ps.equal("a", "b"), ps.band("x", 10), fn(left, right), or a list',
-    )
-
-
-def equal(left: str, right: str) -> Equal:
-    """Pair rows with equal values in columns of different names."""
-    return Equal(left, right)
-
-
-LEFT, RIGHT = "left", "right"
+HOW = ("inner", "left", "right", "full", "semi", "anti")
+"""The ways to join: pairs; pairs and rows alone of one side or both; left rows with a partner, or without."""
 
 
 class ResolvedJoin(Frozen):
@@ -128,13 +31,21 @@ class ResolvedJoin(Frozen):
 
     older_left   how much older the left row of a pair may be
     older_right  how much older the right row of a pair may be
-    window       instead: the tumbling window both must lie in
+    window       instead: the windows that both must lie in
+    lateness     how far behind the watermark a row may come
+    last_rows    instead: how many of the latest left rows a right row meets, and of the right a left row
     """
 
     older_left: int
     older_right: int
     window: TimeWindow | None
     lateness: int
+    last_rows: tuple[int, int] | None = None
+
+    @property
+    def has_window_columns(self) -> bool:
+        """Return whether results name their window: a pair may share several, and leaves once for each."""
+        return self.window is not None and self.window.size != self.window.every
 
 
 class StreamJoin(
@@ -147,12 +58,15 @@ class StreamJoin(
 ):
     """Join two streams on any predicate.
 
-    within   how far apart in time a pair may be: one duration, or (older left, older right)
-    window   instead of within: pair rows of the same tumbling window (AIR's Join)
-    layout   workers as (m, n): m parts of the left by n parts of the right; "auto" chooses
-    how      "inner", "left", "right" or "full": which rows without a partner leave too
-    suffix   what a right column is given when the left has one of its name
-    terms    the parts of the predicate, all of which must hold
+    within     how far apart in time a pair may be: one duration, or (older left, older right)
+    window     instead: pair rows of the same window, once for each window that they share (AIR's Join)
+    layout     workers as (m, n): m parts of the left by n parts of the right; "auto" chooses
+    how        "inner"; "left", "right" or "full": rows without a partner leave too; "semi" or "anti": only
+               left rows leave, those with a partner or those without
+    suffix     what a right column is given when the left has one of its name
+    last_rows  instead: each row meets the last N rows of the other stream before it: N, or (N of the left, N
+               of the right)
+    terms      the parts of the predicate, all of which must hold, in the order in which they are tested
     """
 
     on: object
@@ -162,28 +76,39 @@ class StreamJoin(
     how: str = "inner"
     suffix: str | None = None
     lateness: Duration = "0 s"
+    last_rows: int | tuple[int, int] | None = None
     terms: tuple[JoinTerm, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         Op.__post_init__(self)
         object.__setattr__(self, "terms", terms(self.on))
-        if self.how not in ("inner", "left", "right", "full"):
-            raise GraphError(f"how={self.how!r} is unknown", hint='use "inner", "left", "right" or "full"')
-        if self.within is not None and self.window is not None:
-            raise TimeError("a join takes within= or window=, not both", hint="leave one of them out")
-        if self.within is None and self.window is None:
+        if self.how not in HOW:
+            names = ", ".join(f'"{how}"' for how in HOW)
+            raise GraphError(f"how={self.how!r} is unknown", hint=f"use one of {names}")
+        bounds = [name for name in ("within", "window", "last_rows") if getattr(self, name) is not None]
+        if len(bounds) > 1:
             raise TimeError(
-                "a join needs within= or window=",
-                detail="two endless streams can only be joined inside a bound of time",
-                hint='write within="5 min", or window=ps.tumbling("10 s")',
+                f"a join takes one of within=, window= and last_rows=, and got {' and '.join(bounds)}",
+                hint="leave all but one of them out",
+            )
+        if not bounds:
+            raise TimeError(
+                "a join needs within=, window= or last_rows=",
+                detail="two endless streams can only be joined inside a bound of time or of rows",
+                hint='write within="5 min", window=ps.tumbling("10 s"), or last_rows=100',
             )
         if self.window is not None and not isinstance(self.window, SlidingSpec):
-            raise _not_tumbling()
+            raise TimeError(
+                "a join's window must be tumbling or sliding",
+                hint='write window=ps.tumbling("10 s"), or window=ps.sliding("10 s", every="5 s")',
+            )
         if isinstance(self.within, tuple) and len(self.within) != 2:
             raise TimeError(
                 f"within={self.within!r} is not one duration or two",
                 hint='write within="5 min", or within=("5 min", "1 min"): older left, older right',
             )
+        if self.last_rows is not None:
+            self._check_last_rows()
         layout = self.layout
         if layout == "auto":
             return
@@ -196,6 +121,28 @@ class StreamJoin(
                 hint="leave parallelism out: the layout says it",
             )
 
+    def _check_last_rows(self) -> None:
+        """Raise unless the counts are numbers of rows, and rows alone are known to be alone in time."""
+        counts = _for_both_sides(self.last_rows)
+        if len(counts) != 2 or not all(n == 0 or is_positive(n) for n in counts) or not any(counts):
+            raise GraphError(
+                f"last_rows={self.last_rows!r} is not a number of rows, or two",
+                hint="write last_rows=100, or last_rows=(0, 5): of the left and of the right",
+            )
+        # Why: a row that others may meet later is alone only when that many others have come, which may
+        # never be; a row that nobody meets later is decided when its own time has passed.
+        waits = {"left": counts[0] > 0, "semi": counts[0] > 0, "anti": counts[0] > 0, "right": counts[1] > 0}
+        if waits.get(self.how, self.how == "full"):
+            hint = 'use how="inner", or bound the join by time: within="5 min"'
+            if self.how != "full":
+                counted = f"(0, {counts[1] or 5})" if self.how != "right" else f"({counts[0] or 5}, 0)"
+                hint = f"write last_rows={counted}, where such a row meets only rows before it; or {hint[4:]}"
+            raise GraphError(
+                f'how="{self.how}" with last_rows={self.last_rows!r} has no bound of time',
+                detail="a row could wait for ever for rows that may still meet it",
+                hint=hint,
+            )
+
     def resolve(self, left: Stream, right: Stream) -> ResolvedJoin:
         """Return the join in microseconds."""
         time = left.require_time("the left side of a join")
@@ -205,17 +152,19 @@ class StreamJoin(
                 f"the left side's time is {time} and the right side's is {other}",
                 hint="use one type of time for both",
             )
-        lateness = time.length(self.lateness, "lateness")
+        lateness = check_length(time.length(self.lateness, "lateness"), "lateness")
         if lateness < 0:
             raise TimeError(f"lateness {spell(lateness)} is negative", hint='use lateness="1 s"')
         if self.window is not None:
             window = self.window.resolve(time)
-            if not isinstance(window, TimeWindow) or window.size != window.every:
-                raise _not_tumbling()
+            assert isinstance(window, TimeWindow), "checked by __post_init__"
             return ResolvedJoin(window.size, window.size, window, lateness)
-        assert self.within is not None, "one of the two, by __post_init__"
-        bounds = self.within if isinstance(self.within, tuple) else (self.within, self.within)
-        older_left, older_right = (time.length(bound, "within") for bound in bounds)
+        if self.last_rows is not None:
+            return ResolvedJoin(0, 0, None, lateness, _for_both_sides(self.last_rows))
+        assert self.within is not None, "one of the three, by __post_init__"
+        older_left, older_right = (
+            check_length(time.length(bound, "within"), "within") for bound in _for_both_sides(self.within)
+        )
         if older_left < 0 or older_right < 0:
             raise TimeError(
                 f"within {spell(min(older_left, older_right))} is negative", hint='write within="5 min"'
@@ -235,16 +184,27 @@ class StreamJoin(
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns of both; a column they are equal on comes once."""
         left, right = inputs[LEFT], inputs[RIGHT]
-        self.resolve(left, right)
+        resolved = self.resolve(left, right)
         for term in self.terms:
             term.check(left, right)
-        schema = pa.schema(list(left.schema) + [field for _, field in self.right_columns(left, right)])
-        out = Stream(schema, left.time)
+        fields = list(left.schema) + [field for _, field in self.right_columns(left, right)]
+        if resolved.has_window_columns:
+            time = left.require_time("the left side of a join").type
+            used = [field.name for field in fields if field.name in (START, END)]
+            if used:
+                raise SchemaError(
+                    f'a join by sliding windows adds a column "{used[0]}", and there is one already',
+                    hint="rename it before the join with .select(...)",
+                )
+            fields += [pa.field(START, time), pa.field(END, time)]
+        out = Stream(pa.schema(fields), left.time)
         late = {LATE: left.without_key(), LATE_RIGHT: right.without_key()}
         return {OUT: out, **late, **self.errors_port(out)}
 
     def right_columns(self, left: Stream, right: Stream) -> list[tuple[str, pa.Field]]:
         """Return (name on the right, field in the result) of every right column that is passed on."""
+        if self.how in ("semi", "anti"):
+            return []
         once = {term.right for term in self.terms if isinstance(term, Equal) and term.left == term.right}
         used = set(left.columns)
         passed = []
@@ -266,12 +226,16 @@ class StreamJoin(
     def describe(self) -> str:
         """Return the predicate and the bound."""
         bound = f"in one window: {self.window}"
-        if self.window is None:
+        if self.last_rows is not None:
+            counts = self.last_rows if isinstance(self.last_rows, tuple) else (self.last_rows,)
+            bound = f"with the last {', '.join(map(str, counts))} rows"
+        elif self.window is None:
             parts: tuple[Any, ...] = self.within if isinstance(self.within, tuple) else (self.within,)
             texts = [str(part) if isinstance(part, int) else spell(micros(part)) for part in parts]
             bound = f"within {', '.join(texts)}"
         return f"{self.how} join on {' and '.join(map(str, self.terms))} {bound}"
 
 
-def _not_tumbling() -> TimeError:
-    return TimeError("a join's window must be tumbling", hint='write window=ps.tumbling("10 s")')
+def _for_both_sides(value: Any) -> tuple[Any, Any]:
+    """Return what is meant for the left and for the right: one value is meant for both."""
+    return value if isinstance(value, tuple) else (value, value)

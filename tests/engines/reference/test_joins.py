@@ -10,7 +10,8 @@ import pytest
 
 from penstock.errors import FunctionError
 from penstock.operators.aggregates import count
-from penstock.operators.stream_join import StreamJoin, band, equal
+from penstock.operators.join_predicate import band, equal
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
 from penstock.timing.windows import tumbling

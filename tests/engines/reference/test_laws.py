@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.aggregates import collect, count
+from penstock.operators.join_predicate import band
 from penstock.operators.rows import Accumulate
-from penstock.operators.stream_join import StreamJoin, band
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import KeyedWindows
 from penstock.plan.plan import Ref
 from penstock.timing.windows import count_window, session, sliding, tumbling

@@ -19,7 +19,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.engines.reference import steps
-from penstock.engines.reference.joins import ProcessNode, StreamJoinNode, join_table
+from penstock.engines.reference.joins import ProcessNode, join_streams, join_table
 from penstock.engines.reference.node import (
     OVER,
     ErrorContext,
@@ -115,7 +115,7 @@ lower.register(Relay, lambda _, site: RowNode(site, _STEP, steps.map_rows(site, 
 lower.register(TableJoin, lambda op, site: RowNode(site, _STEP, join_table(site, op)))
 lower.register(Accumulate, lambda op, site: AccumulateNode(site, op))
 lower.register(Windows, lambda op, site: WindowNode(site, op))
-lower.register(StreamJoin, lambda op, site: StreamJoinNode(site, op))
+lower.register(StreamJoin, join_streams)
 lower.register(Process, lambda op, site: ProcessNode(site, op))
 lower.register(Sink, lambda op, site: SinkNode(site, op))
 

@@ -60,7 +60,8 @@ def lower_spark(expr: Expr, schema: pa.Schema, *, shared: SharedColumns) -> Spar
 
 def _lower(instruction: Instruction, inputs: Inputs) -> SparkValue:
     node = instruction.node
-    own = RULES[type(node)](node, instruction, inputs)
+    kind = nodes.Column if isinstance(node, nodes.Column) else type(node)  # columns of a join's sides too
+    own = RULES[kind](node, instruction, inputs)
     own = own if isinstance(own, SparkValue) else SparkValue(own)
     value, failed = own.value, own.failed
     if node.input_handling is not InputHandling.FAILURES:  # nulls are handed on by Spark's own functions
