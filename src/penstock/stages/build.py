@@ -8,15 +8,41 @@ few of the stages, so each is imported where it is built: that keeps the start o
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.errors import NotSupported
 from penstock.expr import Expr
 from penstock.operators.function import BatchFunction, Expressions
 from penstock.operators.op import Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Split, WithColumns
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.stages.stage import Stage, StageContext
+
+if TYPE_CHECKING:
+    from penstock.stages.join.stage import JoinStage, RunCells
+
+
+def build_join_stage(
+    op: StreamJoin,
+    left: Stream,
+    right: Stream,
+    site: StageContext,
+    *,
+    layout: tuple[int, int] = (1, 1),
+    run_cells: RunCells | None = None,
+) -> JoinStage:
+    """Return the stage of a join of two streams, which is fed by port.
+
+    layout     (m, n): parts of the left and of the right
+    run_cells  runs the searches of the cells side by side; None: one after the other
+    """
+    from penstock.stages.join.last_rows import LastRowsJoinStage
+    from penstock.stages.join.stage import JoinStage, run_in_turn
+
+    stage = JoinStage if op.last_rows is None else LastRowsJoinStage
+    return stage(op, left, right, site, layout=layout, run_cells=run_cells or run_in_turn)
 
 
 def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> Stage:

@@ -32,7 +32,7 @@ from penstock.operators.process import Process
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import PANED, Windows
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.build import build_stage
+from penstock.stages.build import build_join_stage, build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage
 from penstock.timing.windows import SessionSpec
 
@@ -203,13 +203,12 @@ class TaskBuilder:
     def _join_step(self, step: Step, op: StreamJoin, accounts: Accounts) -> ChainedStep:
         """Return a join, with the threads of its cells."""
         from penstock.engines.local.tasks.join import CellThreads, JoinStep
-        from penstock.stages.join.stage import JoinStage
 
         layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
         threads = CellThreads(step.name, min(layout[0] * layout[1], self._n_threads))
         left, right = (port.stream for port in step.inputs)
         site = self._site(step, accounts)
-        stage = JoinStage(op, left, right, site, layout=layout, run_cells=threads.run)
+        stage = build_join_stage(op, left, right, site, layout=layout, run_cells=threads.run)
         self._observe(stage)
         in_rounds = self.progress.in_rounds
         return JoinStep(step, accounts, stage, output_delay(step), in_rounds=in_rounds, threads=threads)

@@ -243,4 +243,5 @@ def _stages_to_restore(
         owners = initial_owners(len(stages) or 1) if assignment is None else assignment.owners
         owner_of = [(owner,) for owner in owners.tolist()]
         for replica, stage in enumerate(stages):
-            yield stage, replica, owner_of.__getitem__
+            # A join has as many buckets again, for its right side.
+            yield stage, replica, lambda bucket, owner_of=owner_of: owner_of[bucket % len(owner_of)]

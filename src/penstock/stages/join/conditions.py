@@ -42,7 +42,10 @@ class Condition(ABC):
 
     def valid(self, side: int, rows: pa.RecordBatch) -> Mask:
         """Return which rows can fulfil the condition at all."""
-        return np.logical_and.reduce([valid_in(rows.column(name)) for name in self.names[side]])
+        valid = np.ones(rows.num_rows, np.bool_)
+        for name in self.names[side]:
+            valid &= valid_in(rows.column(name))
+        return valid
 
     @abstractmethod
     def codes(self, side: int, rows: pa.RecordBatch) -> Ints:

@@ -117,13 +117,11 @@ class Boxes(Frozen):
     highs: Ints
 
     def __len__(self) -> int:
-        return self.lows.shape[1]
+        return int(self.lows.shape[1])
 
-    def part(self, begin: int, end: int) -> Boxes:
-        """Return some of the boxes, one after the other."""
-        return Boxes(
-            np.ascontiguousarray(self.lows[:, begin:end]), np.ascontiguousarray(self.highs[:, begin:end])
-        )
+    def take(self, places: Ints | slice) -> Boxes:
+        """Return some of the boxes."""
+        return Boxes(np.ascontiguousarray(self.lows[:, places]), np.ascontiguousarray(self.highs[:, places]))
 
 
 Found = tuple[Ints, Ints]
@@ -193,7 +191,7 @@ class Segment:
         return Segment(rows, self._n_compared + later._n_compared)
 
     def expire(self, horizon: int) -> range:
-        """Move the first live row up to the first whose clock is not before the horizon; return those over."""
+        """Move the first live row up to the horizon of the clock; return the rows that are over."""
         clock = self.rows.codes[CLOCK]
         before = self.start
         self.start = max(before, int(np.searchsorted(clock, horizon)))
@@ -218,7 +216,7 @@ class Segment:
             return
         n_at_once = max(1, policy.SIZES.compared_at_once // max(1, self.n_live))
         for begin in range(0, len(boxes), n_at_once):
-            part = boxes if n_at_once >= len(boxes) else boxes.part(begin, begin + n_at_once)
+            part = boxes if n_at_once >= len(boxes) else boxes.take(slice(begin, begin + n_at_once))
             found = self._scan(part, run) if self._index is None else self._search(part, conditions, run)
             if len(found[0]):
                 yield found

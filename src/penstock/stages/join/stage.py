@@ -16,27 +16,32 @@ A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.operators.join_predicate import LEFT, RIGHT
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
-from penstock.operators.stream_join import LEFT, RIGHT, StreamJoin
+from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
-from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, build_bound
-from penstock.stages.join.predicate import Candidates, JoinPredicate
-from penstock.stages.join.results import JoinResults
-from penstock.stages.join.segments import Boxes, Found, JoinRows, RowSegments, Segment
+from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
+from penstock.stages.join.pairs import JoinResults, Pairs
+from penstock.stages.join.predicate import JoinPredicate
+from penstock.stages.join.segments import CLOCK, Boxes, JoinRows, RowSegments, Segment
+from penstock.stages.join.state import ChangedRows, JoinSnapshots, Restored, rows_to_save, select_changed
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
-from penstock.stages.rows.batch import Batch, Ints
+from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
-from penstock.timing.windows import AFTER_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
-Search = Callable[[], Any]
+Search = Callable[[], list[tuple[Segment, Ints, Ints]]]
+"""The work of a cell: it returns segments, and places of new rows and of stored ones that may be pairs."""
 RunCells = Callable[[Sequence[Search]], Iterable[Any]]
-SIDES = (LEFT, RIGHT)
+PORTS = (LEFT, RIGHT)
 
 
 def run_in_turn(searches: Sequence[Search]) -> list[Any]:
@@ -45,10 +50,11 @@ def run_in_turn(searches: Sequence[Search]) -> list[Any]:
 
 
 class JoinStage:
-    """One join.
+    """One join within bounds of time, or by windows.
 
     layout     (m, n): parts of the left and of the right
     run_cells  runs the searches of the cells
+    watermark  how far it has come
     """
 
     def __init__(
@@ -61,36 +67,42 @@ class JoinStage:
         layout: tuple[int, int] = (1, 1),
         run_cells: RunCells = run_in_turn,
     ) -> None:
-        self.op, self.site, self.run_cells = op, site, run_cells
-        self._streams = (left, right)
-        self._bound = build_bound(op.resolve(left, right))
-        self._predicate = JoinPredicate(op.terms, left, right)
+        self.op, self.site, self.run_cells, self.layout = op, site, run_cells, layout
+        self._left, self._right = left, right
+        self._how = op.how
+        self._resolved = op.resolve(left, right)
+        self._bound: Bound = build_bound(self._resolved)
         self._results = JoinResults(op, left, right)
         self._errors = RowErrors(site, op.on_error, self._results.schema)
-        self._run = policy.JitPolicy()
-        keys = self._predicate.keys
-        self._key_buckets = None if keys is None else KeyBuckets(keys.types)
+        self._snapshots = JoinSnapshots(op, left, right, site.step)
         # Which side's rows leave without a partner, and so have to be kept to the end.
         self._leaves_alone = (op.how in ("left", "full", "anti"), op.how in ("right", "full"))
-        self._n_rows = 0
-        self.layout = layout
+        # Of which side's rows it matters whether they have found a partner.
+        self._notes_pairs = (op.how in ("left", "full", "anti", "semi"), op.how in ("right", "full"))
+        self._run = policy.JitPolicy()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start with no rows."""
+        self._predicate = JoinPredicate(self.op.terms, self._left, self._right, self.site)
+        keys = self._predicate.keys
+        self._key_buckets = None if keys is None else KeyBuckets(keys.types)
         self._stored = self._empty_parts()
         self._unmatchable = (RowSegments(), RowSegments())
-        self.watermark: float = -AFTER_ALL
+        self._changes = ChangedRows()
+        self._n_rows = 0
+        self.watermark: float = BEFORE_ALL
+        self._saved_watermark: float = BEFORE_ALL
 
     @property
     def nbytes(self) -> int:
         """Return the memory of all stored rows."""
-        parts = [part for side in self._stored for part in side]
-        return sum(part.nbytes for part in (*parts, *self._unmatchable))
+        return sum(part.nbytes for side in (LEFT_SIDE, RIGHT_SIDE) for part in self._parts(side))
 
     @property
     def n_stored(self) -> tuple[int, int]:
         """Return the number of stored rows of the left and of the right."""
-        left, right = (
-            sum(map(len, parts)) + len(alone)
-            for parts, alone in zip(self._stored, self._unmatchable, strict=True)
-        )
+        left, right = (sum(map(len, self._parts(side))) for side in (LEFT_SIDE, RIGHT_SIDE))
         return left, right
 
     def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
@@ -102,7 +114,7 @@ class JoinStage:
     def on_watermark(self, watermark: float) -> Outputs:
         """Forget the rows that are over; emit those that leave without a partner."""
         rows: list[Batch] = []
-        self._expire(watermark, rows)
+        yield from self._advance(watermark, rows)
         yield from self._emit(rows)
 
     def drain(self) -> Outputs:
@@ -118,7 +130,7 @@ class JoinStage:
         for port in (RIGHT, LEFT):
             if port in batches:
                 yield from self._take_in(port, batches[port], before, rows)
-        self._expire(after, rows)
+        yield from self._advance(after, rows)
         yield from self._emit(rows)
 
     def change_layout(self, layout: tuple[int, int]) -> None:
@@ -130,6 +142,88 @@ class JoinStage:
             for part in parts:
                 for rows in part.take_all():
                     self._store(side, rows)
+
+    def snapshot(self) -> dict[int, bytes]:
+        """Return the state per side and bucket: all of it at first, then what changed."""
+        return self.snapshot_changes(())
+
+    def snapshot_changes(self, buckets: Collection[int]) -> dict[int, bytes]:
+        """Return the state that has changed; of these buckets only its changes since the last snapshot.
+
+        buckets  as they are numbered in snapshots: those of the right from 256
+        """
+        is_tracking, first_new = self._changes.tracks, self._changes.number
+        held = np.zeros((2, BUCKETS), np.int64)
+        lots = [list(self._saved_lots(side)) for side in (LEFT_SIDE, RIGHT_SIDE)]
+        for side, of_side in enumerate(lots):
+            for rows, _, _ in of_side:
+                held[side] += np.bincount(rows.buckets, minlength=BUCKETS)
+        changed, paired = self._changes.take([counts > 0 for counts in held], self._n_rows)
+        if is_tracking and self._has_moved() and not any(map(len, changed)) and held.any():
+            # Why: what is over is known by the watermark of the newest piece, so one must say it.
+            side = int(np.flatnonzero(held.any(axis=1))[0])
+            changed[side] = np.flatnonzero(held[side])[:1]
+        pieces: dict[int, bytes] = {}
+        for side, of_side in enumerate(lots):
+            partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
+            if not is_tracking:
+                partly = set()
+            saved = []
+            for rows, waits, is_changed in of_side:
+                is_new = (rows.numbers >= first_new) | is_changed
+                chosen = select_changed(rows, changed[side], partly, is_new)
+                if len(chosen):
+                    saved.append(rows_to_save(chosen, waits=waits))
+            changes = {}
+            for bucket in partly.intersection(changed[side].tolist()):
+                of_bucket = paired[side].column("bucket").to_numpy() == bucket
+                changes[bucket] = paired[side].take(pa.array(np.flatnonzero(of_bucket)))
+            pieces |= self._snapshots.encode(
+                side, changed[side], saved, changes, held[side], self.watermark, self._counts()
+            )
+        self._note_saved()
+        return pieces
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Go back to a snapshot, or take up some buckets of one that another layout took."""
+        restored = self._snapshots.decode(saved)
+        self._begin()
+        self.watermark = restored.watermark
+        self._n_rows = int(restored.counts[0])
+        held = np.zeros((2, BUCKETS), np.bool_)
+        self._take_up(restored)
+        for side in (LEFT_SIDE, RIGHT_SIDE):
+            for rows, _, _ in self._saved_lots(side):
+                held[side, rows.buckets] = True
+        self._changes.start(held, self._n_rows)
+        self._note_saved()
+
+    def _take_up(self, restored: Restored) -> None:
+        """Store the rows of a snapshot that are not over."""
+        for side, saved in enumerate(restored.sides):
+            horizon = self._bound.horizon(side, restored.watermark)
+            self._store_new(side, saved.rows.take(np.flatnonzero(saved.rows.codes[CLOCK] >= horizon)))
+
+    def _saved_lots(self, side: int) -> Iterator[tuple[JoinRows, bool, Mask]]:
+        """Yield all rows of a side, whether they wait, and which of them changed although they are old."""
+        for part in self._parts(side):
+            for segment in part.segments:
+                rows = segment.live_rows()
+                yield rows, False, np.zeros(len(rows), np.bool_)
+
+    def _counts(self) -> Ints:
+        """Return the numbers that are saved with the rows; the first is that of the next row."""
+        return np.array([self._n_rows, 0, 0], np.int64)
+
+    def _has_moved(self) -> bool:
+        """Return whether rows may be over since the last snapshot."""
+        return self.watermark > self._saved_watermark
+
+    def _note_saved(self) -> None:
+        self._saved_watermark = self.watermark
+
+    def _parts(self, side: int) -> list[RowSegments]:
+        return [*self._stored[side], self._unmatchable[side]]
 
     def _empty_parts(self) -> tuple[list[RowSegments], list[RowSegments]]:
         m, n = self.layout
@@ -146,7 +240,7 @@ class JoinStage:
 
     def _take_in(self, port: str, batch: Batch, watermark: float, rows: list[Batch]) -> Outputs:
         """Judge new rows, find their pairs, and store them; what leaves on the main port goes to `rows`."""
-        side, accounts = SIDES.index(port), self.site.accounts
+        side, accounts = PORTS.index(port), self.site.accounts
         accounts.rows_in += batch.num_rows
         if not batch.num_rows:
             return
@@ -157,71 +251,75 @@ class JoinStage:
         accounts.passed += batch.num_rows - n_late - n_outside
         if n_late:
             yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
-        new, unmatchable = self._build_rows(side, batch, admitted.rows, admitted.clock)
+        new, unmatchable = self._split_matchable(
+            side, self._number_rows(side, batch, admitted.rows, admitted.clock)
+        )
         yield from self._match(side, new, rows)
+        self._store_split(side, new, unmatchable)
+
+    def _number_rows(self, side: int, batch: Batch, at: Ints, clock: Ints) -> JoinRows:
+        """Return new rows with their numbers and buckets; their clock is their only code yet."""
+        n_rows, numbers = batch.num_rows, self._n_rows + at
+        self._n_rows += n_rows
+        is_all = len(at) == n_rows and bool((at[1:] > at[:-1]).all())
+        columns = batch.rows if is_all else batch.rows.take(pa.array(at))
+        keys = self._predicate.keys
+        if keys is None or self._key_buckets is None:
+            buckets = numbers % BUCKETS
+        else:
+            of_keys = [columns.column(name) for name in keys.names[side]]
+            buckets = self._key_buckets.of(of_keys, len(at)).astype(np.int64)
+        order = tuple(column[at] for column in batch.order)
+        paired = np.zeros(len(at), np.bool_)
+        return JoinRows(clock.reshape(1, -1), batch.times[at], order, columns, buckets, numbers, paired)
+
+    def _split_matchable(self, side: int, rows: JoinRows) -> tuple[JoinRows, JoinRows]:
+        """Return rows with all their codes, and those that nothing can be paired with."""
+        valid = self._predicate.valid(side, rows.rows)
+        unmatchable = rows.take(np.flatnonzero(~valid))
+        if not valid.all():
+            rows = rows.take(np.flatnonzero(valid))
+        return replace(rows, codes=self._predicate.codes(side, rows.rows, rows.codes[CLOCK])), unmatchable
+
+    def _store_new(self, side: int, rows: JoinRows) -> None:
+        self._store_split(side, *self._split_matchable(side, rows))
+
+    def _store_split(self, side: int, rows: JoinRows, unmatchable: JoinRows) -> None:
+        """Store new rows; those that find no partner only if they leave without one."""
         if self._predicate.keys is not None:
-            self._predicate.keys.keep(new.codes[1])
-        self._store(side, new)
+            self._predicate.keys.keep(rows.codes[1])
+        self._store(side, rows)
+        self._changes.note(side, rows.buckets)
         if self._leaves_alone[side]:
             self._unmatchable[side].add(unmatchable)
+            self._changes.note(side, unmatchable.buckets)
 
-    def _build_rows(self, side: int, batch: Batch, at: Ints, clock: Ints) -> tuple[JoinRows, JoinRows]:
-        """Return new rows with their codes, and those of them that nothing can be paired with."""
-        numbers = self._n_rows + at
-        self._n_rows += batch.num_rows
-        columns = batch.rows
-        valid = self._predicate.valid(side, columns)
-        buckets = np.zeros(batch.num_rows, np.int64)
-        if self._key_buckets is None:
-            buckets = (self._n_rows - batch.num_rows + np.arange(batch.num_rows)) % BUCKETS
-        else:
-            keys = self._predicate.keys
-            assert keys is not None, "buckets of keys need keys"
-            buckets = self._key_buckets.of(
-                [columns.column(name) for name in keys.names[side]], batch.num_rows
-            ).astype(np.int64)
-        everywhere = len(at) == batch.num_rows and bool((at[1:] > at[:-1]).all())
-
-        def build(chosen: Ints, clock: Ints, numbers: Ints, *, matchable: bool) -> JoinRows:
-            whole = everywhere and len(chosen) == batch.num_rows
-            taken = columns if whole else columns.take(pa.array(chosen))
-            codes = self._predicate.codes(side, taken, clock) if matchable else clock.reshape(1, -1)
-            return JoinRows(
-                codes,
-                batch.times[chosen],
-                tuple(column[chosen] for column in batch.order),
-                taken,
-                buckets[chosen],
-                numbers,
-                np.zeros(len(chosen), np.bool_),
-            )
-
-        is_valid = valid[at]
-        if is_valid.all():
-            nothing = np.empty(0, np.int64)
-            return build(at, clock, numbers, matchable=True), build(
-                nothing, nothing, nothing, matchable=False
-            )
-        return (
-            build(at[is_valid], clock[is_valid], numbers[is_valid], matchable=True),
-            build(at[~is_valid], clock[~is_valid], numbers[~is_valid], matchable=False),
-        )
+    def _store(self, side: int, rows: JoinRows) -> None:
+        """Store rows that may find partners, each in its part."""
+        parts = self._stored[side]
+        if len(parts) == 1:
+            parts[0].add(rows)
+            return
+        part_of = rows.buckets % len(parts)
+        for part, stored in enumerate(parts):
+            stored.add(rows.take(np.flatnonzero(part_of == part)))
 
     def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
         """Find the pairs of new rows with stored ones, and emit those that failed."""
-        errors: list[tuple[Candidates, list[ErrorContext]]] = []
+        errors: list[tuple[Pairs, list[ErrorContext]]] = []
         for segment, at, stored_at in self._search(side, new):
-            both = (new, at), (segment.rows, stored_at)
-            (left, left_at), (right, right_at) = both if side == LEFT_SIDE else both[::-1]
-            pairs = Candidates(left, left_at, right, right_at)
+            if side == LEFT_SIDE:
+                pairs = Pairs(new, at, segment.rows, stored_at)
+            else:
+                pairs = Pairs(segment.rows, stored_at, new, at)
             pairs = self._test(pairs, errors)
             if len(pairs):
-                rows.append(self._note_pairs(pairs))
+                rows += self._note_pairs(pairs, side)
         yield from self._handle_errors(side, errors)
 
-    def _test(self, pairs: Candidates, errors: list[tuple[Candidates, list[ErrorContext]]]) -> Candidates:
+    def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
         """Return the candidates that fulfil what is left of the predicate; those that fail go to `errors`."""
-        held = self._predicate.holds(pairs.left.codes, pairs.left_at, pairs.right.codes, pairs.right_at)
+        held = self._predicate.holds(pairs)
         if held is not None:
             pairs = pairs.where(held)
         for test in self._predicate.tests:
@@ -234,24 +332,20 @@ class JoinStage:
                 errors.append((pairs.where(failed), [context for _, context in failures]))
                 if self._errors.stops:
                     self._errors.handle(
-                        self._results.pairs(errors[-1][0]), np.ones(len(failures), np.bool_), errors[-1][1]
+                        self._results.join(errors[0][0]), np.ones(len(failures), np.bool_), errors[0][1]
                     )
             pairs = pairs.where(holds)
         return pairs
 
-    def _handle_errors(self, side: int, errors: Sequence[tuple[Candidates, list[ErrorContext]]]) -> Outputs:
+    def _handle_errors(self, side: int, errors: Sequence[tuple[Pairs, list[ErrorContext]]]) -> Outputs:
         """Count the new rows of which pairs failed, each once, and emit the pairs."""
         charged = set[int]()
         for pairs, contexts in errors:
-            numbers = (
-                pairs.left.numbers[pairs.left_at]
-                if side == LEFT_SIDE
-                else pairs.right.numbers[pairs.right_at]
-            )
+            rows, at = (pairs.left, pairs.left_at) if side == LEFT_SIDE else (pairs.right, pairs.right_at)
             n_before = len(charged)
-            charged.update(numbers.tolist())
+            charged.update(rows.numbers[at].tolist())
             failed = self._errors.handle(
-                self._results.pairs(pairs),
+                self._results.join(pairs),
                 np.ones(len(pairs), np.bool_),
                 contexts,
                 counted=len(charged) - n_before,
@@ -260,90 +354,80 @@ class JoinStage:
                 yield ERRORS, failed
         self.site.accounts.passed -= len(charged)
 
-    def _note_pairs(self, pairs: Candidates) -> Batch:
-        """Note which rows have found a partner, and return what leaves."""
-        pairs.left.paired[pairs.left_at] = True
-        pairs.right.paired[pairs.right_at] = True
-        return self._results.pairs(pairs)
+    def _note_pairs(self, pairs: Pairs, side: int) -> list[Batch]:
+        """Note which rows have found a partner, and return what leaves; `side` is that of the new rows."""
+        leaves = [] if self._how in ("semi", "anti") else [self._results.join(pairs)]
+        for own, rows, at in (
+            (LEFT_SIDE, pairs.left, pairs.left_at),
+            (RIGHT_SIDE, pairs.right, pairs.right_at),
+        ):
+            if not self._notes_pairs[own]:
+                continue
+            first = np.unique(at[~rows.paired[at]])
+            rows.paired[first] = True
+            if own != side:
+                self._changes.note_paired(own, rows, first)
+            if own == LEFT_SIDE and self._how == "semi":
+                leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
+        return leaves
 
     def _search(self, side: int, new: JoinRows) -> Iterator[tuple[Segment, Ints, Ints]]:
         """Yield where candidates of new rows are stored: a segment, and the places of both."""
-        conditions = self._predicate.conditions
         if not len(new):
             return
-        clocks = self._bound.ranges(side, new.codes[0])
-        boxes, some = self._predicate.boxes(new.codes, clocks)
+        clocks = self._bound.ranges(side, new.codes[CLOCK])
+        boxes, places = self._predicate.boxes(new.codes, clocks)
+        conditions = self._predicate.conditions
         searches: list[Search] = []
-        for own, stored in self._cells(side, new, some):
-            mine = (
-                boxes
-                if own is None
-                else Boxes(
-                    np.ascontiguousarray(boxes.lows[:, own]), np.ascontiguousarray(boxes.highs[:, own])
-                )
-            )
-            places = some if own is None else some[own]
-            if not len(mine):
+        for of_cell, stored in self._cells(side, new.buckets[places]):
+            cell_boxes = boxes if of_cell is None else boxes.take(of_cell)
+            cell_places = places if of_cell is None else places[of_cell]
+            if not len(cell_boxes) or not stored.segments:
                 continue
             for segment in stored.segments:
-                segment.prepare(mine, conditions)
-            if not conditions:
-                for segment in stored.segments:
-                    for found, rows in segment.find(mine, conditions, self._run):
-                        yield segment, places[found], rows
-                continue
-            searches.append(
-                lambda mine=mine, places=places, stored=stored: self._search_part(mine, places, stored)
-            )
-        for found in self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches):
-            yield from found
+                segment.prepare(cell_boxes, conditions)
+            search = partial(self._search_part, cell_boxes, cell_places, stored)
+            if conditions:
+                searches.append(lambda search=search: list(search()))  # type: ignore[misc]
+            else:  # all that is near in time is a candidate, and a function decides
+                yield from search()
+        for hits in self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches):
+            yield from hits
 
     def _search_part(
         self, boxes: Boxes, places: Ints, stored: RowSegments
-    ) -> list[tuple[Segment, Ints, Ints]]:
-        """Return the candidates in one part: the work of one cell."""
-        found: list[tuple[Segment, Ints, Ints]] = []
-        part: Found
+    ) -> Iterator[tuple[Segment, Ints, Ints]]:
+        """Yield the candidates in one part."""
         for segment in stored.segments:
-            for part in segment.find(boxes, self._predicate.conditions, self._run):
-                found.append((segment, places[part[0]], part[1]))
-        return found
+            for box, row in segment.find(boxes, self._predicate.conditions, self._run):
+                yield segment, places[box], row
 
-    def _cells(self, side: int, new: JoinRows, some: Ints) -> Iterator[tuple[Ints | None, RowSegments]]:
+    def _cells(self, side: int, buckets: Ints) -> Iterator[tuple[Ints | None, RowSegments]]:
         """Yield the cells that new rows meet: which of the rows, and the stored part of the other side."""
-        own, other = self._stored[side], self._stored[1 - side]
+        own, opposite = self._stored[side], self._stored[1 - side]
         if len(own) == 1:
-            for stored in other:
+            for stored in opposite:
                 yield None, stored
             return
-        part_of = new.buckets[some] % len(own)
+        part_of = buckets % len(own)
         for part in range(len(own)):
-            mine = np.flatnonzero(part_of == part)
-            for stored in [other[part]] if self._predicate.keys is not None else other:
-                yield mine, stored
+            of_part = np.flatnonzero(part_of == part)
+            for stored in [opposite[part]] if self._predicate.keys is not None else opposite:
+                yield of_part, stored
 
-    def _store(self, side: int, rows: JoinRows) -> None:
-        """Store rows that may find partners, each in its part."""
-        if not len(rows):
-            return
-        parts = self._stored[side]
-        if len(parts) == 1:
-            parts[0].add(rows)
-            return
-        part_of = rows.buckets % len(parts)
-        for part, stored in enumerate(parts):
-            stored.add(rows.take(np.flatnonzero(part_of == part)))
-
-    def _expire(self, watermark: float, rows: list[Batch]) -> None:
+    def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
         """Forget what the watermark has passed; rows that leave without a partner go to `rows`."""
         self.watermark = max(self.watermark, watermark)
         for side in (LEFT_SIDE, RIGHT_SIDE):
-            horizon = self._bound.horizon(side, watermark)
-            for part in self._stored[side]:
-                for over in part.expire(horizon):
-                    if self._predicate.keys is not None:
-                        self._predicate.keys.release(over.codes[1])
-                    if self._leaves_alone[side] and not over.paired.all():
-                        rows.append(self._results.alone(side, over.take(np.flatnonzero(~over.paired))))
-            for over in self._unmatchable[side].expire(horizon):
-                rows.append(self._results.alone(side, over))
+            self._forget(side, self._bound.horizon(side, watermark), rows)
+        yield from ()
+
+    def _forget(self, side: int, horizon: int, rows: list[Batch]) -> None:
+        for part in self._stored[side]:
+            for over in part.expire(horizon):
+                if self._predicate.keys is not None:
+                    self._predicate.keys.release(over.codes[1])
+                if self._leaves_alone[side] and not over.paired.all():
+                    rows.append(self._results.leave_alone(side, over, np.flatnonzero(~over.paired)))
+        expired = self._unmatchable[side].expire(horizon)
+        rows += [self._results.leave_alone(side, over, np.arange(len(over))) for over in expired]
