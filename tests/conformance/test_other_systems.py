@@ -255,6 +255,129 @@ def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: Any) -> Non
     case.gives(joined, "t ad u of", *wanted)
 
 
+def two_sources(graph: ps.PipeGraph) -> tuple[ps.MultiPipe, ps.MultiPipe]:
+    """Two streams, (t, key) and (u, key), whose watermark only a harness moves."""
+    schemas = ({"t": int, "key": str}, {"u": int, "key": str})
+    left, right = (
+        graph.source(ps.read.rows([], schema=schema), time=next(iter(schema)), time_unit="s", delay="1 d")
+        for schema in schemas
+    )
+    return left, right
+
+
+@not_yet("spark", "local", reason=JOINS)
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+def test_spark_rows_without_a_partner_leave_when_the_watermark_has_passed_their_range(
+    engine: str, how: Any
+) -> None:
+    left, right = two_sources(ps.PipeGraph("alone"))
+    harness = Harness(left.join(right, on="key", within=("5 s", "3 s"), how=how), engine=engine)
+    harness.push([{"t": 10, "key": "a"}], source="source")
+    harness.push([{"u": 10, "key": "b"}], source="source-2")
+    harness.watermark(13)
+    assert harness.take() == []  # a left row at 13 could still come for "b"
+    harness.watermark(14)
+    assert [row["key"] for row in harness.take()] == (["b"] if how != "left" else [])
+    harness.watermark(15)
+    assert harness.take() == []  # and a right row at 15 for "a"
+    harness.watermark(16)
+    assert [row["key"] for row in harness.take()] == (["a"] if how != "right" else [])
+
+
+@not_yet("spark", "local", reason=JOINS)
+def test_spark_a_left_semi_join_gives_a_row_when_its_first_partner_comes(engine: str) -> None:
+    left, right = two_sources(ps.PipeGraph("semi"))
+    harness = Harness(left.join(right, on="key", within="5 s", how="semi"), engine=engine)
+    harness.push([{"t": 1, "key": "a"}, {"t": 2, "key": "b"}], source="source")
+    assert harness.take() == []
+    harness.push([{"u": 3, "key": "a"}, {"u": 2, "key": "a"}], source="source-2")
+    assert harness.take() == [{"t": 1, "key": "a"}]
+    harness.push([{"u": 4, "key": "a"}], source="source-2")
+    harness.end()
+    assert harness.take() == []
+
+
+@not_yet("spark", "local", reason=JOINS)
+def test_flink_a_left_anti_join_gives_a_row_when_no_partner_can_come(engine: str) -> None:
+    left, right = two_sources(ps.PipeGraph("anti"))
+    harness = Harness(left.join(right, on="key", within="5 s", how="anti"), engine=engine)
+    harness.push([{"t": 1, "key": "a"}, {"t": 2, "key": "b"}], source="source")
+    harness.push([{"u": 3, "key": "a"}], source="source-2")
+    harness.watermark(7)
+    assert harness.take() == []
+    harness.watermark(8)
+    assert harness.take() == [{"t": 2, "key": "b"}]
+
+
+@not_yet("spark", "local", reason=JOINS)
+@pytest.mark.parametrize(
+    ("lower", "upper", "met"),
+    [(-2, 2, [3, 4, 5, 6, 7]), (0, 2, [5, 6, 7]), (-2, 0, [3, 4, 5]), (0, 0, [5])],
+)
+def test_flink_an_interval_join_includes_both_its_bounds(
+    case: Case, lower: int, upper: int, met: list[int]
+) -> None:
+    #  left + lower <= right <= left + upper
+    matches = pairs(case, [5], list(range(10)), within=(upper, -lower))
+    assert matches == [(5, u) for u in met]
+
+
+@not_yet("spark", "local", reason=JOINS)
+def test_flink_an_interval_join_may_leave_its_bounds_out(case: Case) -> None:
+    left = case.timed_source("t", [(5,)], name="left")
+    right = case.timed_source("u:int64", [(u,) for u in range(10)], name="right")
+    apart = ps.right("u") - ps.left("t")
+    joined = left.join(right, on=(apart > -2) & (apart < 2), within=2)
+    assert case.run(joined).bag("u") == [4, 5, 6]
+
+
+@not_yet("spark", "local", reason=JOINS)
+def test_flink_and_beam_rows_are_paired_in_each_sliding_window(case: Case) -> None:
+    left = case.timed_source("t key", [(0, "a"), (1, "a"), (2, "a")], name="left")
+    right = case.timed_source("u:int64 key", [(1, "a")], name="right")
+    joined = left.join(right, on="key", window=ps.sliding(2, every=1))
+    case.gives(
+        joined,
+        "t key u window_start window_end",
+        (0, "a", 1, 0, 2),
+        (1, "a", 1, 0, 2),
+        (1, "a", 1, 1, 3),
+        (2, "a", 1, 1, 3),
+    )
+
+
+@not_yet("spark", "local", reason=JOINS)
+def test_beam_groups_of_two_streams_in_one_window_with_a_side_missing(case: Case) -> None:
+    left = case.timed_source("t key", [(0, "a"), (1, "b"), (10, "a")], name="left")
+    right = case.timed_source("u:int64 key", [(2, "a"), (3, "c")], name="right")
+    joined = left.join(right, on="key", window=ps.tumbling(10), how="full")
+    case.gives(joined, "t key u", (0, "a", 2), (1, "b", None), (10, "a", None), (None, "c", 3))
+
+
+@not_yet("spark", "local", reason=JOINS)
+def test_kafka_streams_an_outer_join_gives_both_kinds_of_rows_alone(case: Case) -> None:
+    left = case.timed_source("t key v", [(0, "a", 1), (0, "b", 2)], [(30, "z", 0)], name="left")
+    right = case.timed_source("u:int64 key w:int64", [(1, "a", 3), (1, "c", 4)], [(30, "z", 0)], name="right")
+    joined = left.join(right, on="key", within=5, how="full")
+    case.gives(
+        joined,
+        "t key v u w",
+        (0, "a", 1, 1, 3),
+        (0, "b", 2, None, None),
+        (None, "c", None, 1, 4),
+        (30, "z", 0, 30, 0),
+    )
+
+
+@not_yet("spark", "local", reason=JOINS)
+def test_databases_an_as_of_join_takes_the_latest_row_before(case: Case) -> None:
+    #  a trade meets the quote before it, of whatever symbol: the predicate is asked after the count
+    trades = case.timed_source("t v", [(3, 1), (6, 2), (0, 3)], name="trades")
+    quotes = case.timed_source("u:int64 bid:int64", [(1, 10), (2, 20), (5, 30)], name="quotes")
+    joined = trades.join(quotes, on=lambda trade, quote: True, last_rows=(0, 1), how="left")
+    case.gives(joined, "t v u bid", (0, 3, None, None), (3, 1, 2, 20), (6, 2, 5, 30))
+
+
 def test_beam_fixed_windows_begin_at_multiples_on_both_sides_of_zero(engine: str) -> None:
     output = follow(engine, ps.tumbling(5), [(t, "a") for t in (-6, -5, -1, 0, 4, 5)])
     assert output[-1][0] == [("a", -10, -5, 1), ("a", -5, 0, 2), ("a", 0, 5, 2), ("a", 5, 10, 1)]

@@ -57,3 +57,86 @@ def test_rows_that_leave_alone_are_in_time_for_a_window_behind_the_join(case: Ca
         alone.aggregate(n=ps.count()), "window_start window_end n", (0, 20, 20), (20, 40, 20)
     )
     assert outcome.account("w").late == 0
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+def test_null_keys_leave_an_outer_join_alone(case: Case, how: Any) -> None:
+    left, right = lefts(case, [(1, None, 1)]), rights(case, [(1, None, 2)])
+    alone: list[tuple[Any, ...]] = [(1, None, 1, None, None, None)] if how != "right" else []
+    alone += [(None, None, None, 1, None, 2)] if how != "left" else []
+    case.gives(left.join(right, on=SAME, within=5, how=how), BOTH, *alone)
+
+
+@pytest.mark.parametrize("how", ["left", "full"])
+def test_a_row_that_meets_nobody_close_enough_in_a_band_is_alone(case: Case, how: Any) -> None:
+    left = lefts(case, [(1, "a", None), (1, "b", 5)])
+    right = rights(case, [(1, "x", 6)])
+    joined = left.join(right, on=ps.band("v", "w", 1), within=5, how=how)
+    case.gives(joined, BOTH, (1, "a", None, None, None, None), (1, "b", 5, 1, "x", 6))
+
+
+@pytest.mark.parametrize(("within", "waits"), [((10, 0), True), ((0, 10), False)])
+def test_a_left_row_waits_as_long_as_it_may_be_the_older(
+    case: Case, within: tuple[int, int], waits: bool
+) -> None:
+    #  W is 12 when the partner at 15 comes
+    left = lefts(case, [(10, "a", 1)], [(12, "z", 0)], [])
+    right = rights(case, [(12, "y", 0)], [], [(15, "a", 7)])
+    outcome = case.run(left.join(right, on=SAME, within=within, how="left"))
+    rows = [row["w"] for row in outcome.rows() if row["key"] == "a"]
+    assert rows == [7 if waits else None]
+
+
+@pytest.mark.parametrize(("lateness", "w"), [(0, None), (3, 7)])
+def test_lateness_keeps_a_row_waiting_for_late_partners(case: Case, lateness: int, w: int | None) -> None:
+    #  left 10 within 2: with lateness 3 a right row at 12 may come until W = 15
+    left = lefts(case, [(10, "a", 1), (14, "z", 0)], [])
+    right = rights(case, [(14, "y", 0)], [(12, "a", 7)])
+    outcome = case.run(left.join(right, on=SAME, within=2, how="left", lateness=lateness))
+    assert [row["w"] for row in outcome.rows() if row["key"] == "a"] == [w]
+
+
+def test_late_rows_do_not_leave_an_outer_join_alone(case: Case) -> None:
+    left = lefts(case, [(100, "a", 1)], [(5, "b", 2)])
+    right = rights(case, [(100, "c", 1)], [(6, "d", 2)])
+    joined = left.join(right, on=SAME, within=1, how="full", name="j")
+    outcome = case.run(joined, joined.late, joined.late_right)
+    assert sorted(str(row["key"]) for row in outcome.rows()) == ["None", "a"]
+    assert (outcome.values("key", 1), outcome.values("k", 2)) == (["b"], ["d"])
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+def test_rows_of_an_empty_other_side_are_all_alone(case: Case, how: Any) -> None:
+    rows = [[(t, "a", t)] for t in range(3)]
+    left, right = (lefts(case), rights(case, *rows)) if how == "right" else (lefts(case, *rows), rights(case))
+    assert len(case.run(left.join(right, on=SAME, within=5, how=how)).rows()) == 3
+
+
+def test_an_outer_join_by_tumbling_windows(case: Case) -> None:
+    left = lefts(case, [(1, "a", 1), (11, "a", 2)])
+    right = rights(case, [(9, "a", 3), (21, "a", 4)])
+    case.gives(
+        left.join(right, on=SAME, window=ps.tumbling(10), how="full"),
+        BOTH,
+        (1, "a", 1, 9, "a", 3),
+        (11, "a", 2, None, None, None),
+        (None, None, None, 21, "a", 4),
+    )
+
+
+def test_a_pair_that_fails_leaves_its_rows_alone(case: Case) -> None:
+    left, right = lefts(case, [(1, "a", 4)], delay=9), rights(case, [(1, "x", 0)], delay=9)
+    on = ps.left("v") // ps.right("w") > 1
+    joined = left.join(right, on=on, within=5, how="full", on_error="skip", name="j")
+    outcome = case.gives(joined, BOTH, (1, "a", 4, None, None, None), (None, None, None, 1, "x", 0))
+    assert (outcome.account("j").passed, outcome.account("j").errors) == (1, 1)
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full"])
+def test_an_outer_join_of_three_streams(case: Case, how: Any) -> None:
+    left, right = lefts(case, [(1, "a", 1), (1, "b", 2)]), rights(case, [(2, "a", 3), (2, "c", 4)])
+    third = case.timed_source("s:int64 name:string", [(3, "a"), (3, "b")], name="third")
+    pairs = left.join(right, on=SAME, within=5, how=how)
+    got = case.run(pairs.join(third, on=ps.equal("key", "name"), within=5, how="left")).rows()
+    wanted = {"left": ["a", "b"], "right": ["a", "None"], "full": ["a", "b", "None"]}[how]
+    assert sorted(str(row["name"]) for row in got) == sorted(wanted)

@@ -5,6 +5,7 @@ Left rows are (t, key, v), right rows are (u, k, w), so that no column is meant 
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -247,3 +248,148 @@ def test_every_row_that_is_not_late_has_passed(case: Case) -> None:
     right = rights(case, [(100, "b", 1)], [(101, "a", 2)])
     account = case.run(left.join(right, on=SAME, within=5, name="j")).account("j")
     assert (account.rows_in, account.passed, account.late, account.rows_out) == (4, 3, 1, 1)
+
+
+def test_a_row_meets_itself_in_a_join_of_a_stream_with_itself(case: Case) -> None:
+    rows = case.timed_source("t key v", [(1, "a", 1), (2, "a", 2)], [(3, "b", 3), (9, "a", 4)])
+    joined = rows.join(rows, on="key", within=1, suffix="_r", name="j")
+    outcome = case.run(joined)
+    assert sorted((row["v"], row["v_r"]) for row in outcome.rows()) == [
+        (1, 1),
+        (1, 2),
+        (2, 1),
+        (2, 2),
+        (3, 3),
+        (4, 4),
+    ]
+    assert outcome.account("j").rows_in == 8
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_a_stream_without_nulls_is_never_alone_beside_itself(case: Case, how: Any) -> None:
+    rows = case.timed_source("t key v", *([(t, "ab"[t % 2], t)] for t in range(6)))
+    got = case.run(rows.join(rows, on="key", within=2, how=how, suffix="_r")).rows()
+    wanted = [(t, u) for t in range(6) for u in range(6) if t % 2 == u % 2 and abs(t - u) <= 2]
+    assert sorted((row["v"], row["v_r"]) for row in got) == wanted
+
+
+def third(case: Case, *batches: list[tuple[Any, ...]], **options: Any) -> ps.MultiPipe:
+    """A third source, (s, name, x)."""
+    return case.timed_source("s:int64 name:string x:int64", *batches, name="third", **options)
+
+
+def test_three_streams_join_by_two_joins(case: Case) -> None:
+    #  the pair (1, 4) happens at 4, so a third row at 8 is within 4 of it; the pair (1, 2) happens at 2
+    pairs = lefts(case, [(1, "a", 1)]).join(
+        rights(case, [(2, "a", 2), (4, "a", 4), (1, "b", 9)]), on=SAME, within=4
+    )
+    joined = pairs.join(third(case, [(8, "a", 5), (8, "b", 6)]), on=ps.equal("k", "name"), within=4)
+    case.gives(joined, f"{BOTH} s name x", (1, "a", 1, 4, "a", 4, 8, "a", 5))
+
+
+@pytest.mark.parametrize("how", ["left", "right", "full", "semi", "anti"])
+def test_joins_behind_other_kinds_of_joins_lose_no_row_to_lateness(case: Case, how: Any) -> None:
+    left = lefts(case, *([(t, "ab"[t % 2], t)] for t in range(20)))
+    right = rights(case, *([(t, "a", t)] for t in range(20)))
+    first = left.join(right, on=SAME, within=(2, 1), how=how, name="first")
+    joined = first.join(
+        third(case, *([(t, "a", t)] for t in range(20))), on=ps.equal("key", "name"), within=3, name="second"
+    )
+    assert case.run(joined).account("second").late == 0
+
+
+def test_three_streams_join_in_either_grouping(case: Case) -> None:
+    xs = [(t, "ab"[t % 2], t) for t in range(6)]
+    inner = rights(case, xs).join(third(case, xs), on=ps.equal("k", "name"), within=100)
+    joined = lefts(case, xs).join(inner, on=SAME, within=100)
+    got = sorted((row["v"], row["w"], row["x"]) for row in case.run(joined).rows())
+    assert got == [combo for combo in product(range(6), repeat=3) if len({n % 2 for n in combo}) == 1]
+
+
+def test_times_before_1970_join(case: Case) -> None:
+    left, right = lefts(case, [(-3, "a", 1)]), rights(case, [(-6, "a", 1), (-5, "a", 2), (1, "a", 3)])
+    joined = left.join(right, on=SAME, within=(4, 2))
+    assert sorted(case.run(joined).values("u")) == [-5, 1]
+
+
+@pytest.mark.parametrize(("within", "us"), [((0, 3), [7, 8, 9, 10]), ((3, 0), [10, 11, 12, 13]), (0, [10])])
+def test_a_bound_of_zero_lets_that_side_be_no_older(case: Case, within: Any, us: list[int]) -> None:
+    left = lefts(case, [(10, "a", 1)])
+    right = rights(case, [(u, "a", u) for u in range(5, 16)])
+    assert sorted(case.run(left.join(right, on=SAME, within=within)).values("u")) == us
+
+
+def test_rows_of_one_time_all_meet(case: Case) -> None:
+    left = lefts(case, [(5, "a", v) for v in range(3)], [(5, "a", 3)])
+    right = rights(case, [(5, "a", 7)], [(5, "a", w) for w in (8, 9)])
+    got = case.run(left.join(right, on=SAME, within=0)).rows()
+    assert sorted((row["v"], row["w"]) for row in got) == list(product(range(4), (7, 8, 9)))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_the_slower_side_holds_the_watermark_back(case: Case, side: str) -> None:
+    #  one side is at 100, the other at 10: a row at 10 on either side is in time
+    fast: list[list[tuple[Any, ...]]] = [[(100, "z", 0)], [(10, "a", 1)]]
+    slow: list[list[tuple[Any, ...]]] = [[(10, "y", 0)], [(12, "a", 2)]]
+    left = lefts(case, *(fast if side == "left" else slow))
+    right = rights(case, *(slow if side == "left" else fast))
+    outcome = case.run(left.join(right, on=SAME, within=5, name="j"))
+    assert (len(outcome.rows()), outcome.account("j").late) == (1, 0)
+
+
+def test_late_rows_of_both_sides_join_nothing_with_each_other(case: Case) -> None:
+    left = lefts(case, [(100, "z", 1)], [(5, "a", 2)])
+    right = rights(case, [(100, "y", 1)], [(5, "a", 2)])
+    joined = left.join(right, on=SAME, within=1000, name="j")
+    outcome = case.run(joined, joined.late, joined.late_right)
+    assert [len(outcome.rows(n)) for n in range(3)] == [0, 1, 1]
+    assert (outcome.account("j").passed, outcome.account("j").late) == (2, 2)
+
+
+def test_a_late_row_may_be_joined_elsewhere(case: Case) -> None:
+    left = lefts(case, [(100, "z", 1)], [(5, "a", 2)])
+    right = rights(case, [(100, "y", 1)], [(6, "b", 2)])
+    late = left.join(right, on=SAME, within=1).late
+    case.gives(late, "t key v", (5, "a", 2))
+
+
+def test_a_join_behind_windows(case: Case) -> None:
+    left = lefts(case, [(1, "a", 1), (2, "a", 2), (11, "a", 3)]).key_by("key")
+    right = rights(case, [(3, "a", 5), (12, "a", 6)]).key_by("k")
+    sums = left.window(ps.tumbling(10)).aggregate(v=ps.sum("v")).select("key", "v")
+    maxima = right.window(ps.tumbling(10)).aggregate(w=ps.max("w")).select("k", "w")
+    joined = sums.join(maxima, on=SAME, within=0)
+    case.gives(joined, "key v k w", ("a", 3, "a", 5), ("a", 3, "a", 6))
+
+
+def test_a_keyed_window_behind_a_join(case: Case) -> None:
+    left = lefts(case, *([(t, "ab"[t % 2], t)] for t in range(20)))
+    right = rights(case, *([(t, "ab"[t % 2], t)] for t in range(20)))
+    joined = left.join(right, on=SAME, within=0).key_by("key")
+    sums = joined.window(ps.tumbling(10)).aggregate(n=ps.count(), s=ps.sum("w"))
+    case.gives(
+        sums,
+        "key window_start window_end n s",
+        ("a", 0, 10, 5, 20),
+        ("b", 0, 10, 5, 25),
+        ("a", 10, 20, 5, 70),
+        ("b", 10, 20, 5, 75),
+    )
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 0), (0, 3)])
+def test_an_empty_side_gives_no_pairs_whichever_it_is(case: Case, left: int, right: int) -> None:
+    rows = [[(t, "a", t)] for t in range(3)]
+    case.gives(lefts(case, *rows[:left]).join(rights(case, *rows[:right]), on=SAME, within=5), BOTH)
+
+
+def test_timestamps_join_within_a_timedelta(case: Case) -> None:
+    start = datetime(2024, 1, 1, tzinfo=UTC)
+    left = case.timed_source("t:timestamp[us,UTC] v", [(start, 1)], name="left")
+    right = case.timed_source(
+        "u:timestamp[us,UTC] w:int64",
+        [(start + timedelta(microseconds=n), n) for n in (-1, 0, 1_500_000, 1_500_001)],
+        name="right",
+    )
+    joined = left.join(right, on=anything, within=(timedelta(seconds=1.5), "0 s"))
+    assert sorted(case.run(joined).values("w")) == [0, 1_500_000]

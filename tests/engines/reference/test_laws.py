@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.aggregates import collect, count
-from penstock.operators.join_predicate import band
+from penstock.operators.join_predicate import band, left, right
 from penstock.operators.rows import Accumulate
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import KeyedWindows
@@ -139,18 +139,105 @@ def test_a_join_gives_every_pair_once_however_the_sides_are_cut(
     assert ran.account(out).is_balanced
 
 
+@LAW
+@given(rows, rows, cuts, cuts, small, small, st.sampled_from(["semi", "anti"]))
+def test_semi_and_anti_joins_divide_the_left_rows_however_the_sides_are_cut(
+    lefts: list[Any], rights: list[Any], one: list[int], other: list[int], older: int, newer: int, how: str
+) -> None:
+    builder = PlanBuilder()
+    a = builder.source(*cut(lefts, one), schema=LEFT, delay=100)
+    b = builder.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=100)
+    on = ["k", left("v") >= right("w")]
+    out = builder.add(StreamJoin(on=on, within=(older, newer), how=how), a, b)
+    ran = builder.run()
+    expected = Counter(
+        x
+        for x in lefts
+        if any(x[0] == y[0] is not None and x[2] >= y[2] and -newer <= y[1] - x[1] <= older for y in rights)
+        == (how == "semi")
+    )
+    assert Counter(ran.rows(out)) == expected
+    assert ran.account(out).is_balanced
+
+
+@LAW
+@given(rows, rows, cuts, cuts, st.integers(1, 20), st.integers(1, 20))
+def test_a_join_by_windows_gives_every_pair_once_for_each_window_that_it_shares(
+    lefts: list[Any], rights: list[Any], one: list[int], other: list[int], size: int, every: int
+) -> None:
+    builder = PlanBuilder()
+    a = builder.source(*cut(lefts, one), schema=LEFT, delay=100)
+    b = builder.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=100)
+    out = builder.add(StreamJoin(on="k", window=sliding(size, every), how="full"), a, b)
+    ran = builder.run()
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for start in range(-100 * every, 100 * every, every):
+        xs, ys = ([row for row in side if start <= row[1] < start + size] for side in (lefts, rights))
+        bounds = () if size == every else (start, start + size)
+        expected += Counter((*x, *y[1:], *bounds) for x in xs for y in ys if x[0] == y[0] is not None)
+        expected += Counter(
+            (*x, None, None, *bounds) for x in xs if x[0] is None or x[0] not in {y[0] for y in ys}
+        )
+        expected += Counter(
+            (y[0], None, None, *y[1:], *bounds) for y in ys if y[0] is None or y[0] not in {x[0] for x in xs}
+        )
+    assert Counter(ran.rows(out)) == expected
+    assert ran.account(out).is_balanced
+
+
+@LAW
+@given(rows, rows, cuts, cuts, st.integers(0, 4), st.integers(0, 4), small)
+def test_a_join_with_the_last_rows_agrees_with_a_look_back_from_every_row(
+    lefts: list[Any],
+    rights: list[Any],
+    one: list[int],
+    other: list[int],
+    n_left: int,
+    n_right: int,
+    lateness: int,
+) -> None:
+    # these sources number no rows: rows of one time are ordered by their columns, and the last one differs
+    lefts = [(k, t, i) for i, (k, t, _) in enumerate(lefts)]
+    rights = [(k, u, i) for i, (k, u, _) in enumerate(rights)]
+    builder = PlanBuilder()
+    a = builder.source(*cut(lefts, one), schema=LEFT, delay=100)
+    b = builder.source(*cut(rights, other), schema=RIGHT, time="u", time_unit="us", delay=100)
+    last_rows = (n_left, n_right) if n_left or n_right else 1
+    out = builder.add(StreamJoin(on="k", last_rows=last_rows, lateness=lateness), a, b)
+    ran = builder.run()
+    n_left, n_right = (n_left, n_right) if n_left or n_right else (1, 1)
+    sides = [(0, x) for x in lefts] + [(1, y) for y in rights]
+    in_order = sorted(sides, key=lambda item: (item[1][1], item[0], item[1][0] or "", item[1][2]))
+    expected: Counter[tuple[Any, ...]] = Counter()
+    for place, (side, row) in enumerate(in_order):
+        count = n_left if side == 1 else n_right
+        before = [old for old_side, old in in_order[:place] if old_side != side]
+        for old in before[max(0, len(before) - count) :]:
+            x, y = (row, old) if side == 0 else (old, row)
+            expected += Counter([(*x, *y[1:])] if x[0] == y[0] is not None else [])
+    assert Counter(ran.rows(out)) == expected
+    assert ran.account(out).is_balanced
+
+
+def build_join(bound: int, lateness: int, how: str, by: str) -> StreamJoin:
+    """Build a join of any kind: `by` says what bounds it."""
+    bounds: dict[str, Any] = {
+        "within": {"within": (bound, bound // 2)},
+        "tumbling": {"window": tumbling(bound + 1)},
+        "sliding": {"window": sliding(bound + 2, bound // 2 + 1)},
+        "last": {"last_rows": (2, 3) if how == "inner" else (3, 0) if how == "right" else (0, 3)},
+    }
+    if by == "last" and how == "full":
+        how = "left"
+    return StreamJoin(on="k", how=how, lateness=lateness, **bounds[by])
+
+
 joins = st.builds(
-    lambda bound, lateness, outer, by_window: StreamJoin(
-        on="k",
-        within=None if by_window else bound,
-        window=tumbling(bound + 1) if by_window else None,
-        how="full" if outer else "inner",
-        lateness=lateness,
-    ),
+    build_join,
     small,
     small,
-    st.booleans(),
-    st.booleans(),
+    st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]),
+    st.sampled_from(["within", "tumbling", "sliding", "last"]),
 )
 
 

@@ -172,3 +172,23 @@ def lower_unfailing(expr: Expr) -> Any:
 def plan(frame: Any) -> str:
     """The physical plan without the numbers that Spark gives to columns."""
     return re.sub(r"#\d+L?", "", frame._jdf.queryExecution().executedPlan().toString())
+
+
+@pytest.mark.slow
+def test_spark_agrees_on_expressions_over_the_columns_of_a_pair(spark: Any) -> None:
+    batch = batch_of(
+        {
+            "left.a": ([1, 2, None, 4], pa.int64()),
+            "left.x.y": (["b", "ab", "b", None], pa.string()),
+            "right.a": ([1, 3, 1, 0], pa.int32()),
+            "right.left.a": ([1.0, float("nan"), None, 0.0], pa.float64()),
+        }
+    )
+    left, right = ps.left("a"), ps.right("a")
+    pairs = [
+        left > right,
+        left == right,
+        (left // right >= 1) & (ps.right("left.a") > left),
+        ps.left("x.y").str.contains("a") | (left.is_null() & (right == 1)),
+    ]
+    assert_agree(spark, pairs, batch)
