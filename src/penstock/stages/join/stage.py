@@ -307,6 +307,7 @@ class JoinStage:
     def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
         """Find the pairs of new rows with stored ones, and emit those that failed."""
         errors: list[tuple[Pairs, list[ErrorContext]]] = []
+        lots: list[Pairs] = []
         for segment, at, stored_at in self._search(side, new):
             if side == LEFT_SIDE:
                 pairs = Pairs(new, at, segment.rows, stored_at)
@@ -314,7 +315,10 @@ class JoinStage:
                 pairs = Pairs(segment.rows, stored_at, new, at)
             pairs = self._test(pairs, errors)
             if len(pairs):
+                lots.append(pairs)
                 rows += self._note_pairs(pairs, side)
+        if lots and self._how not in ("semi", "anti"):
+            rows.append(self._results.join(lots))
         yield from self._handle_errors(side, errors)
 
     def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
@@ -332,7 +336,7 @@ class JoinStage:
                 errors.append((pairs.where(failed), [context for _, context in failures]))
                 if self._errors.stops:
                     self._errors.handle(
-                        self._results.join(errors[0][0]), np.ones(len(failures), np.bool_), errors[0][1]
+                        self._results.join([errors[0][0]]), np.ones(len(failures), np.bool_), errors[0][1]
                     )
             pairs = pairs.where(holds)
         return pairs
@@ -345,7 +349,7 @@ class JoinStage:
             n_before = len(charged)
             charged.update(rows.numbers[at].tolist())
             failed = self._errors.handle(
-                self._results.join(pairs),
+                self._results.join([pairs]),
                 np.ones(len(pairs), np.bool_),
                 contexts,
                 counted=len(charged) - n_before,
@@ -355,8 +359,11 @@ class JoinStage:
         self.site.accounts.passed -= len(charged)
 
     def _note_pairs(self, pairs: Pairs, side: int) -> list[Batch]:
-        """Note which rows have found a partner, and return what leaves; `side` is that of the new rows."""
-        leaves = [] if self._how in ("semi", "anti") else [self._results.join(pairs)]
+        """Note which rows have found a partner; return those that leave alone for that, in a semi join.
+
+        side  that of the new rows
+        """
+        leaves = []
         for own, rows, at in (
             (LEFT_SIDE, pairs.left, pairs.left_at),
             (RIGHT_SIDE, pairs.right, pairs.right_at),
@@ -384,8 +391,7 @@ class JoinStage:
             cell_places = places if of_cell is None else places[of_cell]
             if not len(cell_boxes) or not stored.segments:
                 continue
-            for segment in stored.segments:
-                segment.prepare(cell_boxes, conditions)
+            stored.prepare(cell_boxes, conditions)
             search = partial(self._search_part, cell_boxes, cell_places, stored)
             if conditions:
                 searches.append(lambda search=search: list(search()))  # type: ignore[misc]
