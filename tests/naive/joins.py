@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 Row = dict[str, Any]
@@ -133,15 +132,3 @@ def join_last_rows(
         elif how == ("left", "right")[side]:
             result.append((place, None, None) if side == 0 else (None, place, None))
     return result
-
-
-def predict_latency(
-    rate_left: float, rate_right: float, seconds: float, compare: float, m: int, n: int
-) -> float:
-    """The average latency of m x n cells, by adding up the wait of every comparison (DP-Join, expression 7)."""
-    windows = (rate_left * seconds / m, rate_right * seconds / n)
-    waits = [
-        math.fsum(compare * (place + 1) for place in range(round(size))) / round(size) for size in windows
-    ]
-    share = rate_left / (rate_left + rate_right)
-    return share * waits[1] + (1 - share) * waits[0]

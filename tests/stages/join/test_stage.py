@@ -146,7 +146,8 @@ class Driver:
     """A stage fed by hand; what leaves is kept, and its state too, as an engine keeps it."""
 
     def __init__(self, join: Join, layout: tuple[int, int]) -> None:
-        self.join, self.out, self.late = join, [], [0, 0]
+        self.join, self.late = join, [0, 0]
+        self.out: list[dict[str, Any]] = []
         self.accounts = Accounts()
         self.state: dict[int, bytes] = {}
         self.stage = self.build(layout)
@@ -211,10 +212,10 @@ def run_and_compare(join: Join, rows: Any, rounds: list[Any], layout: tuple[int,
     admitted: tuple[list[Any], list[Any]] = ([], [])
     watermark, n_late, n_outside = -math.inf, [0, 0], 0
     for n_left, n_right, step, action, other, together in [*rounds, (99, 99, 0, "", layout, True)]:
-        taken = [rest[0][:n_left], rest[1][:n_right]]
+        batch_rows = [rest[0][:n_left], rest[1][:n_right]]
         rest = [rest[0][n_left:], rest[1][n_right:]]
         for side in (0, 1):
-            for row in taken[side]:
+            for row in batch_rows[side]:
                 verdict = judge(row, watermark, join)
                 if verdict is None:
                     n_late[side] += 1
@@ -223,12 +224,12 @@ def run_and_compare(join: Join, rows: Any, rounds: list[Any], layout: tuple[int,
                 else:
                     admitted[side].append({**row, "open": verdict})
         reached = watermark
-        times = [row["t"] for side in taken for row in side]
+        times = [row["t"] for side in batch_rows for row in side]
         if times:
             reached = max(watermark, max(times) - 6 + step)
         batches = {
             port: batch_of(of_side, stream_)
-            for port, of_side, stream_ in ((LEFT, taken[0], LEFTS), (RIGHT, taken[1], RIGHTS))
+            for port, of_side, stream_ in ((LEFT, batch_rows[0], LEFTS), (RIGHT, batch_rows[1], RIGHTS))
         }
         if together:
             driver.take(driver.stage.on_round(batches, watermark, reached))

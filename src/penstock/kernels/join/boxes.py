@@ -95,8 +95,8 @@ def search_boxes(
 
     order                    int64[n]     the rows by (group, second code)
     groups, seconds          int64[n]     of the rows in that order
-    starts                   int64[s]     starts[r] is where run r of 2^shift groups begins, the first of which
-                                          is the least group; the last is n
+    starts                   int64[s]     where each run of 2^shift groups begins, from the least group on;
+                                          the last is n
     codes                    int64[k, n]  all codes of the rows, as they are stored
     lows, highs              int64[k, m]  the ranges of each box, both ends included
     first_groups             int64[m]     the range of groups in which the rows of a box lie

@@ -16,9 +16,10 @@ import numpy as np
 
 from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.stages.join.bounds import ALL_OVER, LEFT_SIDE, RIGHT_SIDE, Admission
-from penstock.stages.join.segments import CLOCK, JoinRows, concat_join_rows
+from penstock.stages.join.index import CLOCK
+from penstock.stages.join.segments import JoinRows, concat_join_rows
 from penstock.stages.join.stage import PORTS, JoinStage
-from penstock.stages.join.state import Restored, no_rows
+from penstock.stages.join.state import SavedJoin, no_rows
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.stage import Outputs
@@ -153,7 +154,7 @@ class LastRowsJoinStage(JoinStage):
         super()._note_saved()
         self._saved_ranks = self._n_ranked
 
-    def _take_up(self, restored: Restored) -> None:
+    def _take_up(self, restored: SavedJoin) -> None:
         """Store the rows that may be met again; those that wait, wait on if they have not been ranked."""
         self._n_ranked = (int(restored.counts[1]), int(restored.counts[2]))
         for side, saved in enumerate(restored.sides):

@@ -17,7 +17,8 @@ from penstock.operators.join_predicate import LEFT, RIGHT, Equal
 from penstock.operators.op import OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
-from penstock.stages.join.segments import CLOCK, JoinRows
+from penstock.stages.join.index import CLOCK
+from penstock.stages.join.segments import JoinRows
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.input import build_time_column
 from penstock.stages.rows.order import (
@@ -82,8 +83,7 @@ class JoinResults:
 
     def leave_alone(self, side: int, rows: JoinRows, at: Ints) -> Batch:
         """Return rows of one side, with nulls for the other, but a shared column is a right row's own."""
-        taken = _take_rows([(rows, at)])
-        own = taken.rows
+        own, times, order, clock = _take_rows([(rows, at)])
         if side == LEFT_SIDE:
             columns = list(own.columns)
             columns += [pa.nulls(len(at), field.type) for _, field in self._right_fields]
@@ -93,8 +93,8 @@ class JoinResults:
                 for name in self._left_names
             ]
             columns += [own.column(name) for name, _ in self._right_fields]
-        columns += self._window_columns(taken.clock)
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), taken.times, taken.order)
+        columns += self._window_columns(clock)
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), times, order)
 
     def merge(self, batches: Sequence[Batch]) -> Batch:
         """Return all rows by (time, place, columns)."""

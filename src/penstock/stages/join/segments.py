@@ -3,10 +3,11 @@
 Every segment is sorted by its clock, the code by which rows meet and expire: their time, their window, or
 their number. New rows are a segment of their own; a segment is put together with the one before it unless
 that is much larger, so that there are few, and late rows keep their place by time. Nothing else changes in a
-segment but its first live row, because expiry cuts off a prefix, and which rows have found a partner.
+segment but its first live row, because expiry cuts off a prefix, and which rows have hits a partner.
 
-Whether the rows of a box are found by a scan or by an index is a question of cost: a segment is scanned until
-that has cost as much as an index does, and then gets one, if its boxes are small. The answer is the same.
+Whether the rows of a box are hits by a scan or by an index (`index.py`) is a question of cost: a segment is
+scanned until that has cost as much as an index does, and then gets one, if its boxes are small. The answer is
+the same.
 """
 
 from __future__ import annotations
@@ -22,12 +23,10 @@ from penstock.frozen import Frozen
 from penstock.kernels.join.boxes import scan_boxes, search_boxes
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages import policy
-from penstock.stages.join.conditions import Condition, Floats, KeyEquality
+from penstock.stages.join.conditions import Condition
+from penstock.stages.join.index import CLOCK, Boxes, IndexPlan, SegmentIndex, build_index, plan_index
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import Order, concat_orders, sort_indices
-
-CLOCK = 0
-"""The code by which segments are sorted."""
+from penstock.stages.rows.order import Order, concat_orders
 
 
 class JoinRows(Frozen):
@@ -39,7 +38,7 @@ class JoinRows(Frozen):
     rows     all their columns
     buckets  int64[n]     by which they are saved, and spread over cells
     numbers  int64[n]     of the rows as they came, each once
-    paired   bool[n]      which have found a partner; the one thing that changes
+    paired   bool[n]      which have hits a partner; the one thing that changes
     """
 
     codes: Ints
@@ -108,91 +107,8 @@ def sort_by_clock(rows: JoinRows) -> JoinRows:
     return rows.take(np.argsort(clock, kind="stable"))
 
 
-class IndexPlan(Frozen):
-    """By which two codes the segments of a side are indexed.
-
-    The first is cut into groups as wide as a box, so that a box lies in two or three of them, and inside a
-    group the rows are in order of the second: a grid that is open on one side. Keys are groups by themselves.
-    With one condition there is one group.
-
-    first    the code of the groups; the clock if there is one group
-    second   the other code
-    width    of a group, as a difference of `Condition.numbers`; None for keys, and for one group
-    share    of the rows that are looked at, as estimated
-    n_rows   of the segment for which this was found
-    """
-
-    first: int
-    second: int
-    width: float | None
-    share: float
-    n_rows: int
-
-    def groups_of(self, codes: Ints, conditions: Sequence[Condition]) -> Ints:
-        """Return the group of each code of `first`; of a greater code it is not less."""
-        if self.first == CLOCK:
-            return np.zeros(len(codes), np.int64)
-        if self.width is None:
-            return codes
-        numbers = conditions[self.first - 1].numbers(codes)
-        with np.errstate(over="ignore"):
-            groups = np.floor(numbers / self.width)
-        return np.clip(groups, -(2.0**62), 2.0**62).astype(np.int64)
-
-
-class Boxes:
-    """What new rows look for: a range of every code, both ends included and none of them empty.
-
-    lows, highs  int64[k, m]
-    """
-
-    def __init__(self, lows: Ints, highs: Ints) -> None:
-        self.lows, self.highs = lows, highs
-        self._by_group: tuple[IndexPlan, Ints, Boxes, Ints, Ints] | None = None
-
-    def __len__(self) -> int:
-        return int(self.lows.shape[1])
-
-    def take(self, places: Ints | slice) -> Boxes:
-        """Return some of the boxes."""
-        return Boxes(np.ascontiguousarray(self.lows[:, places]), np.ascontiguousarray(self.highs[:, places]))
-
-    def by_group(self, plan: IndexPlan, conditions: Sequence[Condition]) -> tuple[Ints, Boxes, Ints, Ints]:
-        """Return the boxes in the order of their groups, where they were, and their first and last groups.
-
-        Why: boxes that are near each other search rows that are near each other, which are in the cache then.
-        """
-        known = self._by_group
-        if known is None or known[0] is not plan:
-            first = plan.groups_of(self.lows[plan.first], conditions)
-            places = np.argsort(first, kind="stable")
-            boxes = self.take(places)
-            last = plan.groups_of(boxes.highs[plan.first], conditions)
-            self._by_group = known = (plan, places, boxes, first[places], last)
-        return known[1:]
-
-
-Found = tuple[Ints, Ints]
+Hits = tuple[Ints, Ints]
 """Boxes and rows in them, pair by pair."""
-
-
-class SegmentIndex(Frozen):
-    """An order of a segment's rows by two of their codes, as `search_boxes` wants it.
-
-    starts  where the rows of a run of 2^shift groups begin, from the least group on, and where the last ends
-    """
-
-    plan: IndexPlan
-    order: Ints
-    groups: Ints
-    seconds: Ints
-    starts: Ints
-    shift: int
-
-    @property
-    def nbytes(self) -> int:
-        """Return the memory held."""
-        return self.order.nbytes + self.groups.nbytes + self.seconds.nbytes + self.starts.nbytes
 
 
 class Segment:
@@ -207,6 +123,11 @@ class Segment:
         self._n_compared = n_compared
         self._index: SegmentIndex | None = None
         self._keeps_scanning = False
+
+    @property
+    def has_index(self) -> bool:
+        """Return whether rows are hits by an index."""
+        return self._index is not None
 
     @property
     def n_live(self) -> int:
@@ -254,14 +175,14 @@ class Segment:
         if n_rows < costs.index_rows or self._n_compared < costs.index_cost * n_rows:
             return plan
         if plan is None or n_rows >= 2 * plan.n_rows:
-            plan = plan_index(self.rows, boxes, conditions)
+            plan = plan_index(self.rows.codes, boxes, conditions)
         if plan.share * costs.index_share > 1:
             self._keeps_scanning = True
         else:
-            self._index = build_index(self.rows, plan, conditions)
+            self._index = build_index(self.rows.codes, plan, conditions)
         return plan
 
-    def find(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Iterator[Found]:
+    def find(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Iterator[Hits]:
         """Yield the live rows in each box, some at a time."""
         if len(conditions) == 0:
             yield from self._find_by_clock(boxes)
@@ -280,7 +201,7 @@ class Segment:
         ends = np.maximum(np.searchsorted(clock, boxes.highs[CLOCK], side="right"), begins)
         return begins.astype(np.int64), ends.astype(np.int64)
 
-    def _find_by_clock(self, boxes: Boxes) -> Iterator[Found]:
+    def _find_by_clock(self, boxes: Boxes) -> Iterator[Hits]:
         begins, ends = self._clock_ranges(boxes)
         n_before = np.append(0, np.cumsum(ends - begins))
         at = 0
@@ -292,14 +213,14 @@ class Segment:
                 yield ranges + at, rows
             at = past
 
-    def _scan(self, boxes: Boxes, run: policy.JitPolicy) -> Found:
+    def _scan(self, boxes: Boxes, run: policy.JitPolicy) -> Hits:
         begins, ends = self._clock_ranges(boxes)
         codes, lows, highs = self.rows.codes, boxes.lows, boxes.highs
         second = min(2, len(codes) - 1)
         n_compared = int((ends - begins).sum())
         if n_compared == 0:
             return _NOTHING
-        found = _collect(
+        hits = _collect(
             lambda boxes, rows: run(
                 scan_boxes,
                 codes[1],
@@ -315,14 +236,14 @@ class Segment:
                 work=n_compared,
             )
         )
-        if len(codes) <= 3 or not len(found[0]):
-            return found
-        box, row = found
+        if len(codes) <= 3 or not len(hits[0]):
+            return hits
+        box, row = hits
         values = codes[3:, row]
         inside = np.logical_and.reduce((values >= lows[3:, box]) & (values <= highs[3:, box]))
         return box[inside], row[inside]
 
-    def _search(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Found:
+    def _search(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Hits:
         index = self._index
         assert index is not None, "there is an index"
         places, sorted_boxes, first_groups, last_groups = boxes.by_group(index.plan, conditions)
@@ -354,10 +275,10 @@ class Segment:
         return box, row
 
 
-_NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING: Hits = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _collect(find: Any) -> Found:
+def _collect(find: Any) -> Hits:
     """Return what a loop finds, which says how much that is."""
     capacity = 1024
     while True:
@@ -366,70 +287,6 @@ def _collect(find: Any) -> Found:
         if n_found <= capacity:
             return boxes[:n_found], rows[:n_found]
         capacity = n_found
-
-
-def plan_index(rows: JoinRows, boxes: Boxes, conditions: Sequence[Condition]) -> IndexPlan:
-    """Return by which codes rows like these are found best, for boxes like these."""
-    codes = rows.codes
-    # Of the clock nothing is expected: most rows that are there are near enough.
-    shares = [
-        1.0,
-        *(_estimate_share(one, codes[place], boxes, place) for place, one in enumerate(conditions, 1)),
-    ]
-    by_share = sorted(range(len(shares)), key=shares.__getitem__)
-    if isinstance(conditions[0], KeyEquality):
-        second = next(place for place in by_share if place != 1)
-        return IndexPlan(1, second, None, shares[1] * shares[second], len(rows))
-    first, second = by_share[1], by_share[0]
-    if first == CLOCK or shares[first] >= 1:
-        return IndexPlan(CLOCK, second, None, shares[second], len(rows))
-    width = _choose_group_width(conditions[first - 1], codes[first], boxes, first)
-    return IndexPlan(first, second, width, shares[second] * min(1.0, 2 * shares[first]), len(rows))
-
-
-def build_index(rows: JoinRows, plan: IndexPlan, conditions: Sequence[Condition]) -> SegmentIndex:
-    """Return the index of some rows."""
-    codes = rows.codes
-    groups = plan.groups_of(codes[plan.first], conditions)
-    order = sort_indices([groups, codes[plan.second]])
-    groups = np.ascontiguousarray(groups[order])
-    least, extent = int(groups[0]), int(groups[-1]) - int(groups[0]) + 1
-    # Few entries for each row, however far apart the groups are.
-    shift = max(0, (extent // (2 * len(rows))).bit_length())
-    runs = (groups - least) >> shift
-    starts = np.searchsorted(runs, np.arange(((extent - 1) >> shift) + 2))
-    seconds = np.ascontiguousarray(codes[plan.second][order])
-    return SegmentIndex(plan, order, groups, seconds, starts.astype(np.int64), shift)
-
-
-def _estimate_share(condition: Condition, codes: Ints, boxes: Boxes, place: int) -> float:
-    """Return about how many of the rows with these codes are in the range of a box, as a share of them."""
-    if isinstance(condition, KeyEquality):
-        return 1 / max(1, len(np.unique(codes)))
-    least, most = _finite(condition.numbers(np.array([codes.min(), codes.max()])))
-    lows, highs = (
-        _finite(condition.numbers(boxes.lows[place])),
-        _finite(condition.numbers(boxes.highs[place])),
-    )
-    widths = np.clip(highs, least, most) - np.clip(lows, least, most)
-    return float(widths.mean() / (most - least)) if most > least else 1.0
-
-
-def _choose_group_width(condition: Condition, codes: Ints, boxes: Boxes, place: int) -> float:
-    """Return a width of groups such that a box lies in few of them, and a group has some rows."""
-    lows, highs = (
-        _finite(condition.numbers(boxes.lows[place])),
-        _finite(condition.numbers(boxes.highs[place])),
-    )
-    values = _finite(condition.numbers(codes))
-    # Why: a group must be wider than the distance of two floats, or a box would lie in very many.
-    spacing = 4 * float(np.spacing(np.abs(values).max()))
-    return max(float((highs - lows).mean()), spacing, float(np.ptp(values)) / len(codes))
-
-
-def _finite(values: Floats) -> Floats:
-    """Return numbers that can be subtracted: great ones are cut off, which only estimates may do."""
-    return np.clip(values, -1e300, 1e300)
 
 
 class RowSegments:
@@ -465,6 +322,11 @@ class RowSegments:
                 break
             self.segments[-2:] = [before.merge(last)]
         return self.segments[-1]
+
+    @property
+    def n_scanned(self) -> int:
+        """Return the number of rows that every box is compared with, because they have no index."""
+        return sum(segment.n_live for segment in self.segments if not segment.has_index)
 
     def prepare(self, boxes: Boxes, conditions: Sequence[Condition]) -> None:
         """Make the indexes that are worth it."""
