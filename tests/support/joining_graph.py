@@ -86,7 +86,12 @@ def expected_sinks(folder: Path) -> dict[str, Any]:
     return result
 
 
+def say(point: str) -> None:
+    """Print a point, in one piece, whichever thread comes by it."""
+    os.write(1, f"{point}\n".encode())
+
+
 if __name__ == "__main__":
     m, n = map(int, sys.argv[2].split("x"))
-    crash_points.listener = lambda point: os.write(1, f"{point}\n".encode()) and None
+    crash_points.listener = say
     run(Path(sys.argv[1]), (m, n), options=ps.LocalOptions(save_every="0 s", threads=2, queue_size=2))

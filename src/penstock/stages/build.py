@@ -31,18 +31,21 @@ def build_join_stage(
     site: StageContext,
     *,
     layout: tuple[int, int] = (1, 1),
+    sharing: int = 1,
     run_cells: RunCells | None = None,
 ) -> JoinStage:
     """Return the stage of a join of two streams, which is fed by port.
 
     layout     (m, n): parts of the left and of the right
+    sharing    the number of workers that share a cell
     run_cells  runs the searches of the cells side by side; None: one after the other
     """
     from penstock.stages.join.last_rows import LastRowsJoinStage
     from penstock.stages.join.stage import JoinStage, run_in_turn
 
     stage = JoinStage if op.last_rows is None else LastRowsJoinStage
-    return stage(op, left, right, site, layout=layout, run_cells=run_cells or run_in_turn)
+    run = run_cells or run_in_turn
+    return stage(op, left, right, site, layout=layout, sharing=sharing, run_cells=run)
 
 
 def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> Stage:

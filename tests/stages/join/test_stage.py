@@ -154,7 +154,9 @@ class Driver:
 
     def build(self, layout: tuple[int, int]) -> JoinStage:
         site = StageContext("j", None, self.accounts, ManualClock())
-        return build_join_stage(self.join.op, LEFTS, RIGHTS, site, layout=layout)
+        # Three in a part of the left stand for one that two workers share.
+        sharing = 2 if layout[0] == 3 else 1
+        return build_join_stage(self.join.op, LEFTS, RIGHTS, site, layout=layout, sharing=sharing)
 
     def take(self, outputs: Any) -> None:
         for port, batch in outputs:

@@ -120,7 +120,7 @@ class LastRowsJoinStage(JoinStage):
             self._expire_ranks(side, ALL_OVER if is_end else self._n_ranked[side] - self._n_last[side])
 
     def _expire_ranks(self, side: int, horizon: int) -> None:
-        for part in self._stored[side]:
+        for part in self._cells.parts[side]:
             for over in part.expire(horizon):
                 if self._predicate.keys is not None:
                     self._predicate.keys.release(over.codes[1])
