@@ -21,7 +21,8 @@ from penstock.operators.windows import Windows
 from penstock.stages.stage import Stage, StageContext
 
 if TYPE_CHECKING:
-    from penstock.stages.join.stage import JoinStage, RunCells
+    from penstock.stages.join.cells import RunCells
+    from penstock.stages.join.stage import JoinStage
 
 
 def build_join_stage(
@@ -40,8 +41,9 @@ def build_join_stage(
     sharing    the number of workers that share a cell
     run_cells  runs the searches of the cells side by side; None: one after the other
     """
+    from penstock.stages.join.cells import run_in_turn
     from penstock.stages.join.last_rows import LastRowsJoinStage
-    from penstock.stages.join.stage import JoinStage, run_in_turn
+    from penstock.stages.join.stage import JoinStage
 
     stage = JoinStage if op.last_rows is None else LastRowsJoinStage
     run = run_cells or run_in_turn

@@ -200,7 +200,7 @@ def test_a_join_gives_what_brute_force_gives(
 ) -> None:
     monkeypatch.setattr(policy, "SIZES", sizes)
 
-    @settings(deadline=None, derandomize=True, max_examples=60)
+    @settings(deadline=None, derandomize=True, max_examples=200)
     @given(joins(), sides(), ROUNDS, st.tuples(st.integers(1, 3), st.integers(1, 3)))
     def law(join: Join, rows: Any, rounds: list[Any], layout: tuple[int, int]) -> None:
         run_and_compare(join, rows, rounds, layout)

@@ -15,14 +15,25 @@ sharing                        several workers share the stored rows of each cel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from penstock.frozen import Frozen
 from penstock.stages.join.model import Layout
-from penstock.stages.join.segments import ALONE, JoinRows, RowSegments, Share
+from penstock.stages.join.segments import ALONE, JoinRows, RowSegments, Segment, Share
 from penstock.stages.rows.batch import Ints
+
+Search = Callable[[], list[tuple[Segment, Ints, Ints]]]
+"""The work of a cell: it returns segments, and places of new rows and of stored ones that may be pairs."""
+RunCells = Callable[[Sequence[Search]], Iterable[Any]]
+"""Runs the work of cells; what they return is in their order."""
+
+
+def run_in_turn(searches: Sequence[Search]) -> list[Any]:
+    """Run the searches of cells one after the other."""
+    return [search() for search in searches]
 
 
 class Cell(Frozen):

@@ -13,11 +13,10 @@ A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
-from penstock.stages.join.cells import Cell, CellGrid
+from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
 from penstock.stages.join.index import CLOCK, Boxes
 from penstock.stages.join.model import JoinLoad, JoinWork, Layout
 from penstock.stages.join.pairs import JoinResults, Pairs
@@ -39,15 +38,7 @@ from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
-Search = Callable[[], list[tuple[Segment, Ints, Ints]]]
-"""The work of a cell: it returns segments, and places of new rows and of stored ones that may be pairs."""
-RunCells = Callable[[Sequence[Search]], Iterable[Any]]
 PORTS = (LEFT, RIGHT)
-
-
-def run_in_turn(searches: Sequence[Search]) -> list[Any]:
-    """Run the searches of cells one after the other."""
-    return [search() for search in searches]
 
 
 class JoinStage:
