@@ -67,7 +67,7 @@ def test_several_sinks_see_the_same_rows(case: Case) -> None:
     assert [outcome.bag("v", i) for i in range(3)] == [[1, 2]] * 3
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 def test_a_graph_of_empty_sources_runs_and_gives_nothing(case: Case) -> None:
     a, b = (
         case.timed_source("t key v", name="a"),

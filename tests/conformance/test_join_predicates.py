@@ -16,7 +16,7 @@ from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.test_stream_join import BOTH, SAME, lefts, rights
 
 FEATURE = "Join predicates"
-pytestmark = not_yet("spark", "local", reason=JOINS)
+pytestmark = not_yet("spark", reason=JOINS)
 NAN, INF = float("nan"), float("inf")
 MOST, LEAST = 2**63 - 1, -(2**63)
 V, W = ps.left("v"), ps.right("w")

@@ -154,7 +154,7 @@ def joined_row(x: dict[str, Any] | None, y: dict[str, Any] | None) -> dict[str, 
     return {**left, **right}
 
 
-@not_yet("spark", "local", reason=JOINS)
+@not_yet("spark", reason=JOINS)
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 @law(

@@ -12,7 +12,7 @@ from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.test_stream_join import SAME, lefts, rights
 
 FEATURE = "Semi and anti joins"
-pytestmark = not_yet("spark", "local", reason=JOINS)
+pytestmark = not_yet("spark", reason=JOINS)
 LEFT = "t key v"
 
 

@@ -1,7 +1,8 @@
 """Frontiers: how far each stream of a plan has progressed, round by round (Timely's word).
 
 Engines pass the resulting watermarks to stages. The frontier of a source is its watermark; merged streams
-have the least of those that are not idle; a window step delays its output by its allowed lateness. Late rows
+have the least of those that are not idle; a window step delays its output by its allowed lateness, a join
+also by as long as a row may wait for a partner. Late rows
 can have any age, so their port promises nothing but its end.
 
 Invariant: a frontier never moves back.
@@ -13,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from penstock.frozen import Frozen
 from penstock.operators.ends import Source
-from penstock.operators.op import LATE, LATE_RIGHT
+from penstock.operators.op import JOIN, LATE, LATE_RIGHT
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
@@ -98,4 +99,11 @@ def merge_frontiers(frontiers: Iterable[Frontier], before: Frontier) -> Frontier
 
 def output_delay(step: Step) -> int:
     """Return how far, in microseconds, a step's output trails the watermark of its input."""
-    return step.op.resolve(step.up).lateness if isinstance(step.op, Windows) else 0
+    if isinstance(step.op, Windows):
+        return step.op.resolve(step.up).lateness
+    if step.op.kind == JOIN:
+        from penstock.operators.stream_join import StreamJoin
+
+        assert isinstance(step.op, StreamJoin), "the only operator of its kind"
+        return step.op.output_delay(*(port.stream for port in step.inputs))
+    return 0

@@ -171,6 +171,16 @@ class StreamJoin(
             )
         return ResolvedJoin(older_left, older_right, None, lateness)
 
+    def output_delay(self, left: Stream, right: Stream) -> int:
+        """Return how far, in microseconds, what leaves may be behind the watermark.
+
+        An inner pair is at most the lateness behind; a row with its own time leaves a bound later. In a join
+        by window a row is on time until all its windows have closed, so pairs too may be a window behind.
+        """
+        bound = self.resolve(left, right)
+        at_once = self.how == "inner" and bound.window is None
+        return bound.lateness + (0 if at_once else max(bound.older_left, bound.older_right))
+
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the columns of both; a column they are equal on comes once."""
         left, right = inputs[LEFT], inputs[RIGHT]

@@ -8,6 +8,7 @@ few of the stages, so each is imported where it is built: that keeps the start o
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from penstock.errors import NotSupported
 from penstock.expr import Expr
@@ -17,6 +18,36 @@ from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Spl
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.stages.stage import Stage, StageContext
+
+if TYPE_CHECKING:
+    from penstock.operators.stream_join import StreamJoin
+    from penstock.stages.join.cells import RunCells
+    from penstock.stages.join.stage import JoinStage
+
+
+def build_join_stage(
+    op: StreamJoin,
+    left: Stream,
+    right: Stream,
+    site: StageContext,
+    *,
+    layout: tuple[int, int] = (1, 1),
+    sharing: int = 1,
+    run_cells: RunCells | None = None,
+) -> JoinStage:
+    """Return the stage of a join of two streams, which is fed by port.
+
+    layout     (m, n): parts of the left and of the right
+    sharing    the number of workers that share a cell
+    run_cells  runs the searches of the cells side by side; None: one after the other
+    """
+    from penstock.stages.join.cells import run_in_turn
+    from penstock.stages.join.last_rows import LastRowsJoinStage
+    from penstock.stages.join.stage import JoinStage
+
+    stage = JoinStage if op.last_rows is None else LastRowsJoinStage
+    run = run_cells or run_in_turn
+    return stage(op, left, right, site, layout=layout, sharing=sharing, run_cells=run)
 
 
 def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> Stage:

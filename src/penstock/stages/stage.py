@@ -175,11 +175,17 @@ class RowErrors:
         self._dead_letter_schema = error_schema(schema) if on_error == OnError.DEAD_LETTER else None
 
     def handle(
-        self, batch: Batch, failed: Mask, contexts: Sequence[ErrorContext] | None = None
+        self,
+        batch: Batch,
+        failed: Mask,
+        contexts: Sequence[ErrorContext] | None = None,
+        *,
+        counted: int | None = None,
     ) -> Batch | None:
         """Apply `on_error` to the failed rows of a batch; return the rows for `.errors`, if any.
 
         contexts  one for each failed row, in order
+        counted   the number of rows that failed, where that is not the number of rows in the batch
         """
         failed_rows = batch.where(failed)
 
@@ -191,7 +197,7 @@ class RowErrors:
 
         if self.stops:
             raise self._error(context_of(0), self._row(failed_rows, 0))
-        self._site.accounts.errors += failed_rows.num_rows
+        self._site.accounts.errors += failed_rows.num_rows if counted is None else counted
         if self._site.reasons == [] and failed_rows.num_rows:
             self._site.reasons.append(context_of(0).reason)
         if self._dead_letter_schema is None:

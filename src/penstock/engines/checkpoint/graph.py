@@ -12,6 +12,7 @@ from typing import Any
 from penstock.connect.protocol import Delivery
 from penstock.errors import CheckpointError
 from penstock.operators.ends import Sink, Source
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
 from penstock.stages.snapshot import FORM, window_fingerprint
@@ -24,7 +25,9 @@ _RESTORE = "bring it back as it was, or start with an empty checkpoint folder"
 
 def describe_graph(plan: Plan) -> dict[str, Any]:
     """Return the graph by step name, as plain data for the checkpoint folder."""
-    recorded = [step for step in plan if isinstance(step.op, Source | Sink | Windows) or step.op.stateful]
+    recorded = [
+        step for step in plan if isinstance(step.op, Source | Sink | Windows | StreamJoin) or step.op.stateful
+    ]
     return {"graph": plan.graph, "steps": {step.name: _describe_step(step) for step in recorded}}
 
 
@@ -79,4 +82,8 @@ def _describe_step(step: Step) -> dict[str, str]:
         # Why: another parallelism may choose another pattern; each piece of state names its own form.
         topics = window_fingerprint(step.op, step.up, totally_ordered=False)
         return {"kind": Windows.__name__, **{topic: text for topic, text in topics.items() if topic != FORM}}
+    if isinstance(step.op, StreamJoin):
+        from penstock.stages.join.state import join_fingerprint
+
+        return kind | dict(join_fingerprint(step.op, *(port.stream for port in step.inputs)))
     return kind | {"key": ", ".join(step.up.key), "columns": str(step.up.schema)}

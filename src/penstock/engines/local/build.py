@@ -17,7 +17,7 @@ from penstock.engines.ends import SinkWriter, SourceReader
 from penstock.engines.frontiers import output_delay
 from penstock.engines.local import task_groups
 from penstock.engines.local.channels import RoundRobinOutput
-from penstock.engines.local.options import Settings
+from penstock.engines.local.options import Settings, available_cores
 from penstock.engines.local.processes.pool import ProcessPool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.task_groups import Role, TaskGroup
@@ -27,11 +27,11 @@ from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.errors import PenstockError
 from penstock.frozen import Frozen, dataclass
 from penstock.operators.ends import Sink, Source
-from penstock.operators.op import OUT, Routing
+from penstock.operators.op import JOIN, OUT, Routing
 from penstock.operators.process import Process
 from penstock.operators.windows import PANED, Windows
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.build import build_stage
+from penstock.stages.build import build_join_stage, build_stage
 from penstock.stages.stage import Stage, StageContext, StatelessStage
 from penstock.timing.windows import SessionSpec
 
@@ -118,6 +118,7 @@ class TaskBuilder:
         self.graph, self.progress = ExecutionGraph(plan), progress
         self._plan, self._clock, self._inputs = plan, progress.clock, inputs or {}
         self._processes, self._observe = processes, observe
+        self._n_threads = settings.threads or available_cores()
         saved, fed = progress.checkpoint is not None, inputs is not None
         # Saved state must suit every engine, so it compares whole rows; pushed rows carry no reader's
         # numbers.
@@ -161,6 +162,10 @@ class TaskBuilder:
                 process_class = RoundProcessTask if progress.in_rounds else PipelinedProcessTask
                 task = process_class(number, replica, chain, progress)
                 self._observe(task.loop)
+            elif op is not None and op.kind == JOIN:
+                from penstock.engines.local.tasks.join import JoinTask
+
+                task = JoinTask(number, replica, chain, progress)
             else:
                 task = InputTask(number, replica, chain, progress)
             graph.tasks.append(task)
@@ -185,12 +190,40 @@ class TaskBuilder:
             return SinkStep(step, writer)
         if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
             return self._decomposed_step(step, group, replica)
+        if step.op.kind == JOIN:
+            return self._join_step(step, accounts)
         site, ordered = self._site(step, accounts), step.name in self._ordered
         if self._processes is None:
             stage = build_stage(step.op, step.up, site, totally_ordered=ordered)
         else:
             stage = self._processes.stage_of(step, replica, site, ordered=ordered)
         return self._stage_step(step, stage, accounts, output_delay(step))
+
+    def _join_step(self, step: Step, accounts: Accounts) -> ChainedStep:
+        """Return a join, with the threads of its cells."""
+        from penstock.engines.local.tasks.join import CellThreads, JoinStep
+        from penstock.operators.stream_join import StreamJoin
+
+        op = step.op
+        assert isinstance(op, StreamJoin), "the only operator of its kind"
+        # By itself a layout begins with one cell, and follows the rates that are measured.
+        layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
+        max_cells = 1 if isinstance(op.layout, tuple) else max(step.degree.least, self._n_threads)
+        threads = CellThreads(step.name, min(max(layout[0] * layout[1], max_cells), self._n_threads))
+        left, right = (port.stream for port in step.inputs)
+        site = self._site(step, accounts)
+        stage = build_join_stage(op, left, right, site, layout=layout, run_cells=threads.run)
+        self._observe(stage)
+        in_rounds = self.progress.in_rounds
+        return JoinStep(
+            step,
+            accounts,
+            stage,
+            output_delay(step),
+            in_rounds=in_rounds,
+            threads=threads,
+            max_cells=max_cells,
+        )
 
     def _decomposed_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         """Return one half of decomposed windows: parallel or preaggregating, or the merge behind it."""

@@ -43,14 +43,9 @@ class LocalEngine:
     name = "local"
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
-        """Return what this engine cannot run: joins of streams, and expressions in Spark's SQL."""
-        gaps = [
-            Gap(step.name, "joins of two streams", 'run it with engine="reference"')
-            for step in plan
-            if step.op.kind == JOIN
-        ]
+        """Return what this engine cannot run: expressions in Spark's SQL."""
         sql_steps = [(step.name, find_spark_sql(step.op)) for step in plan]
-        return gaps + [Gap(name, f"{sql} runs on Spark only", _SPARK_HINT) for name, sql in sql_steps if sql]
+        return [Gap(name, f"{sql} runs on Spark only", _SPARK_HINT) for name, sql in sql_steps if sql]
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> LocalRun:
         """Start a run in threads of its own."""
@@ -93,6 +88,8 @@ class LocalEngine:
             lines.append(
                 line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE)
             )
+        for step in plan:
+            lines += explain_join(step) if step.op.kind == JOIN else []
         gil_bound = [step.name for step in plan if holds_gil(step)]
         work = {
             "rows of one time are in order by the reader's numbers": sorted(ordered),
@@ -110,6 +107,37 @@ class LocalEngine:
         lines += [f"{text}: {', '.join(names)}" for text, names in work.items() if names]
         lines += explain_workers(plan)
         return lines + [f"{text}: {', '.join(names)}" for text, names in own_threads.items() if names]
+
+
+ASSUMED_RATE = 1_000.0
+"""Rows a second of each side that the prediction for a join assumes before anything is measured."""
+
+
+def explain_join(step: Step) -> list[str]:
+    """Return the layout of a join's cells, how pairs are found, and what the model predicts (DP-Join, 5)."""
+    from penstock.operators.join_predicate import Band, Equal
+    from penstock.operators.stream_join import StreamJoin
+    from penstock.stages.join.model import JoinLoad
+
+    op = step.op
+    assert isinstance(op, StreamJoin), "the only operator of its kind"
+    left, right = (port.stream for port in step.inputs)
+    bound = op.resolve(left, right)
+    is_keyed = any(isinstance(term, Equal) for term in op.terms)
+    has_bands = any(isinstance(term, Band) for term in op.terms)
+    if is_keyed or has_bands:
+        how = "a hash of the keys" if is_keyed else "a grid of the bands, where they are narrow, else a scan"
+    else:
+        how = "comparing all rows that may meet: the predicate is evaluated for each pair"
+    layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
+    is_auto = not isinstance(op.layout, tuple)
+    cells = "layout auto: begins with one cell" if is_auto else f"{layout[0]} x {layout[1]} cells"
+    lines = [f"{step.name}: {cells}; partners are found by {how}"]
+    if bound.last_rows is None:
+        seconds = (bound.older_left / 1e6, bound.older_right / 1e6)
+        load = JoinLoad.of_streams((ASSUMED_RATE, ASSUMED_RATE), seconds)
+        lines.append(f"{step.name}: predicted for a scan {load.describe(layout)}")
+    return lines
 
 
 def holds_gil(step: Step) -> bool:

@@ -117,7 +117,7 @@ class LatencyTracker:
             return {sink: histogram.latency() for sink, histogram in self._sinks.items()}
 
 
-_YIELDING = ("process", "on_batch", "on_watermark", "drain")
+_YIELDING = ("process", "on_batch", "on_round", "on_watermark", "drain")
 """Methods of stages that yield their results: only the time inside the generator is the stage's work."""
 _RETURNING = ("next", "write", "resume")
 """Methods of stages, readers, writers and process operators that are work from beginning to end."""

@@ -8,7 +8,7 @@ engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -117,9 +117,10 @@ class StageStep(ChainedStep):
     output_delay  how far results come behind the input's watermark
     round_schema  the columns of the rows that wait for the end of their round; None if they do not wait
     flush         emits what the stage would otherwise have to save; None where it saves what it has
+    saves_changes whether the stage can save what changed in a bucket, apart from the rest of it
     """
 
-    is_stateless = False
+    is_stateless = saves_changes = False
     stage: Stage
 
     def __init__(
@@ -130,6 +131,10 @@ class StageStep(ChainedStep):
         self.frontier = Frontier()
         self._waiting: list[Batch] = []
         self.flush: Callable[[], Outputs] | None = None
+
+    def snapshot_changes(self, buckets: Collection[int]) -> Mapping[int, bytes]:
+        """Return the state that has changed, of these buckets only its changes; where the stage can do so."""
+        raise NotImplementedError
 
     def feed(self, batch: Batch) -> None:
         """Process the rows, judged by the watermark before the round, or keep them until its end."""

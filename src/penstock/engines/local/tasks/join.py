@@ -1,0 +1,146 @@
+"""The task of a join: rows keep the port they came through, and cells search side by side.
+
+One task owns the join, so that what is stored has one writer. The searches of its cells, which read only, run
+on threads of their own when there are several (`stages/join/stage.py`): a fork and a join per batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+from typing import Any
+
+from penstock.accounts import Accounts
+from penstock.engines.frontiers import Frontier
+from penstock.engines.local.channels import Channel
+from penstock.engines.local.progress import Progress
+from penstock.engines.local.tasks.chain import ChainedStep, StageStep
+from penstock.engines.local.tasks.task import InputTask
+from penstock.plan.plan import Step
+from penstock.stages.join.stage import JoinStage
+from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.order import merge_batches
+from penstock.timing.windows import AFTER_ALL
+
+REVIEW_SECONDS = 2.0
+"""How often a layout that is chosen by itself is looked at again."""
+
+
+class CellThreads:
+    """Threads that run the searches of the cells of one join; they begin with the first that are several.
+
+    n_threads  how many may run side by side, that of the task among them
+    """
+
+    def __init__(self, step: str, n_threads: int) -> None:
+        self._step, self._n_threads = step, n_threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, searches: Sequence[Callable[[], Any]]) -> Iterable[Any]:
+        """Run all searches, the first in this thread; return what they found, in their order."""
+        if self._n_threads == 1:
+            return [search() for search in searches]
+        if self._pool is None:
+            name = f"penstock-{self._step}-cell"
+            self._pool = ThreadPoolExecutor(self._n_threads - 1, thread_name_prefix=name)
+        futures = [self._pool.submit(search) for search in searches[1:]]
+        first = searches[0]()
+        return [first, *(future.result() for future in futures)]
+
+    def close(self) -> None:
+        """End the threads."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+
+class JoinStep(StageStep):
+    """A join, fed as rows come, or with all rows of a round at its end.
+
+    threads    those of its cells
+    max_cells  how many a layout may have that is chosen while rows flow; 1: the layout stays as it is
+    """
+
+    saves_changes = True
+    stage: JoinStage  # type: ignore[assignment]  # it is fed by port
+
+    def __init__(
+        self,
+        step: Step,
+        accounts: Accounts,
+        stage: JoinStage,
+        output_delay: int,
+        *,
+        in_rounds: bool,
+        threads: CellThreads,
+        max_cells: int = 1,
+    ) -> None:
+        super().__init__(step, accounts, stage, output_delay, None)  # type: ignore[arg-type]
+        self.threads, self.max_cells = threads, max_cells
+        self._reviewed_at = monotonic()
+        self._in_rounds = in_rounds
+        self._by_port: dict[str, list[Batch]] = {}
+        self._schemas = {port.port: port.stream.schema for port in step.inputs}
+
+    def snapshot_changes(self, buckets: Collection[int]) -> Mapping[int, bytes]:
+        """Implement `StageStep.snapshot_changes`."""
+        return self.stage.snapshot_changes(buckets)
+
+    def feed_port(self, port: str, batch: Batch) -> None:
+        """Take rows of a port in."""
+        if self._in_rounds:
+            self._by_port.setdefault(port, []).append(batch)
+        else:
+            self.emit(self.stage.on_batch(port, batch, self.frontier.watermark))
+
+    def _review_layout(self) -> None:
+        """Change the layout, if the rates of the last seconds ask for another."""
+        seconds = monotonic() - self._reviewed_at
+        if seconds >= REVIEW_SECONDS:
+            self._reviewed_at += seconds
+            load = self.stage.take_load(seconds)
+            layout = load.choose_layout(self.max_cells)
+            if layout != self.stage.layout and load.is_worth(self.stage.layout, layout):
+                self.stage.change_layout(layout)
+
+    def advance(self, number: int, frontier: Frontier) -> Frontier:
+        """Process the rows that wait as one round, and forget what the watermark has passed."""
+        before = self.frontier.watermark
+        reached = before if frontier.idle else max(before, frontier.watermark)
+        self.frontier = Frontier(reached, frontier.idle, frontier.over)
+        waiting, self._by_port = self._by_port, {}
+        batches = {port: merge_batches(parts, self._schemas[port]) for port, parts in waiting.items()}
+        self.emit(self.stage.on_round(batches, before, AFTER_ALL if frontier.over else reached))
+        if self.max_cells > 1:
+            self._review_layout()
+        return Frontier(reached - self._output_delay, frontier.idle, frontier.over)
+
+
+class JoinTask(InputTask):
+    """A join and the steps chained behind it."""
+
+    def __init__(self, number: int, replica: int, chain: list[ChainedStep], progress: Progress) -> None:
+        super().__init__(number, replica, chain, progress)
+        step = chain[0]
+        assert isinstance(step, JoinStep), "the first step is the join"
+        self._join = step
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """Process the rows of a port, or keep them for the end of their round."""
+        if self._in_rounds:
+            channel.kept.append(batch)
+        else:
+            self._join.feed_port(channel.port, batch)
+
+    def process_round(self, round_group: int, number: int) -> None:
+        """Feed the rows that were kept to their ports, and end the round."""
+        if self._in_rounds:
+            for channel in self.channels:
+                for batch in channel.take_kept():
+                    self._join.feed_port(channel.port, batch)
+        super().process_round(round_group, number)
+
+    def complete(self, *, failed: bool) -> None:
+        """End the threads of the cells too."""
+        self._join.threads.close()
+        super().complete(failed=failed)

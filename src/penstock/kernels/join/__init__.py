@@ -1,0 +1,1 @@
+"""Loops of joins: boxes against points."""

@@ -1,0 +1,143 @@
+"""Pairs of a join, and what leaves it: their columns, times and places.
+
+A pair has the later of the two times; its place among rows of one time is that of the left row and then that
+of the right row. A row without a partner keeps its own, and so does a left row of a semi or anti join.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.join_predicate import LEFT, RIGHT, Equal
+from penstock.operators.op import OUT, Stream
+from penstock.operators.stream_join import StreamJoin
+from penstock.stages.join.bounds import LEFT_SIDE
+from penstock.stages.join.index import CLOCK
+from penstock.stages.join.segments import JoinRows
+from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.rows.input import build_time_column
+from penstock.stages.rows.order import (
+    NO_ORDER,
+    Order,
+    append_order,
+    concat_orders,
+    merge_batches,
+    sort_indices,
+)
+
+
+class Pairs:
+    """Pairs that may join, or do: a place among left rows and one among right rows for each."""
+
+    def __init__(self, left: JoinRows, left_at: Ints, right: JoinRows, right_at: Ints) -> None:
+        self.left, self.left_at, self.right, self.right_at = left, left_at, right, right_at
+
+    def __len__(self) -> int:
+        return len(self.left_at)
+
+    def where(self, mask: Mask) -> Pairs:
+        """Return the pairs for which the mask is true."""
+        if mask.all():
+            return self
+        return Pairs(self.left, self.left_at[mask], self.right, self.right_at[mask])
+
+    @cached_property
+    def left_batch(self) -> pa.RecordBatch:
+        """Return the left rows, one for each pair."""
+        return self.left.rows.take(pa.array(self.left_at))
+
+    @cached_property
+    def right_batch(self) -> pa.RecordBatch:
+        """Return the right rows, one for each pair."""
+        return self.right.rows.take(pa.array(self.right_at))
+
+
+class JoinResults:
+    """Builds the rows that leave a join.
+
+    schema  their columns
+    """
+
+    def __init__(self, op: StreamJoin, left: Stream, right: Stream) -> None:
+        self.schema: pa.Schema = op.outputs({LEFT: left, RIGHT: right})[OUT].schema
+        resolved = op.resolve(left, right)
+        self._left_names = left.columns
+        self._right_fields = op.right_columns(left, right)
+        self._shared = {term.left for term in op.terms if isinstance(term, Equal) and term.left == term.right}
+        self._window = resolved.window if resolved.has_window_columns else None
+        self._time = left.require_time("the left side of a join")
+
+    def join(self, lots: Sequence[Pairs]) -> Batch:
+        """Return the columns of both rows of all pairs, at the later time."""
+        left = _take_rows([(pairs.left, pairs.left_at) for pairs in lots])
+        right = _take_rows([(pairs.right, pairs.right_at) for pairs in lots])
+        columns = [*left.rows.columns, *(right.rows.column(name) for name, _ in self._right_fields)]
+        columns += self._window_columns(left.clock)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return Batch(rows, np.maximum(left.times, right.times), _join_orders(left.order, right.order))
+
+    def leave_alone(self, side: int, rows: JoinRows, at: Ints) -> Batch:
+        """Return rows of one side, with nulls for the other, but a shared column is a right row's own."""
+        own, times, order, clock = _take_rows([(rows, at)])
+        if side == LEFT_SIDE:
+            columns = list(own.columns)
+            columns += [pa.nulls(len(at), field.type) for _, field in self._right_fields]
+        else:
+            columns = [
+                own.column(name) if name in self._shared else pa.nulls(len(at), self.schema.field(name).type)
+                for name in self._left_names
+            ]
+            columns += [own.column(name) for name, _ in self._right_fields]
+        columns += self._window_columns(clock)
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), times, order)
+
+    def merge(self, batches: Sequence[Batch]) -> Batch:
+        """Return all rows by (time, place, columns)."""
+        whole = merge_batches(batches, self.schema)
+        places = sort_indices([whole.times, *whole.order], whole.rows)
+        return whole.take(places)
+
+    def _window_columns(self, starts: Ints) -> list[pa.Array]:
+        """Return the bounds of the window of each row, where results name them."""
+        if self._window is None:
+            return []
+        return [build_time_column(bounds, self._time) for bounds in (starts, starts + self._window.size)]
+
+
+class _RowsAt(NamedTuple):
+    """What results need of rows: columns, times, places, and the clock."""
+
+    rows: pa.RecordBatch
+    times: Ints
+    order: Order
+    clock: Ints
+
+
+def _take_rows(lots: Sequence[tuple[JoinRows, Ints]]) -> _RowsAt:
+    """Return the rows at some places of several lots, one after the other; of one lot in one step."""
+    if all(rows is lots[0][0] for rows, _ in lots):
+        rows, at = lots[0][0], np.concatenate([at for _, at in lots])
+        order = tuple(column[at] for column in rows.order)
+        return _RowsAt(rows.rows.take(pa.array(at)), rows.times[at], order, rows.codes[CLOCK][at])
+    parts = [_take_rows([lot]) for lot in lots]
+    return _RowsAt(
+        pa.concat_batches([part.rows for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        concat_orders([(part.order, len(part.times)) for part in parts]),
+        np.concatenate([part.clock for part in parts]),
+    )
+
+
+def _join_orders(left: Order, right: Order) -> Order:
+    """Return the places of pairs: the numbers of the left, then those of the right."""
+    if not any((column == NO_ORDER).any() for column in left):
+        return (*left, *right)
+    order = left
+    for column in right:
+        order = append_order(order, column)
+    return order

@@ -1,0 +1,416 @@
+"""JoinStage: two streams in, pairs out (DP-Join, 4.3), the same for both real engines.
+
+New rows are compared with what is stored of the other side, and then stored (Kang's procedure with a single
+scan, 4.4.3: expiry is found by the watermark, not by looking through the own side). A pair is found once,
+when the second of its rows comes. A failure of a user's function is charged to that row.
+
+The rows are stored in cells (`cells.py`). The stage has no threads: `run_cells` may run the searches of the
+cells side by side.
+
+A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks, or given whole rounds
+(`on_round`), in which the right goes first, so that a pair of two new rows is charged to its left row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.operators.join_predicate import LEFT, RIGHT, Equal
+from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
+from penstock.operators.stream_join import StreamJoin
+from penstock.stages import policy
+from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
+from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
+from penstock.stages.join.index import CLOCK, Boxes
+from penstock.stages.join.model import JoinLoad, JoinWork, Layout
+from penstock.stages.join.pairs import JoinResults, Pairs
+from penstock.stages.join.predicate import JoinPredicate
+from penstock.stages.join.segments import JoinRows, RowSegments, Segment
+from penstock.stages.join.state import ChangedRows, JoinSnapshots, SavedJoin, rows_to_save, select_changed
+from penstock.stages.keys.slots import BUCKETS, KeyBuckets
+from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
+
+PORTS = (LEFT, RIGHT)
+
+
+class JoinStage:
+    """One join within bounds of time, or by windows.
+
+    layout     (m, n): parts of the left and of the right
+    sharing    the number of workers that share a cell; several in one cell are the centralised form
+    run_cells  runs the searches of the cells
+    watermark  how far it has come
+    """
+
+    def __init__(
+        self,
+        op: StreamJoin,
+        left: Stream,
+        right: Stream,
+        site: StageContext,
+        *,
+        layout: Layout = (1, 1),
+        sharing: int = 1,
+        run_cells: RunCells = run_in_turn,
+    ) -> None:
+        self.op, self.site, self.run_cells = op, site, run_cells
+        has_keys = any(isinstance(term, Equal) for term in op.terms)
+        self._cells = CellGrid(layout, has_keys=has_keys, sharing=sharing)
+        self._left, self._right = left, right
+        self._how = op.how
+        self._resolved = op.resolve(left, right)
+        self._bound: Bound = build_bound(self._resolved)
+        self._results = JoinResults(op, left, right)
+        self._errors = RowErrors(site, op.on_error, self._results.schema)
+        self._snapshots = JoinSnapshots(op, left, right, site.step)
+        # Which side's rows leave without a partner, and so have to be kept to the end.
+        self._leaves_alone = (op.how in ("left", "full", "anti"), op.how in ("right", "full"))
+        # Of which side's rows it matters whether they have found a partner.
+        self._notes_pairs = (op.how in ("left", "full", "anti", "semi"), op.how in ("right", "full"))
+        self._run = policy.JitPolicy()
+        self._work = JoinWork()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Start with no rows."""
+        self._predicate = JoinPredicate(self.op.terms, self._left, self._right, self.site)
+        keys = self._predicate.keys
+        self._key_buckets = None if keys is None else KeyBuckets(keys.types)
+        self._cells.clear()
+        self._unmatchable = (RowSegments(), RowSegments())
+        self._changes = ChangedRows()
+        self._n_rows = 0
+        self.watermark: float = BEFORE_ALL
+        self._saved_watermark: float = BEFORE_ALL
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of all stored rows."""
+        return sum(part.nbytes for side in (LEFT_SIDE, RIGHT_SIDE) for part in self._parts(side))
+
+    @property
+    def n_stored(self) -> tuple[int, int]:
+        """Return the number of stored rows of the left and of the right."""
+        left, right = (sum(map(len, self._parts(side))) for side in (LEFT_SIDE, RIGHT_SIDE))
+        return left, right
+
+    def take_load(self, seconds: float) -> JoinLoad:
+        """Return what the join has had to do in the last seconds, as the model of layouts wants it."""
+        work, self._work = self._work, JoinWork()
+        return work.load(seconds, self.n_stored, policy.SIZES.index_rows)
+
+    def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
+        """Take rows of one side in: emit late ones, and the pairs that they make with what is stored."""
+        rows: list[Batch] = []
+        yield from self._take_in(port, batch, watermark, rows)
+        yield from self._emit(rows)
+
+    def on_watermark(self, watermark: float) -> Outputs:
+        """Forget the rows that are over; emit those that leave without a partner."""
+        rows: list[Batch] = []
+        yield from self._advance(watermark, rows)
+        yield from self._emit(rows)
+
+    def drain(self) -> Outputs:
+        """Emit what is left, because both streams have ended."""
+        yield from self.on_watermark(AFTER_ALL)
+
+    def on_round(self, batches: Mapping[str, Batch], before: float, after: float) -> Outputs:
+        """Take a round: rows by port, the watermark that judges them, and the one that is reached.
+
+        What leaves on the main port is one batch, in order.
+        """
+        rows: list[Batch] = []
+        for port in (RIGHT, LEFT):
+            if port in batches:
+                yield from self._take_in(port, batches[port], before, rows)
+        yield from self._advance(after, rows)
+        yield from self._emit(rows)
+
+    @property
+    def layout(self) -> Layout:
+        """Return the parts of the left and of the right."""
+        return self._cells.layout
+
+    def change_layout(self, layout: Layout) -> None:
+        """Spread the stored rows over other cells, between two batches."""
+        self._cells.rearrange(layout)
+
+    def snapshot(self) -> dict[int, bytes]:
+        """Return the state per side and bucket: all of it at first, then what changed."""
+        return self.snapshot_changes(())
+
+    def snapshot_changes(self, buckets: Collection[int]) -> dict[int, bytes]:
+        """Return the state that has changed; of these buckets only its changes since the last snapshot.
+
+        buckets  as they are numbered in snapshots: those of the right from 256
+        """
+        is_tracking, first_new = self._changes.tracks, self._changes.number
+        held = np.zeros((2, BUCKETS), np.int64)
+        lots = [list(self._saved_lots(side)) for side in (LEFT_SIDE, RIGHT_SIDE)]
+        for side, of_side in enumerate(lots):
+            for rows, _, _ in of_side:
+                held[side] += np.bincount(rows.buckets, minlength=BUCKETS)
+        changed, paired = self._changes.take([counts > 0 for counts in held], self._n_rows)
+        if is_tracking and self._has_moved() and not any(map(len, changed)) and held.any():
+            # Why: what is over is known by the watermark of the newest piece, so one must say it.
+            side = int(np.flatnonzero(held.any(axis=1))[0])
+            changed[side] = np.flatnonzero(held[side])[:1]
+        pieces: dict[int, bytes] = {}
+        for side, of_side in enumerate(lots):
+            partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
+            if not is_tracking:
+                partly = set()
+            saved = []
+            for rows, waits, is_changed in of_side:
+                is_new = (rows.numbers >= first_new) | is_changed
+                chosen = select_changed(rows, changed[side], partly, is_new)
+                if len(chosen):
+                    saved.append(rows_to_save(chosen, waits=waits))
+            changes = {}
+            for bucket in partly.intersection(changed[side].tolist()):
+                of_bucket = paired[side].column("bucket").to_numpy() == bucket
+                changes[bucket] = paired[side].take(pa.array(np.flatnonzero(of_bucket)))
+            pieces |= self._snapshots.encode(
+                side, changed[side], saved, changes, held[side], self.watermark, self._counts()
+            )
+        self._note_saved()
+        return pieces
+
+    def restore(self, saved: Mapping[int, bytes]) -> None:
+        """Go back to a snapshot, or take up some buckets of one that another layout took."""
+        restored = self._snapshots.decode(saved)
+        self._begin()
+        self.watermark = restored.watermark
+        self._n_rows = int(restored.counts[0])
+        held = np.zeros((2, BUCKETS), np.bool_)
+        self._take_up(restored)
+        for side in (LEFT_SIDE, RIGHT_SIDE):
+            for rows, _, _ in self._saved_lots(side):
+                held[side, rows.buckets] = True
+        self._changes.start(held, self._n_rows)
+        self._note_saved()
+
+    def _take_up(self, restored: SavedJoin) -> None:
+        """Store the rows of a snapshot that are not over."""
+        for side, saved in enumerate(restored.sides):
+            horizon = self._bound.horizon(side, restored.watermark)
+            self._store_new(side, saved.rows.take(np.flatnonzero(saved.rows.codes[CLOCK] >= horizon)))
+
+    def _saved_lots(self, side: int) -> Iterator[tuple[JoinRows, bool, Mask]]:
+        """Yield all rows of a side, whether they wait, and which of them changed although they are old."""
+        for part in self._parts(side):
+            for segment in part.segments:
+                rows = segment.live_rows()
+                yield rows, False, np.zeros(len(rows), np.bool_)
+
+    def _counts(self) -> Ints:
+        """Return the numbers that are saved with the rows; the first is that of the next row."""
+        return np.array([self._n_rows, 0, 0], np.int64)
+
+    def _has_moved(self) -> bool:
+        """Return whether rows may be over since the last snapshot."""
+        return self.watermark > self._saved_watermark
+
+    def _note_saved(self) -> None:
+        self._saved_watermark = self.watermark
+
+    def _parts(self, side: int) -> list[RowSegments]:
+        return [*self._cells.parts[side], self._unmatchable[side]]
+
+    def _emit(self, rows: list[Batch]) -> Outputs:
+        rows = [batch for batch in rows if batch.num_rows]
+        if rows:
+            whole = self._results.merge(rows)
+            self.site.accounts.rows_out += whole.num_rows
+            yield OUT, whole
+
+    def _take_in(self, port: str, batch: Batch, watermark: float, rows: list[Batch]) -> Outputs:
+        """Judge new rows, find their pairs, and store them; what leaves on the main port goes to `rows`."""
+        side, accounts = PORTS.index(port), self.site.accounts
+        accounts.rows_in += batch.num_rows
+        self._work.n_rows[side] += batch.num_rows
+        if not batch.num_rows:
+            return
+        admitted = self._bound.admit(batch.times, watermark)
+        n_late, n_outside = int(admitted.late.sum()), int(admitted.no_window.sum())
+        accounts.late += n_late
+        accounts.no_window += n_outside
+        accounts.passed += batch.num_rows - n_late - n_outside
+        if n_late:
+            yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
+        new, unmatchable = self._split_matchable(
+            side, self._number_rows(side, batch, admitted.rows, admitted.clock)
+        )
+        yield from self._match(side, new, rows)
+        self._store_split(side, new, unmatchable)
+
+    def _number_rows(self, side: int, batch: Batch, at: Ints, clock: Ints) -> JoinRows:
+        """Return new rows with their numbers and buckets; their clock is their only code yet."""
+        n_rows, numbers = batch.num_rows, self._n_rows + at
+        self._n_rows += n_rows
+        is_all = len(at) == n_rows and bool((at[1:] > at[:-1]).all())
+        columns = batch.rows if is_all else batch.rows.take(pa.array(at))
+        keys = self._predicate.keys
+        if keys is None or self._key_buckets is None:
+            buckets = numbers % BUCKETS
+        else:
+            of_keys = [columns.column(name) for name in keys.names[side]]
+            buckets = self._key_buckets.of(of_keys, len(at)).astype(np.int64)
+        order = tuple(column[at] for column in batch.order)
+        paired = np.zeros(len(at), np.bool_)
+        return JoinRows(clock.reshape(1, -1), batch.times[at], order, columns, buckets, numbers, paired)
+
+    def _split_matchable(self, side: int, rows: JoinRows) -> tuple[JoinRows, JoinRows]:
+        """Return rows with all their codes, and those that nothing can be paired with."""
+        valid = self._predicate.valid(side, rows.rows)
+        unmatchable = rows.take(np.flatnonzero(~valid))
+        if not valid.all():
+            rows = rows.take(np.flatnonzero(valid))
+        return replace(rows, codes=self._predicate.codes(side, rows.rows, rows.codes[CLOCK])), unmatchable
+
+    def _store_new(self, side: int, rows: JoinRows) -> None:
+        self._store_split(side, *self._split_matchable(side, rows))
+
+    def _store_split(self, side: int, rows: JoinRows, unmatchable: JoinRows) -> None:
+        """Store new rows; those that find no partner only if they leave without one."""
+        if self._predicate.keys is not None:
+            self._predicate.keys.keep(rows.codes[1])
+        self._cells.store(side, rows)
+        self._changes.note(side, rows.buckets)
+        if self._leaves_alone[side]:
+            self._unmatchable[side].add(unmatchable)
+            self._changes.note(side, unmatchable.buckets)
+
+    def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
+        """Find the pairs of new rows with stored ones, and emit those that failed."""
+        errors: list[tuple[Pairs, list[ErrorContext]]] = []
+        lots: list[Pairs] = []
+        for segment, at, stored_at in self._search(side, new):
+            if side == LEFT_SIDE:
+                pairs = Pairs(new, at, segment.rows, stored_at)
+            else:
+                pairs = Pairs(segment.rows, stored_at, new, at)
+            pairs = self._test(pairs, errors)
+            if len(pairs):
+                lots.append(pairs)
+                rows += self._note_pairs(pairs, side)
+        if lots and self._how not in ("semi", "anti"):
+            rows.append(self._results.join(lots))
+        yield from self._handle_errors(side, errors)
+
+    def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
+        """Return the candidates that fulfil what is left of the predicate; those that fail go to `errors`."""
+        held = self._predicate.holds(pairs)
+        if held is not None:
+            pairs = pairs.where(held)
+        for test in self._predicate.tests:
+            if not len(pairs):
+                break
+            holds, failures = test.evaluate(pairs, stops=self._errors.stops)
+            if failures:
+                failed = np.zeros(len(pairs), np.bool_)
+                failed[[place for place, _ in failures]] = True
+                errors.append((pairs.where(failed), [context for _, context in failures]))
+                if self._errors.stops:
+                    self._errors.handle(
+                        self._results.join([errors[0][0]]), np.ones(len(failures), np.bool_), errors[0][1]
+                    )
+            pairs = pairs.where(holds)
+        return pairs
+
+    def _handle_errors(self, side: int, errors: Sequence[tuple[Pairs, list[ErrorContext]]]) -> Outputs:
+        """Count the new rows of which pairs failed, each once, and emit the pairs."""
+        charged = set[int]()
+        for pairs, contexts in errors:
+            rows, at = (pairs.left, pairs.left_at) if side == LEFT_SIDE else (pairs.right, pairs.right_at)
+            n_before = len(charged)
+            charged.update(rows.numbers[at].tolist())
+            failed = self._errors.handle(
+                self._results.join([pairs]),
+                np.ones(len(pairs), np.bool_),
+                contexts,
+                counted=len(charged) - n_before,
+            )
+            if failed is not None:
+                yield ERRORS, failed
+        self.site.accounts.passed -= len(charged)
+
+    def _note_pairs(self, pairs: Pairs, side: int) -> list[Batch]:
+        """Note which rows have found a partner; return those that leave alone for that, in a semi join.
+
+        side  that of the new rows
+        """
+        leaves = []
+        for own, rows, at in (
+            (LEFT_SIDE, pairs.left, pairs.left_at),
+            (RIGHT_SIDE, pairs.right, pairs.right_at),
+        ):
+            if not self._notes_pairs[own]:
+                continue
+            first = np.unique(at[~rows.paired[at]])
+            rows.paired[first] = True
+            if own != side:
+                self._changes.note_paired(own, rows, first)
+            if own == LEFT_SIDE and self._how == "semi":
+                leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
+        return leaves
+
+    def _search(self, side: int, new: JoinRows) -> Iterator[tuple[Segment, Ints, Ints]]:
+        """Yield where candidates of new rows are stored: a segment, and the places of both."""
+        if not len(new):
+            return
+        clocks = self._bound.ranges(side, new.codes[CLOCK])
+        boxes, places = self._predicate.boxes(new.codes, clocks)
+        conditions = self._predicate.conditions
+        searches: list[Search] = []
+        prepared: RowSegments | None = None
+        for cell in self._cells.cells(side, new.buckets[places]):
+            cell_boxes = boxes if cell.rows is None else boxes.take(cell.rows)
+            cell_places = places if cell.rows is None else places[cell.rows]
+            if cell.stored is not prepared:  # once for all that share it
+                prepared = cell.stored
+                prepared.prepare(cell_boxes, conditions)
+                self._work.n_compared += len(cell_boxes) * prepared.n_scanned
+            search = partial(self._search_cell, cell_boxes, cell_places, cell)
+            if conditions:
+                searches.append(lambda search=search: list(search()))  # type: ignore[misc]
+            else:  # all that is near in time is a candidate, and a function decides
+                yield from search()
+        started_at = perf_counter()
+        lots = list(self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches))
+        self._work.n_searches += len(boxes)
+        self._work.busy_seconds += (perf_counter() - started_at) * max(1, len(searches))
+        for hits in lots:
+            yield from hits
+
+    def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[Segment, Ints, Ints]]:
+        """Yield the candidates in one cell."""
+        for segment in cell.stored.segments:
+            for box, row in segment.find(boxes, self._predicate.conditions, self._run, cell.share):
+                yield segment, places[box], row
+
+    def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
+        """Forget what the watermark has passed; rows that leave without a partner go to `rows`."""
+        self.watermark = max(self.watermark, watermark)
+        for side in (LEFT_SIDE, RIGHT_SIDE):
+            self._forget(side, self._bound.horizon(side, watermark), rows)
+        yield from ()
+
+    def _forget(self, side: int, horizon: int, rows: list[Batch]) -> None:
+        for part in self._cells.parts[side]:
+            for over in part.expire(horizon):
+                if self._predicate.keys is not None:
+                    self._predicate.keys.release(over.codes[1])
+                if self._leaves_alone[side] and not over.paired.all():
+                    rows.append(self._results.leave_alone(side, over, np.flatnonzero(~over.paired)))
+        expired = self._unmatchable[side].expire(horizon)
+        rows += [self._results.leave_alone(side, over, np.arange(len(over))) for over in expired]

@@ -1,0 +1,279 @@
+"""How the rows of a join are saved and come back, by side and bucket, whole or as changes.
+
+A row's bucket depends on its key, or on its number where no columns are equal: never on the layout. So any
+layout, and any number of partitions, takes up what another has saved. The buckets of the left are numbered
+from 0, those of the right from 256.
+
+A piece has the rows of its bucket; one with changes has the rows that came since the piece before it, and the
+numbers of older rows that have found a partner since. What is over by the watermark of the newest piece is
+left out when the rows come back, so that nothing is written because rows are over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.frozen import Frozen
+from penstock.operators.op import Stream
+from penstock.operators.stream_join import StreamJoin
+from penstock.stages.join.index import CLOCK
+from penstock.stages.join.segments import JoinRows
+from penstock.stages.keys.slots import BUCKETS
+from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.order import concat_orders
+from penstock.stages.rows.store import ints_of
+from penstock.stages.snapshot import BucketState, Fingerprint, decode_bucket, encode_bucket, split_pieces
+from penstock.timing.units import spell
+
+ROWS, PAIRED, COUNTS = "rows", "paired", "counts"
+"""The parts of a piece: rows, (number, clock) of rows that found a partner, and the stage's own numbers."""
+_ROW = "row "
+BEFORE_FIRST = -(2**62)
+"""Stands for the watermark before the first row."""
+
+
+def join_fingerprint(op: StreamJoin, left: Stream, right: Stream) -> Fingerprint:
+    """Return what the state of a join depends on, in words by topic; the layout may change between runs."""
+
+    def columns(stream: Stream) -> str:
+        return ", ".join(f"{field.name}: {field.type}" for field in stream.schema)
+
+    resolved = op.resolve(left, right)
+    return {
+        "operator": f"{op.how} join",
+        "predicate": " and ".join(map(str, op.terms)),
+        "bound": str(resolved.window)
+        if resolved.window is not None
+        else f"last rows {resolved.last_rows}"
+        if resolved.last_rows is not None
+        else f"within {spell(resolved.older_left)}, {spell(resolved.older_right)}",
+        "lateness": spell(resolved.lateness),
+        "left columns": columns(left),
+        "right columns": columns(right),
+        "time": str(left.time),
+    }
+
+
+class SavedRows(Frozen):
+    """Rows of one side as they come back.
+
+    waits  bool[n]  which were not put in order yet (a join with the last rows)
+    """
+
+    rows: JoinRows
+    waits: Mask
+
+
+class SavedJoin(Frozen):
+    """A join's state as it comes back: the rows of both sides, how far it had come, and its numbers."""
+
+    sides: tuple[SavedRows, SavedRows]
+    watermark: float
+    counts: Ints
+
+
+class ChangedRows:
+    """What has changed since the last snapshot, by side and bucket.
+
+    tracks  whether there was one, so that changes are tracked
+    number  of the first row that came after it
+    """
+
+    def __init__(self) -> None:
+        self.tracks = False
+        self.number = 0
+        self._changed = np.zeros((2, BUCKETS), np.bool_)
+        self._held = np.zeros((2, BUCKETS), np.bool_)  # which have rows in the last snapshot
+        self._paired: list[tuple[int, Ints, Ints, Ints]] = []
+
+    def note(self, side: int, buckets: Ints) -> None:
+        """Note that rows of these buckets came or changed."""
+        if self.tracks:
+            self._changed[side, buckets] = True
+
+    def note_paired(self, side: int, rows: JoinRows, at: Ints) -> None:
+        """Note that stored rows have found their first partner."""
+        if self.tracks and len(at):
+            buckets = rows.buckets[at]
+            self._changed[side, buckets] = True
+            self._paired.append((side, buckets, rows.numbers[at], rows.codes[CLOCK][at]))
+
+    def take(self, has_rows: Sequence[Mask], number: int) -> tuple[list[Ints], list[pa.RecordBatch]]:
+        """Return the buckets to be saved and who was paired, for each side; tracks from here on.
+
+        has_rows  which buckets have rows now: one that had, and has none, is saved once more
+        number    of the next row
+        """
+        held = np.array(has_rows)
+        changed = (self._changed if self.tracks else held) | (self._held & ~held)
+        paired = [_paired_batch([part for part in self._paired if part[0] == side]) for side in (0, 1)]
+        self.start(held, number)
+        return [np.flatnonzero(of_side) for of_side in changed], paired
+
+    def start(self, held: Mask, number: int) -> None:
+        """Track what changes from here on: everything so far is saved."""
+        self.tracks, self.number, self._held = True, number, held
+        self._changed[:] = False
+        self._paired = []
+
+
+def _paired_batch(parts: Sequence[tuple[int, Ints, Ints, Ints]]) -> pa.RecordBatch:
+    columns = [
+        np.concatenate([np.empty(0, np.int64), *(part[place] for part in parts)]) for place in (1, 2, 3)
+    ]
+    return pa.RecordBatch.from_arrays(list(map(pa.array, columns)), names=["bucket", "number", "clock"])
+
+
+def rows_to_save(rows: JoinRows, *, waits: bool) -> pa.RecordBatch:
+    """Return rows as columns to be saved, with their bucket."""
+    saved = {
+        "bucket": pa.array(rows.buckets),
+        "number": pa.array(rows.numbers),
+        "clock": pa.array(np.ascontiguousarray(rows.codes[CLOCK])),
+        "time": pa.array(rows.times),
+        "paired": pa.array(rows.paired),
+        "waits": pa.array(np.full(len(rows), waits)),
+    }
+    saved |= {f"order {place}": pa.array(column) for place, column in enumerate(rows.order)}
+    batch = pa.RecordBatch.from_pydict(saved)
+    for field, column in zip(rows.rows.schema, rows.rows.columns, strict=True):
+        batch = batch.append_column(field.with_name(f"{_ROW}{field.name}"), column)
+    return batch
+
+
+class JoinSnapshots:
+    """Encodes and decodes the pieces of one join."""
+
+    def __init__(self, op: StreamJoin, left: Stream, right: Stream, step: str) -> None:
+        self.fingerprint = join_fingerprint(op, left, right)
+        self._step, self._schemas = step, (left.schema, right.schema)
+
+    def encode(
+        self,
+        side: int,
+        buckets: Ints,
+        rows: Sequence[pa.RecordBatch],
+        changes: Mapping[int, pa.RecordBatch],
+        n_rows: Ints,
+        watermark: float,
+        counts: Ints,
+    ) -> dict[int, bytes]:
+        """Return the pieces of some buckets of a side.
+
+        rows     what `rows_to_save` gave, of these buckets only
+        changes  bucket -> who was paired, for those of which rows hold only the new ones
+        n_rows   by bucket, of all rows that are there
+        """
+        whole = pa.Table.from_batches(rows).combine_chunks() if rows else None
+        batches = whole.to_batches() if whole is not None and whole.num_rows else []
+        of_rows = ints_of(batches[0], "bucket") if batches else np.empty(0, np.int64)
+        order = np.argsort(of_rows, kind="stable")
+        ends = np.searchsorted(of_rows[order], buckets, side="right").tolist()
+        begins = np.searchsorted(of_rows[order], buckets).tolist()
+        empty = rows_to_save(no_rows(self._schemas[side]), waits=False)
+        reached = BEFORE_FIRST if watermark == -np.inf else int(min(watermark, 2**62))
+        pieces = {}
+        for bucket, begin, end in zip(buckets.tolist(), begins, ends, strict=True):
+            part = batches[0].take(pa.array(order[begin:end])) if end > begin else empty
+            parts = {ROWS: part, COUNTS: pa.RecordBatch.from_pydict({"n": counts})}
+            if bucket in changes:
+                parts[PAIRED] = changes[bucket]
+            state = BucketState(side * BUCKETS + bucket, 0, reached, parts)
+            pieces[state.bucket] = encode_bucket(state, self._step, self.fingerprint, int(n_rows[bucket]))
+        return pieces
+
+    def decode(self, saved: Mapping[int, bytes]) -> SavedJoin:
+        """Return the rows of pieces, the later of which count where they name a row again."""
+        by_side: tuple[list[JoinRows], list[JoinRows]] = ([], [])
+        waits: tuple[list[Mask], list[Mask]] = ([], [])
+        watermark, counts = float(BEFORE_FIRST), np.zeros(3, np.int64)
+        for saved_bucket, data in saved.items():
+            states = [decode_bucket(piece, self._step, self.fingerprint) for piece in split_pieces(data)]
+            side, bucket = divmod(saved_bucket, BUCKETS)
+            for state in states:
+                watermark = max(watermark, state.watermark)
+                counts = np.maximum(counts, ints_of(state.batches[COUNTS], "n"))
+            rows, waiting = self._merge_pieces(side, bucket, states)
+            by_side[side].append(rows)
+            waits[side].append(waiting)
+        left, right = (
+            SavedRows(
+                concat_saved(rows or [no_rows(self._schemas[side])]),
+                np.concatenate([np.empty(0, np.bool_), *waits[side]]),
+            )
+            for side, rows in enumerate(by_side)
+        )
+        is_first = watermark <= BEFORE_FIRST
+        return SavedJoin((left, right), -np.inf if is_first else watermark, counts)
+
+    def _merge_pieces(self, side: int, bucket: int, states: Iterable[BucketState]) -> tuple[JoinRows, Mask]:
+        """Return the rows of a bucket, from all its pieces."""
+        rows: list[JoinRows] = []
+        waits: list[Mask] = []
+        for state in states:
+            newer, newer_waits = _rows_from_saved(state.batches[ROWS], bucket, self._schemas[side])
+            for place, older in enumerate(rows):
+                stays = ~np.isin(older.numbers, newer.numbers)
+                rows[place], waits[place] = older.take(np.flatnonzero(stays)), waits[place][stays]
+            if PAIRED in state.batches:
+                numbers, clocks = (
+                    ints_of(state.batches[PAIRED], name).tolist() for name in ("number", "clock")
+                )
+                entries = set(zip(numbers, clocks, strict=True))
+                for older in rows:
+                    both = zip(older.numbers.tolist(), older.codes[CLOCK].tolist(), strict=True)
+                    older.paired[:] |= np.fromiter((entry in entries for entry in both), np.bool_, len(older))
+            rows.append(newer)
+            waits.append(newer_waits)
+        return concat_saved(rows), np.concatenate(waits)
+
+
+def concat_saved(rows: Sequence[JoinRows]) -> JoinRows:
+    """Return lots of rows, some of which may be empty, as one; their places may be of different lengths."""
+    filled = [part for part in rows if len(part)] or list(rows[:1])
+    order = concat_orders([(part.order, len(part)) for part in filled])
+    return JoinRows(
+        np.concatenate([part.codes for part in filled], axis=1),
+        np.concatenate([part.times for part in filled]),
+        order,
+        pa.concat_batches([part.rows for part in filled]),
+        np.concatenate([part.buckets for part in filled]),
+        np.concatenate([part.numbers for part in filled]),
+        np.concatenate([part.paired for part in filled]),
+    )
+
+
+def no_rows(schema: pa.Schema) -> JoinRows:
+    """Return no rows."""
+    nothing = np.empty(0, np.int64)
+    empty = pa.RecordBatch.from_pylist([], schema=schema)
+    return JoinRows(nothing.reshape(1, 0), nothing, (), empty, nothing, nothing, np.empty(0, np.bool_))
+
+
+def _rows_from_saved(saved: pa.RecordBatch, bucket: int, schema: pa.Schema) -> tuple[JoinRows, Mask]:
+    """Return the rows of a piece, with their clock as their only code, and which of them wait."""
+    n_rows, names = saved.num_rows, saved.schema.names
+    orders = sorted((name for name in names if name.startswith("order ")), key=lambda name: int(name[6:]))
+    columns = [saved.column(f"{_ROW}{name}") for name in schema.names]
+    rows = JoinRows(
+        ints_of(saved, "clock").reshape(1, -1),
+        ints_of(saved, "time"),
+        tuple(ints_of(saved, name) for name in orders),
+        pa.RecordBatch.from_arrays(columns, schema=schema),
+        np.full(n_rows, bucket, np.int64),
+        ints_of(saved, "number"),
+        np.array(saved.column("paired").to_numpy(zero_copy_only=False), np.bool_),
+    )
+    return rows, np.array(saved.column("waits").to_numpy(zero_copy_only=False), np.bool_)
+
+
+def select_changed(rows: JoinRows, buckets: Ints, partly: Collection[int], is_new: Mask) -> JoinRows:
+    """Return the rows of some buckets; of those that are saved partly, only the new ones."""
+    wanted = np.zeros(BUCKETS, np.bool_)
+    wanted[buckets] = True
+    whole = wanted.copy()
+    whole[list(partly)] = False
+    return rows.take(np.flatnonzero(whole[rows.buckets] | (wanted[rows.buckets] & is_new)))
