@@ -64,11 +64,11 @@ class JoinExchange(Frozen):
         return n_cells if left else 1, n_cells if right else 1
 
     def cell(self, partition: int, n_partitions: int) -> Cell:
-        """Return which cell a partition is; one too many has parts that nothing belongs to."""
+        """Return which cell a partition is; one that is too many has parts that nothing belongs to."""
         if self.keys:
             return Cell()
         m, n = self.cells(n_partitions)
-        return Cell((partition // n, partition % n), (m, n))
+        return Cell(divmod(partition, n) if partition < m * n else (m, n), (m, n))
 
     def owns(self, saved_bucket: int, partition: int, n_partitions: int) -> bool:
         """Return whether a partition needs a bucket of saved state, those of the right from 256 on."""
