@@ -169,6 +169,8 @@ def _mix(hashes: Hashes) -> Hashes:
 
 def _split(batch: Batch, parts: npt.NDArray[np.int64]) -> Iterator[tuple[int, Batch]]:
     """Yield (part, rows) for every part that has some."""
+    if not len(parts):
+        return
     order = np.argsort(parts, kind="stable")
     present, starts = np.unique(parts[order], return_index=True)
     if len(present) == 1:
