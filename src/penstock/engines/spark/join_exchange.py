@@ -88,8 +88,8 @@ class JoinExchange(Frozen):
             return f"rows of equal {', '.join(self.keys[LEFT_SIDE])} meet, over {over}"
         if self.layout is not None:
             m, n = self.cells(1)
-            given = "" if (m, n) == self.layout else f", for layout={self.layout}"
-            return f"{m} x {n} cells{given}: {self.why}"
+            asked = "" if (m, n) == self.layout else f", for layout={self.layout}"
+            return f"{m} x {n} cells{asked}: {self.why}"
         shape = {
             (True, True): "m x n cells, as nearly a square as the partitions allow",
             (True, False): "m x 1 cells, one for each partition",
