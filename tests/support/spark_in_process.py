@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -76,7 +75,7 @@ class InProcessJobs(SparkJobs):
         rows_read = [row for part in read for row in part.frame]
         # As with jobs of many rows and of few, which have different numbers of partitions.
         n_partitions = self._random.choice([self.n_partitions, 2 * self.n_partitions])
-        task = replace(task, n_partitions=n_partitions)
+        task = self.lay_out(task, n_partitions)
         wire = [*rows, *rows_read, *self.wake_ups(task.rounds[-1].number, range(n_partitions))]
         self._n_jobs += 1
         if self._alone(self._n_jobs - 1):

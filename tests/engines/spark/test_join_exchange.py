@@ -44,7 +44,7 @@ def batch_of(rows: list[tuple[str, int, int]], *, has_order: bool) -> Batch:
 def places_of(exchange: JoinExchange, side: int, batch: Batch, n: int) -> dict[int, set[int]]:
     """Row -> the partitions that it is sent to."""
     places: dict[int, set[int]] = {}
-    for partitions, rows in JoinPartitioner(exchange, side, SCHEMA).partition(batch, n):
+    for partitions, rows in JoinPartitioner(exchange, side, SCHEMA).partition(batch, n, exchange.cells(n)):
         assert len(partitions) == len(set(partitions))
         for id_ in rows.rows.column("id").to_pylist():
             assert id_ not in places, "a row is given once"
@@ -107,8 +107,8 @@ def test_every_bucket_of_state_has_one_home_and_is_restored_wherever_its_rows_ar
     n = max(n, exchange.n_least)
     for bucket in range(2 * BUCKETS):
         side = bucket // BUCKETS
-        owners = [part for part in range(n) if exchange.owns(bucket, part, n)]
-        homes = [part for part in owners if exchange.place(part, n).is_home(side)]
+        owners = [part for part in range(n) if exchange.owns(bucket, part, n, exchange.cells(n))]
+        homes = [part for part in owners if exchange.place(part, exchange.cells(n)).is_home(side)]
         m_n = exchange.cells(n)
         assert len(homes) == 1
         assert len(owners) == (1 if exchange.keys else m_n[1 - side])
@@ -147,10 +147,24 @@ def test_no_layout_brings_fewer_rows_to_a_cell_than_the_one_that_is_chosen(
     assert rates[0] / m + rates[1] / n <= best * (1 + 1e-9)
 
 
+def test_cells_follow_the_rows_of_each_side_when_that_is_worth_its_price() -> None:
+    exchange = plan_join_exchange(StreamJoin(BAND, within=5))
+    assert exchange.cells(6) == (2, 3)
+    assert exchange.cells(6, (1000, 900), now=(2, 3)) == (2, 3)
+    assert exchange.cells(6, (3000, 10), now=(2, 3)) == (6, 1)
+    assert exchange.cells(6, (10, 3000), now=(6, 1)) == (1, 6)
+    assert exchange.cells(2, (1000, 900), now=(2, 3)) == (2, 1), "there are fewer partitions"
+    given = plan_join_exchange(StreamJoin(BAND, within=5, layout=(3, 2)))
+    assert given.cells(6, (3000, 10), now=(3, 2)) == (3, 2)
+
+
 EXPLAINED = [
     ({"on": "key"}, "rows of equal key meet, over all partitions"),
     ({"on": "key", "layout": (2, 3)}, "rows of equal key meet, over 6 partitions"),
-    ({"on": BAND}, "m x n cells, as nearly a square as the partitions allow: each pair meets in one cell"),
+    (
+        {"on": BAND},
+        "m x n cells, which follow the rows that are kept of each side: each pair meets in one cell",
+    ),
     ({"on": BAND, "layout": (2, 3)}, "2 x 3 cells: each pair meets in one cell"),
     (
         {"on": BAND, "how": "left", "layout": (2, 3)},

@@ -372,11 +372,11 @@ def begin_task(plan: FragmentPlan, partition: int, task: JobTask) -> FragmentTas
     keyed = plan.fragment.keyed
     place = plan.fragment.number, *((partition, task.n_partitions) if keyed else (0, 0))
     work, job = _WARM.get(plan.run, {}).pop(place, (None, ""))
-    if work is None or (keyed and job != task.after):
-        work = FragmentTask(plan, partition, task.n_partitions)
+    if work is None or (keyed and (job != task.after or work.layouts != task.layouts)):
+        work = FragmentTask(plan, partition, task.n_partitions, task.layouts)
         if keyed:
             work.restore(task)
-    work.partition, work.n_partitions = partition, task.n_partitions
+    work.partition, work.n_partitions, work.layouts = partition, task.n_partitions, task.layouts
     work.files = SinkFiles(plan, task, partition)
     return work
 
