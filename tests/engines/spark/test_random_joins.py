@@ -15,7 +15,7 @@ from tests.support.spark_in_process import InProcessSparkEngine
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     given_options=options(),
