@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.testing import assert_engines_agree
 from penstock.testing.strategies import cuts
-from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.law import law
 
 FEATURE = "Joins, drawn at random"
-pytestmark = [pytest.mark.slow, not_yet("spark", reason=JOINS)]
+pytestmark = pytest.mark.slow
 SCHEMA = {"t": "int64", "key": "string", "v": "int64", "f": "float64"}
 NAN = float("nan")
 
@@ -84,10 +83,8 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@law(150, batches=st.tuples(rows(), rows()), given_options=options(), delay=st.integers(0, 4))
-def test_engines_agree_on_any_join(
-    engine: str, batches: Any, given_options: dict[str, Any], delay: int
-) -> None:
+def graph_of(batches: Any, given_options: dict[str, Any], delay: int) -> ps.PipeGraph:
+    """One join, and sinks for all that leaves it."""
     graph = ps.PipeGraph("joins")
     left, right = (
         graph.source(ps.read.batches(part, schema=SCHEMA), time="t", time_unit="s", delay=delay, name=name)
@@ -100,4 +97,11 @@ def test_engines_agree_on_any_join(
     joined.late_right.sink(ps.write.memory())
     if given_options["on_error"] == "dead_letter":
         joined.errors.sink(ps.write.memory())
-    assert_engines_agree(graph, ["reference", engine])
+    return graph
+
+
+@law(150, batches=st.tuples(rows(), rows()), given_options=options(), delay=st.integers(0, 4))
+def test_engines_agree_on_any_join(
+    engine: str, batches: Any, given_options: dict[str, Any], delay: int
+) -> None:
+    assert_engines_agree(graph_of(batches, given_options, delay), ["reference", engine])

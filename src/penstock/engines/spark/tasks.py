@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.connect.writers.staged_files import FolderStage
 from penstock.engines.spark.file_splits import FileSplit
 from penstock.engines.spark.fragment_task import FragmentInput, FragmentTask
-from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan, state_key
+from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan, keeps_state
 from penstock.engines.spark.source_task import Read, SourceReport, SourceSplit
 from penstock.engines.spark.wire import (
     SCHEMA,
@@ -36,6 +36,7 @@ from penstock.engines.spark.wire import (
 from penstock.engines.wire import failure_to_dict, unpack_batch
 from penstock.errors import PenstockError
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
+from penstock.operators.stream_join import StreamJoin
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
 
@@ -345,19 +346,26 @@ def report_outcomes(source: str, outcomes: Mapping[int, int], round_: RoundPlan,
 
 def _is_idle(plan: FragmentPlan, partition: int, task: JobTask) -> bool:
     """Return whether nothing happens on a partition without rows, so that its state need not be there."""
-    steps = [step for step in plan.fragment.steps if state_key(step) is not None]
-    state = [handle for step in steps for handle in task.state_of(step.name, partition).values()]
+    steps = [step for step in plan.fragment.steps if keeps_state(step)]
+    state = [handle for step in steps for handle in task.state_of(step, partition).values()]
     if not all(isinstance(step.op, _KEYED) for step in steps) or not all(handle.idle for handle in state):
         return False
     place = plan.fragment.number, partition, task.n_partitions
     work, job = _WARM.get(plan.run, {}).get(place, (None, ""))
-    if work is not None and job == task.after:
+    if work is not None and job == task.after and _has_cells(plan, work, task):
         _WARM[plan.run][place] = work, task.job
     return True
 
 
-_KEYED = (Accumulate, Filter, FlatMap, Map)
-"""Operators whose state changes by rows alone, or by a watermark that rows wait for."""
+def _has_cells(plan: FragmentPlan, work: FragmentTask, task: JobTask) -> bool:
+    """Return whether the joins of a fragment have the cells here that a job gives them."""
+    names = [step.name for step in plan.fragment.steps]
+    return all(work.layouts.get(name) == task.layouts.get(name) for name in names)
+
+
+_KEYED = (Accumulate, Filter, FlatMap, Map, StreamJoin)
+"""Operators whose state changes by rows alone, or by a watermark that rows wait for: a join without rows has
+none."""
 _WARM: dict[str, dict[tuple[int, int, int], tuple[FragmentTask, str]]] = {}
 """run -> (fragment, partition, of how many) -> the fragment there as a job left it, and that job."""
 
@@ -370,11 +378,11 @@ def begin_task(plan: FragmentPlan, partition: int, task: JobTask) -> FragmentTas
     keyed = plan.fragment.keyed
     place = plan.fragment.number, *((partition, task.n_partitions) if keyed else (0, 0))
     work, job = _WARM.get(plan.run, {}).pop(place, (None, ""))
-    if work is None or (keyed and job != task.after):
-        work = FragmentTask(plan, partition, task.n_partitions)
+    if work is None or (keyed and not (job == task.after and _has_cells(plan, work, task))):
+        work = FragmentTask(plan, partition, task.n_partitions, task.layouts)
         if keyed:
             work.restore(task)
-    work.partition, work.n_partitions = partition, task.n_partitions
+    work.partition, work.n_partitions, work.layouts = partition, task.n_partitions, task.layouts
     work.files = SinkFiles(plan, task, partition)
     return work
 
