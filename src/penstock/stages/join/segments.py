@@ -5,9 +5,9 @@ their number. New rows are a segment of their own; a segment is put together wit
 that is much larger, so that there are few, and late rows keep their place by time. Nothing else changes in a
 segment but its first live row, because expiry cuts off a prefix, and which rows have a partner.
 
-Whether the rows of a box are looked for by a scan or by an index (`index.py`) is a question of cost: a segment is
-scanned until that has cost as much as an index does, and then gets one, if its boxes are small. The answer is
-the same.
+Whether a scan or an index (`index.py`) finds the rows of a box is a question of cost: a segment is scanned
+until that has cost as much as an index does, and then gets one, if its boxes are small. The answer is the
+same.
 """
 
 from __future__ import annotations
