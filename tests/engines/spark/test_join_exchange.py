@@ -189,7 +189,7 @@ EXPLAINED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "text"), EXPLAINED, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(("options", "text"), EXPLAINED, ids=[text for _, text in EXPLAINED])
 def test_explain_says_how_rows_reach_cells_and_why(options: dict[str, Any], text: str) -> None:
     graph = ps.PipeGraph("explained")
     schema = {"t": "int64", "key": "string", "v": "int64"}

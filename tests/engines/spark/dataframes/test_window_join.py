@@ -205,7 +205,7 @@ MISTAKES: Sequence[tuple[dict[str, Any], type[PenstockError], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "error", "message"), MISTAKES)
+@pytest.mark.parametrize(("asked", "error", "message"), MISTAKES, ids=[message for *_, message in MISTAKES])
 def test_a_wrong_call_is_refused_where_it_is_made(
     users: Any, asked: dict[str, Any], error: type[PenstockError], message: str
 ) -> None:
