@@ -1,0 +1,148 @@
+"""Layouts on the cores of this machine: scans by one worker and by several, and the model beside them.
+
+Before every run the model's constant is measured anew, at once and with a window of another length: so a
+machine that others use too slows down both. Bandwidth is results per second at saturation, as in Fig. 6. The
+rate that can be sustained (Fig. 7b) follows from how long the probes of a second take, because the work grows
+with the square of the rate (expression 3).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import sqrt
+
+from bench.workload import Case, Cell, Chart, Line, Point, Way
+from bench.workloads.join.model import Layout, offered_bandwidth
+from bench.workloads.join.stage import Filled, Joined, fill_for_scans, run_scans
+from bench.workloads.join.streams import HIT_RATE, Ints, Shape, Streams, draw_streams
+
+BANDWIDTH, ERROR, RATE = "results/s at saturation", "model's error", "sustained rows/s per stream"
+COMPARE = "one comparison (s)"
+CALIBRATION = Shape((2_100, 2_100), 100, 1_200, 2)
+N_CORES = min(2, os.cpu_count() or 1)
+LAYOUTS: tuple[Layout, ...] = ((1, 1), (1, 2), (2, 1), (2, 2))
+
+
+def case_name(shape: Shape) -> str:
+    """Return the name of the case."""
+    return f"layouts: {shape.rates[0]:,} rows/s, {shape.window_s} s"
+
+
+def way_name(layout: Layout) -> str:
+    """Return the name of the way with that layout."""
+    return f"{layout[0]} x {layout[1]} cells, {count_threads(layout)} threads"
+
+
+def count_threads(layout: Layout) -> int:
+    """Return on how many threads a layout runs."""
+    return min(layout[0] * layout[1], N_CORES)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibrated:
+    """A filled stage, and what one comparison took just before."""
+
+    filled: Filled
+    compare_s: float
+    n_threads: int
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutRun:
+    """The pairs of a run, how long it took, and what the model needs to predict it."""
+
+    joined: Joined
+    seconds: float
+    compare_s: float
+    n_threads: int
+
+    def __call__(self) -> Ints:
+        """Return the pairs in order."""
+        return self.joined()
+
+
+def build_case(shape: Shape) -> Case:
+    """Build the case of one rate and window."""
+    units = {"rows": shape.n_probes, "comparisons": shape.n_compared}
+    return Case(case_name(shape), partial(draw_streams, shape), units, group="layouts")
+
+
+def build_ways(cases: Sequence[str]) -> list[Way]:
+    """Build the ways: one for each layout."""
+    return [
+        Way(
+            way_name(layout),
+            run_layout,
+            partial(fill_layout, layout=layout),
+            notes=layout_notes,
+            only=tuple(cases),
+        )
+        for layout in LAYOUTS
+    ]
+
+
+def measure_comparison(seed: int = 1, n_tries: int = 1) -> float:
+    """Return the time of one comparison of a single worker, the least of some tries: T_on."""
+    streams = draw_streams(CALIBRATION, seed)
+    return min(_time_scans(fill_for_scans(streams))[1] for _ in range(n_tries)) / CALIBRATION.n_compared
+
+
+def _time_scans(filled: Filled) -> tuple[Joined, float]:
+    started = time.perf_counter()
+    joined = run_scans(filled)
+    return joined, time.perf_counter() - started
+
+
+def fill_layout(streams: Streams, layout: Layout) -> Calibrated:
+    """Fill a stage of that layout, and then measure what one comparison takes."""
+    n_threads = count_threads(layout)
+    filled = fill_for_scans(streams, layout, n_threads)
+    return Calibrated(filled, measure_comparison(), n_threads)
+
+
+def run_layout(calibrated: Calibrated) -> LayoutRun:
+    """Run the probes by scans."""
+    joined, seconds = _time_scans(calibrated.filled)
+    return LayoutRun(joined, seconds, calibrated.compare_s, calibrated.n_threads)
+
+
+def layout_notes(run: LayoutRun) -> Mapping[str, float]:
+    """Return the bandwidth, the error of the model's, and the rate that could be sustained."""
+    shape = run.joined.streams.shape
+    bandwidth = sum(batch.num_rows for batch in run.joined.batches) / run.seconds
+    predicted = offered_bandwidth((1, run.n_threads), run.compare_s, HIT_RATE)
+    return {
+        BANDWIDTH: bandwidth,
+        ERROR: abs(bandwidth / predicted - 1),
+        RATE: shape.rates[0] / sqrt(run.seconds / shape.probe_s),
+        COMPARE: run.compare_s,
+    }
+
+
+def build_charts(cases: Sequence[str]) -> list[Chart]:
+    """Build the charts of bandwidth and sustained rate by layout."""
+    labels = [f"{m} x {n}" for m, n in LAYOUTS]
+    return [
+        Chart(
+            f"layouts on this machine: {measure}",
+            f"Scans alone, cells on at most {N_CORES} threads ({figure}).",
+            "",
+            tuple(
+                Line(
+                    case,
+                    tuple(
+                        Point(at, labels[at], Cell(case, way_name(layout)))
+                        for at, layout in enumerate(LAYOUTS)
+                    ),
+                )
+                for case in cases
+            ),
+            up=measure,
+            spacing="even",
+        )
+        for measure, figure in ((BANDWIDTH, "DP-Join, Fig. 6"), (RATE, "DP-Join, Fig. 7b"))
+    ]
