@@ -46,8 +46,8 @@ def graph_of(done: Sequence[Choice], given_rows: list[Batches], *, chaining: boo
 
 
 def able(engine: str, done: Sequence[Choice]) -> list[Choice]:
-    """Choices that the engine has no gap for: only the reference engine joins streams yet."""
-    return [choice for choice in done if engine == "reference" or choice.action != "join"]
+    """Choices that the engine has no gap for: Spark joins no streams yet."""
+    return [choice for choice in done if engine != "spark" or choice.action != "join"]
 
 
 def run(graph: ps.PipeGraph, engine: str) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:

@@ -92,6 +92,23 @@ VERBS: dict[str, Callable[[ps.MultiPipe, int], ps.MultiPipe]] = {
     "session": _session,
     "table": _table,
 }
+
+
+def are_even(left: Any, right: Any) -> bool:
+    """Whether the values of a pair add up to an even number."""
+    return ((left.value or 0) + (right.value or 0)) % 2 == 0
+
+
+JOINS: list[dict[str, Any]] = [
+    {"on": "key", "within": 4},
+    {"on": ["key", ps.band("value", 3)], "within": (2, 6), "how": "left", "lateness": 2},
+    {"on": ps.band("value", 5, strict=True), "within": 3, "how": "full"},
+    {"on": ps.left("value") < ps.right("value"), "window": ps.tumbling(5), "how": "right"},
+    {"on": are_even, "within": 2, "how": "semi"},
+    {"on": "key", "window": ps.tumbling(8), "how": "anti", "lateness": 1},
+    {"on": ["key", are_even], "last_rows": (1, 2)},
+    {"on": ps.band("value", 2), "last_rows": (0, 3), "how": "left"},
+]
 FORKS = ("split", "copy", "late")
 MEETINGS = ("merge", "join")
 WHATS = (*VERBS, *FORKS, *MEETINGS, "source", "sink")
@@ -150,6 +167,8 @@ def _do(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Ca
         pipes[at : at + 1] = _fork(choice, pipe)
     elif len(pipes) > 1:
         _meet(choice, pipes)
+    elif choice.action == "join":
+        pipes[at] = _join(choice, pipe, pipe)
 
 
 def _fork(choice: Choice, pipe: ps.MultiPipe) -> list[ps.MultiPipe]:
@@ -170,5 +189,9 @@ def _meet(choice: Choice, pipes: list[ps.MultiPipe]) -> None:
     elif choice.action == "merge":
         pipes.append(left.merge(right))
     else:
-        pairs = left.join(right, on="key", within=4, suffix="_right", parallelism=choice.degree)
-        pipes.append(pairs.select(*NAMES))
+        pipes.append(_join(choice, left, right))
+
+
+def _join(choice: Choice, left: ps.MultiPipe, right: ps.MultiPipe) -> ps.MultiPipe:
+    options = JOINS[(choice.at + choice.other) % len(JOINS)]
+    return left.join(right, suffix="_right", parallelism=choice.degree, **options).select(*NAMES)

@@ -64,7 +64,7 @@ class SizePolicy(Frozen):
     index_rows: int = 1024
     index_cost: int = 256
     index_share: int = 16
-    segment_rows: int = 1 << 17
+    segment_rows: int = 1 << 18
     compared_at_once: int = 1 << 26
     pairs_at_once: int = 1 << 16
     selection_share: int = 16

@@ -204,14 +204,24 @@ class TaskBuilder:
         """Return a join, with the threads of its cells."""
         from penstock.engines.local.tasks.join import CellThreads, JoinStep
 
+        # By itself a layout begins with one cell, and follows the rates that are measured.
         layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
-        threads = CellThreads(step.name, min(layout[0] * layout[1], self._n_threads))
+        max_cells = 1 if isinstance(op.layout, tuple) else max(step.degree.least, self._n_threads)
+        threads = CellThreads(step.name, min(max(layout[0] * layout[1], max_cells), self._n_threads))
         left, right = (port.stream for port in step.inputs)
         site = self._site(step, accounts)
         stage = build_join_stage(op, left, right, site, layout=layout, run_cells=threads.run)
         self._observe(stage)
         in_rounds = self.progress.in_rounds
-        return JoinStep(step, accounts, stage, output_delay(step), in_rounds=in_rounds, threads=threads)
+        return JoinStep(
+            step,
+            accounts,
+            stage,
+            output_delay(step),
+            in_rounds=in_rounds,
+            threads=threads,
+            max_cells=max_cells,
+        )
 
     def _decomposed_step(self, step: Step, group: TaskGroup, replica: int) -> ChainedStep:
         """Return one half of decomposed windows: parallel or preaggregating, or the merge behind it."""

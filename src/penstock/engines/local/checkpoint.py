@@ -242,6 +242,6 @@ def _stages_to_restore(
         assignment = graph.assignments.get(replicas.group.number)
         owners = initial_owners(len(stages) or 1) if assignment is None else assignment.owners
         owner_of = [(owner,) for owner in owners.tolist()]
+        owner_of *= 2  # a join has as many buckets again, for its right side
         for replica, stage in enumerate(stages):
-            # A join has as many buckets again, for its right side.
-            yield stage, replica, lambda bucket, owner_of=owner_of: owner_of[bucket % len(owner_of)]
+            yield stage, replica, owner_of.__getitem__

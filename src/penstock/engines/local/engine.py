@@ -18,9 +18,11 @@ from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
 from penstock.operators.ends import Source
 from penstock.operators.function import RowFunction
+from penstock.operators.join_predicate import Band, Equal
 from penstock.operators.op import Routing
 from penstock.operators.process import Process
 from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns, user_function
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import DECOMPOSED, Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
@@ -88,6 +90,8 @@ class LocalEngine:
             lines.append(
                 line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE)
             )
+        for step in plan:
+            lines += explain_join(step, step.op) if isinstance(step.op, StreamJoin) else []
         gil_bound = [step.name for step in plan if holds_gil(step)]
         work = {
             "rows of one time are in order by the reader's numbers": sorted(ordered),
@@ -105,6 +109,33 @@ class LocalEngine:
         lines += [f"{text}: {', '.join(names)}" for text, names in work.items() if names]
         lines += explain_workers(plan)
         return lines + [f"{text}: {', '.join(names)}" for text, names in own_threads.items() if names]
+
+
+ASSUMED_RATE = 1_000.0
+"""Rows a second of each side that the prediction for a join assumes before anything is measured."""
+
+
+def explain_join(step: Step, op: StreamJoin) -> list[str]:
+    """Return the layout of a join's cells, how pairs are found, and what the model predicts (DP-Join, 5)."""
+    from penstock.stages.join.model import JoinLoad
+
+    left, right = (port.stream for port in step.inputs)
+    bound = op.resolve(left, right)
+    is_keyed = any(isinstance(term, Equal) for term in op.terms)
+    has_bands = any(isinstance(term, Band) for term in op.terms)
+    if is_keyed or has_bands:
+        how = "a hash of the keys" if is_keyed else "a grid of the bands, where they are narrow, else a scan"
+    else:
+        how = "comparing all rows that may meet: the predicate is evaluated for each pair"
+    layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
+    is_auto = not isinstance(op.layout, tuple)
+    cells = "layout auto: begins with one cell" if is_auto else f"{layout[0]} x {layout[1]} cells"
+    lines = [f"{step.name}: {cells}; partners are found by {how}"]
+    if bound.last_rows is None:
+        seconds = (bound.older_left / 1e6, bound.older_right / 1e6)
+        load = JoinLoad.of_streams((ASSUMED_RATE, ASSUMED_RATE), seconds)
+        lines.append(f"{step.name}: predicted for a scan {load.describe(layout)}")
+    return lines
 
 
 def holds_gil(step: Step) -> bool:

@@ -46,7 +46,7 @@ def scan_boxes(
     n_boxes = begins.shape[0]
     if n_boxes == 0:
         return 0
-    found = 0
+    n_hits = 0
     for start in range(begins.min(), ends.max(), BLOCK):
         for box in range(n_boxes):
             begin = max(start, begins[box])
@@ -67,18 +67,20 @@ def scan_boxes(
             if hit != 0:
                 for i in range(a.shape[0]):
                     if (np.uint64(a[i] - a_low) <= a_span) & (np.uint64(b[i] - b_low) <= b_span):
-                        if found < boxes.shape[0]:
-                            boxes[found] = box
-                            rows[found] = begin + i
-                        found += 1
-    return found
+                        if n_hits < boxes.shape[0]:
+                            boxes[n_hits] = box
+                            rows[n_hits] = begin + i
+                        n_hits += 1
+    return n_hits
 
 
-@loop("Ir Ir Ir I2 I2 I2 Ir Ir Ir Ir I I")
+@loop("Ir Ir Ir Ir i I2 I2 I2 Ir Ir Ir Ir I I")
 def search_boxes(
     order: Ints,
     groups: Ints,
     seconds: Ints,
+    starts: Ints,
+    shift: int,
     codes: Ints,
     lows: Ints,
     highs: Ints,
@@ -93,6 +95,8 @@ def search_boxes(
 
     order                    int64[n]     the rows by (group, second code)
     groups, seconds          int64[n]     of the rows in that order
+    starts                   int64[s]     where each run of 2^shift groups begins, from the least group on;
+                                          the last is n
     codes                    int64[k, n]  all codes of the rows, as they are stored
     lows, highs              int64[k, m]  the ranges of each box, both ends included
     first_groups             int64[m]     the range of groups in which the rows of a box lie
@@ -101,20 +105,32 @@ def search_boxes(
     boxes, rows              int64[c]     written: the box and the row of the first c hits
     """
     n_rows = order.shape[0]
+    if n_rows == 0:
+        return 0
+    least = groups[0]
+    greatest = groups[n_rows - 1]
     n_codes = codes.shape[0]
-    found = 0
+    n_hits = 0
     for box in range(lows.shape[1]):
         low = second_low[box]
         high = second_high[box]
-        at = 0
-        for group in range(first_groups[box], last_groups[box] + 1):
-            past = n_rows
+        group = max(least, first_groups[box])
+        last = min(greatest, last_groups[box])
+        while group <= last:
+            run = (group - least) >> shift
+            at = starts[run]
+            past = starts[run + 1]
             while at < past:
                 middle = (at + past) >> 1
                 if groups[middle] < group or (groups[middle] == group and seconds[middle] < low):
                     at = middle + 1
                 else:
                     past = middle
+            if at == n_rows:
+                break
+            if groups[at] > group:  # no such row in this group, and none between it and that of the next row
+                group = groups[at]
+                continue
             while at < n_rows and groups[at] == group and seconds[at] <= high:
                 row = order[at]
                 at += 1
@@ -125,8 +141,9 @@ def search_boxes(
                         inside = False
                         break
                 if inside:
-                    if found < boxes.shape[0]:
-                        boxes[found] = box
-                        rows[found] = row
-                    found += 1
-    return found
+                    if n_hits < boxes.shape[0]:
+                        boxes[n_hits] = box
+                        rows[n_hits] = row
+                    n_hits += 1
+            group += 1
+    return n_hits

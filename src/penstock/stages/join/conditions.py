@@ -59,7 +59,7 @@ class Condition(ABC):
     def numbers(self, codes: Ints) -> Floats:
         """Return numbers by which shares can be estimated: as far apart as the values of the codes."""
 
-    def holds(self, codes: Ints, others: Ints) -> Mask:
+    def holds(self, codes: Ints, opposite: Ints) -> Mask:
         """Return which pairs fulfil the condition, where that is not certain from the ranges."""
         return np.ones(len(codes), np.bool_)
 
@@ -173,10 +173,10 @@ class FloatBand(Condition):
         """Implement `Condition.numbers`: the floats themselves."""
         return np.where(codes < 0, codes ^ np.int64(GREATEST), codes).view(np.float64)
 
-    def holds(self, codes: Ints, others: Ints) -> Mask:
+    def holds(self, codes: Ints, opposite: Ints) -> Mask:
         """Implement `Condition.holds`; it does not matter which of the two is the left."""
         with np.errstate(all="ignore"):
-            apart = np.abs(self.numbers(codes) - self.numbers(others))
+            apart = np.abs(self.numbers(codes) - self.numbers(opposite))
             return np.asarray(apart < self._width if self._strict else apart <= self._width)
 
 

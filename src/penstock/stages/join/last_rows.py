@@ -1,8 +1,8 @@
 """Joins with the last rows: each row meets the last N rows of the other side before it (DP-Join, 3.3.1).
 
-Rows wait until the watermark and the lateness have passed their time, and are then put in order: by time, the
-left before the right, and inside a side by their places. The clock of a row is its rank on its side, so what a
-row meets is a range of ranks, and what may be met again is the last N ranks.
+Rows wait until the watermark and the lateness have passed their time, and are then put in order: by time,
+the left before the right, and inside a side by their places. The clock of a row is its rank on its side, so
+what a row meets is a range of ranks, and what may be met again is the last N ranks.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from typing import Any
 import numpy as np
 
 from penstock.operators.op import LATE, LATE_RIGHT
-from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Admission
-from penstock.stages.join.segments import CLOCK, JoinRows, concat_join_rows
+from penstock.stages.join.bounds import ALL_OVER, LEFT_SIDE, RIGHT_SIDE, Admission
+from penstock.stages.join.index import CLOCK
+from penstock.stages.join.segments import JoinRows, concat_join_rows
 from penstock.stages.join.stage import PORTS, JoinStage
-from penstock.stages.join.state import Restored, no_rows
+from penstock.stages.join.state import SavedJoin, no_rows
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.order import sort_indices
 from penstock.stages.stage import Outputs
+from penstock.timing.windows import AFTER_ALL
 
 
 class _RankBound:
@@ -109,12 +111,17 @@ class LastRowsJoinStage(JoinStage):
             if self._leaves_alone[side]:
                 rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.paired)))
                 rows.append(self._results.leave_alone(side, unmatchable, np.arange(len(unmatchable))))
-        for side in (LEFT_SIDE, RIGHT_SIDE):
-            self._expire_ranks(side)
+        for side, (matchable, _) in enumerate(split):
+            if not self._n_last[side] and self._predicate.keys is not None:
+                # Their keys have slots, although no row of this side is ever met.
+                self._predicate.keys.keep(matchable.codes[1])
+                self._predicate.keys.release(matchable.codes[1])
+            is_end = watermark == AFTER_ALL
+            self._expire_ranks(side, ALL_OVER if is_end else self._n_ranked[side] - self._n_last[side])
 
-    def _expire_ranks(self, side: int) -> None:
+    def _expire_ranks(self, side: int, horizon: int) -> None:
         for part in self._stored[side]:
-            for over in part.expire(self._n_ranked[side] - self._n_last[side]):
+            for over in part.expire(horizon):
                 if self._predicate.keys is not None:
                     self._predicate.keys.release(over.codes[1])
                 self._changes.note(side, over.buckets)
@@ -147,7 +154,7 @@ class LastRowsJoinStage(JoinStage):
         super()._note_saved()
         self._saved_ranks = self._n_ranked
 
-    def _take_up(self, restored: Restored) -> None:
+    def _take_up(self, restored: SavedJoin) -> None:
         """Store the rows that may be met again; those that wait, wait on if they have not been ranked."""
         self._n_ranked = (int(restored.counts[1]), int(restored.counts[2]))
         for side, saved in enumerate(restored.sides):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +17,18 @@ from penstock.operators.join_predicate import LEFT, RIGHT, Equal
 from penstock.operators.op import OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
-from penstock.stages.join.segments import CLOCK, JoinRows
+from penstock.stages.join.index import CLOCK
+from penstock.stages.join.segments import JoinRows
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.input import build_time_column
-from penstock.stages.rows.order import NO_ORDER, Order, append_order, merge_batches, sort_indices
+from penstock.stages.rows.order import (
+    NO_ORDER,
+    Order,
+    append_order,
+    concat_orders,
+    merge_batches,
+    sort_indices,
+)
 
 
 class Pairs:
@@ -63,22 +72,18 @@ class JoinResults:
         self._window = resolved.window if resolved.has_window_columns else None
         self._time = left.require_time("the left side of a join")
 
-    def join(self, pairs: Pairs) -> Batch:
-        """Return the columns of both, at the later time."""
-        right = pairs.right_batch if self._right_fields else None
-        columns = list(pairs.left_batch.columns)
-        if right is not None:
-            columns += [right.column(name) for name, _ in self._right_fields]
-        columns += self._window_columns(pairs.left, pairs.left_at)
+    def join(self, lots: Sequence[Pairs]) -> Batch:
+        """Return the columns of both rows of all pairs, at the later time."""
+        left = _take_rows([(pairs.left, pairs.left_at) for pairs in lots])
+        right = _take_rows([(pairs.right, pairs.right_at) for pairs in lots])
+        columns = [*left.rows.columns, *(right.rows.column(name) for name, _ in self._right_fields)]
+        columns += self._window_columns(left.clock)
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        left_order = tuple(column[pairs.left_at] for column in pairs.left.order)
-        right_order = tuple(column[pairs.right_at] for column in pairs.right.order)
-        times = np.maximum(pairs.left.times[pairs.left_at], pairs.right.times[pairs.right_at])
-        return Batch(rows, times, _join_orders(left_order, right_order))
+        return Batch(rows, np.maximum(left.times, right.times), _join_orders(left.order, right.order))
 
     def leave_alone(self, side: int, rows: JoinRows, at: Ints) -> Batch:
         """Return rows of one side, with nulls for the other, but a shared column is a right row's own."""
-        own = rows.rows.take(pa.array(at))
+        own, times, order, clock = _take_rows([(rows, at)])
         if side == LEFT_SIDE:
             columns = list(own.columns)
             columns += [pa.nulls(len(at), field.type) for _, field in self._right_fields]
@@ -88,9 +93,8 @@ class JoinResults:
                 for name in self._left_names
             ]
             columns += [own.column(name) for name, _ in self._right_fields]
-        columns += self._window_columns(rows, at)
-        order = tuple(column[at] for column in rows.order)
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), rows.times[at], order)
+        columns += self._window_columns(clock)
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), times, order)
 
     def merge(self, batches: Sequence[Batch]) -> Batch:
         """Return all rows by (time, place, columns)."""
@@ -98,12 +102,35 @@ class JoinResults:
         places = sort_indices([whole.times, *whole.order], whole.rows)
         return whole.take(places)
 
-    def _window_columns(self, rows: JoinRows, at: Ints) -> list[pa.Array]:
+    def _window_columns(self, starts: Ints) -> list[pa.Array]:
         """Return the bounds of the window of each row, where results name them."""
         if self._window is None:
             return []
-        starts = rows.codes[CLOCK][at]
         return [build_time_column(bounds, self._time) for bounds in (starts, starts + self._window.size)]
+
+
+class _RowsAt(NamedTuple):
+    """What results need of rows: columns, times, places, and the clock."""
+
+    rows: pa.RecordBatch
+    times: Ints
+    order: Order
+    clock: Ints
+
+
+def _take_rows(lots: Sequence[tuple[JoinRows, Ints]]) -> _RowsAt:
+    """Return the rows at some places of several lots, one after the other; of one lot in one step."""
+    if all(rows is lots[0][0] for rows, _ in lots):
+        rows, at = lots[0][0], np.concatenate([at for _, at in lots])
+        order = tuple(column[at] for column in rows.order)
+        return _RowsAt(rows.rows.take(pa.array(at)), rows.times[at], order, rows.codes[CLOCK][at])
+    parts = [_take_rows([lot]) for lot in lots]
+    return _RowsAt(
+        pa.concat_batches([part.rows for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        concat_orders([(part.order, len(part.times)) for part in parts]),
+        np.concatenate([part.clock for part in parts]),
+    )
 
 
 def _join_orders(left: Order, right: Order) -> Order:

@@ -33,8 +33,8 @@ from penstock.operators.op import Stream
 from penstock.stages.expressions import ExpressionEvaluator, true_mask
 from penstock.stages.functions.calls import plain_rows_of, row_type
 from penstock.stages.join.conditions import Condition, FloatBand, IntBand, KeyEquality
+from penstock.stages.join.index import Boxes
 from penstock.stages.join.pairs import Pairs
-from penstock.stages.join.segments import Boxes
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.stage import HINT, ErrorContext, StageContext
 
@@ -160,9 +160,9 @@ class BatchFunctionTest(PairTest):
             answers = answers.combine_chunks()
         name = self._function.name
         if not isinstance(answers, pa.Array) or not kind.is_boolean(answers.type):
-            given = answers.type if isinstance(answers, pa.Array) else type(answers).__name__
+            type_ = answers.type if isinstance(answers, pa.Array) else type(answers).__name__
             raise self._error(
-                f"batch function {name} gave {given}, not a boolean array",
+                f"batch function {name} gave {type_}, not a boolean array",
                 hint="give a boolean pyarrow array: pa.array(...), or a function of pyarrow.compute",
             )
         if len(answers) != n_pairs:

@@ -1,32 +1,32 @@
 """Stored rows of one side of a join: segments in order of time, by attribute (DP-Join, 4.4.1).
 
 Every segment is sorted by its clock, the code by which rows meet and expire: their time, their window, or
-their number. New rows are a segment of their own; a segment is put together with the one before it as long as
-it is not smaller, so that there are few, and late rows keep their place by time. Nothing else changes in a
-segment but its first live row, because expiry cuts off a prefix, and which rows have found a partner.
+their number. New rows are a segment of their own; a segment is put together with the one before it unless
+that is much larger, so that there are few, and late rows keep their place by time. Nothing else changes in a
+segment but its first live row, because expiry cuts off a prefix, and which rows have hits a partner.
 
-Whether the rows of a box are found by a scan or by an index is a question of cost: a segment is scanned until
-that has cost as much as an index does, and then gets one, if its boxes are small. The answer is the same.
+Whether the rows of a box are hits by a scan or by an index (`index.py`) is a question of cost: a segment is
+scanned until that has cost as much as an index does, and then gets one, if its boxes are small. The answer is
+the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.frozen import Frozen, dataclass
+from penstock.frozen import Frozen
 from penstock.kernels.join.boxes import scan_boxes, search_boxes
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages import policy
 from penstock.stages.join.conditions import Condition
+from penstock.stages.join.index import CLOCK, Boxes, IndexPlan, SegmentIndex, build_index, plan_index
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import Order, concat_orders, sort_indices
-
-CLOCK = 0
-"""The code by which segments are sorted."""
+from penstock.stages.rows.order import Order, concat_orders
 
 
 class JoinRows(Frozen):
@@ -38,7 +38,7 @@ class JoinRows(Frozen):
     rows     all their columns
     buckets  int64[n]     by which they are saved, and spread over cells
     numbers  int64[n]     of the rows as they came, each once
-    paired   bool[n]      which have found a partner; the one thing that changes
+    paired   bool[n]      which have hits a partner; the one thing that changes
     """
 
     codes: Ints
@@ -107,49 +107,8 @@ def sort_by_clock(rows: JoinRows) -> JoinRows:
     return rows.take(np.argsort(clock, kind="stable"))
 
 
-class Boxes(Frozen):
-    """What new rows look for: a range of every code, both ends included and none of them empty.
-
-    lows, highs  int64[k, m]
-    """
-
-    lows: Ints
-    highs: Ints
-
-    def __len__(self) -> int:
-        return int(self.lows.shape[1])
-
-    def take(self, places: Ints | slice) -> Boxes:
-        """Return some of the boxes."""
-        return Boxes(np.ascontiguousarray(self.lows[:, places]), np.ascontiguousarray(self.highs[:, places]))
-
-
-Found = tuple[Ints, Ints]
+Hits = tuple[Ints, Ints]
 """Boxes and rows in them, pair by pair."""
-
-
-@dataclass(slots=True)
-class SegmentIndex:
-    """An order of a segment's rows by two of their codes.
-
-    The first is cut into groups as wide as a box, so that a box lies in two or three of them, and inside a
-    group the rows are in order of the second: a grid that is open on one side. Keys are groups by themselves.
-    With one condition there is one group.
-
-    order, groups, seconds  as `search_boxes` wants them
-    first                   the code of the groups; None if there is one group
-    second                  the other code
-    width                   of a group, as a difference of `Condition.numbers`; None for keys
-    ends                    the least and the greatest first code
-    """
-
-    order: Ints
-    groups: Ints
-    seconds: Ints
-    first: int | None
-    second: int
-    width: float | None
-    ends: tuple[int, int]
 
 
 class Segment:
@@ -166,6 +125,11 @@ class Segment:
         self._keeps_scanning = False
 
     @property
+    def has_index(self) -> bool:
+        """Return whether rows are hits by an index."""
+        return self._index is not None
+
+    @property
     def n_live(self) -> int:
         """Return the number of live rows."""
         return len(self.rows) - self.start
@@ -173,9 +137,7 @@ class Segment:
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        index = self._index
-        arrays = () if index is None else (index.order, index.groups, index.seconds)
-        return self.rows.nbytes + sum(array.nbytes for array in arrays)
+        return self.rows.nbytes + (0 if self._index is None else self._index.nbytes)
 
     def live_rows(self) -> JoinRows:
         """Return the live rows."""
@@ -192,24 +154,35 @@ class Segment:
 
     def expire(self, horizon: int) -> range:
         """Move the first live row up to the horizon of the clock; return the rows that are over."""
-        clock = self.rows.codes[CLOCK]
-        before = self.start
+        clock, before = self.rows.codes[CLOCK], self.start
+        if clock[before] >= horizon:
+            return range(before, before)
         self.start = max(before, int(np.searchsorted(clock, horizon)))
         return range(before, self.start)
 
-    def prepare(self, boxes: Boxes, conditions: Sequence[Condition]) -> None:
-        """Make an index if scans have cost as much; whatever changes here does so before cells search."""
+    def prepare(
+        self, boxes: Boxes, conditions: Sequence[Condition], plan: IndexPlan | None
+    ) -> IndexPlan | None:
+        """Make an index if scans have cost as much, by this plan or by a better one, which is returned.
+
+        Whatever changes here does so before cells search.
+        """
         if self._index is not None or self._keeps_scanning or not conditions:
-            return
+            return plan
         n_rows = self.n_live
         self._n_compared += len(boxes) * n_rows
         costs = policy.SIZES
         if n_rows < costs.index_rows or self._n_compared < costs.index_cost * n_rows:
-            return
-        self._index = build_index(self.rows, boxes, conditions)
-        self._keeps_scanning = self._index is None
+            return plan
+        if plan is None or n_rows >= 2 * plan.n_rows:
+            plan = plan_index(self.rows.codes, boxes, conditions)
+        if plan.share * costs.index_share > 1:
+            self._keeps_scanning = True
+        else:
+            self._index = build_index(self.rows.codes, plan, conditions)
+        return plan
 
-    def find(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Iterator[Found]:
+    def find(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Iterator[Hits]:
         """Yield the live rows in each box, some at a time."""
         if len(conditions) == 0:
             yield from self._find_by_clock(boxes)
@@ -217,9 +190,9 @@ class Segment:
         n_at_once = max(1, policy.SIZES.compared_at_once // max(1, self.n_live))
         for begin in range(0, len(boxes), n_at_once):
             part = boxes if n_at_once >= len(boxes) else boxes.take(slice(begin, begin + n_at_once))
-            found = self._scan(part, run) if self._index is None else self._search(part, conditions, run)
-            if len(found[0]):
-                yield found
+            box, row = self._scan(part, run) if self._index is None else self._search(part, conditions, run)
+            if len(box):
+                yield box + begin, row
 
     def _clock_ranges(self, boxes: Boxes) -> tuple[Ints, Ints]:
         """Return from which row to which the clock is in the range of each box."""
@@ -228,7 +201,7 @@ class Segment:
         ends = np.maximum(np.searchsorted(clock, boxes.highs[CLOCK], side="right"), begins)
         return begins.astype(np.int64), ends.astype(np.int64)
 
-    def _find_by_clock(self, boxes: Boxes) -> Iterator[Found]:
+    def _find_by_clock(self, boxes: Boxes) -> Iterator[Hits]:
         begins, ends = self._clock_ranges(boxes)
         n_before = np.append(0, np.cumsum(ends - begins))
         at = 0
@@ -240,14 +213,14 @@ class Segment:
                 yield ranges + at, rows
             at = past
 
-    def _scan(self, boxes: Boxes, run: policy.JitPolicy) -> Found:
+    def _scan(self, boxes: Boxes, run: policy.JitPolicy) -> Hits:
         begins, ends = self._clock_ranges(boxes)
         codes, lows, highs = self.rows.codes, boxes.lows, boxes.highs
         second = min(2, len(codes) - 1)
         n_compared = int((ends - begins).sum())
         if n_compared == 0:
             return _NOTHING
-        found = _collect(
+        hits = _collect(
             lambda boxes, rows: run(
                 scan_boxes,
                 codes[1],
@@ -263,55 +236,49 @@ class Segment:
                 work=n_compared,
             )
         )
-        if len(codes) <= 3 or not len(found[0]):
-            return found
-        box, row = found
+        if len(codes) <= 3 or not len(hits[0]):
+            return hits
+        box, row = hits
         values = codes[3:, row]
         inside = np.logical_and.reduce((values >= lows[3:, box]) & (values <= highs[3:, box]))
         return box[inside], row[inside]
 
-    def _search(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Found:
+    def _search(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Hits:
         index = self._index
         assert index is not None, "there is an index"
-        if index.first is None:
-            first_groups = last_groups = np.zeros(len(boxes), np.int64)
-        elif index.width is None:
-            first_groups = last_groups = boxes.lows[index.first]
-        else:
-            least, most = index.ends
-            condition = conditions[index.first - 1]
-            first_groups, last_groups = (
-                _groups_of(condition, np.clip(codes, least, most), index.width)
-                for codes in (boxes.lows[index.first], boxes.highs[index.first])
-            )
+        places, sorted_boxes, first_groups, last_groups = boxes.by_group(index.plan, conditions)
+        lows, highs, second = sorted_boxes.lows, sorted_boxes.highs, index.plan.second
         box, row = _collect(
-            lambda found_boxes, found_rows: run(
+            lambda hit_boxes, hit_rows: run(
                 search_boxes,
                 index.order,
                 index.groups,
                 index.seconds,
+                index.starts,
+                index.shift,
                 self.rows.codes,
-                boxes.lows,
-                boxes.highs,
+                lows,
+                highs,
                 first_groups,
                 last_groups,
-                boxes.lows[index.second],
-                boxes.highs[index.second],
-                found_boxes,
-                found_rows,
+                lows[second],
+                highs[second],
+                hit_boxes,
+                hit_rows,
                 work=len(boxes) + len(index.order),
             )
         )
+        box = places[box]
         if self.start and len(row):
             live = row >= self.start
             return box[live], row[live]
         return box, row
 
 
-_NOTHING: Found = (np.empty(0, np.int64), np.empty(0, np.int64))
+_NOTHING: Hits = (np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _collect(find: Any) -> Found:
+def _collect(find: Any) -> Hits:
     """Return what a loop finds, which says how much that is."""
     capacity = 1024
     while True:
@@ -322,63 +289,6 @@ def _collect(find: Any) -> Found:
         capacity = n_found
 
 
-def build_index(rows: JoinRows, boxes: Boxes, conditions: Sequence[Condition]) -> SegmentIndex | None:
-    """Return an index for boxes like these; None if it would not narrow the rows down enough."""
-    from penstock.stages.join.conditions import KeyEquality
-
-    codes = rows.codes
-    shares = [1.0]  # of the clock nothing is expected: most rows that are there are near enough
-    for place, condition in enumerate(conditions, 1):
-        if isinstance(condition, KeyEquality):
-            shares.append(1 / max(1, len(np.unique(codes[place]))))
-            continue
-        ends = condition.numbers(np.array([codes[place].min(), codes[place].max()]))
-        lows, highs = condition.numbers(boxes.lows[place]), condition.numbers(boxes.highs[place])
-        width = np.clip(highs, *ends) - np.clip(lows, *ends)
-        extent = ends[1] - ends[0]
-        shares.append(float(width.mean() / extent) if extent > 0 and np.isfinite(extent) else 1.0)
-    by_share = sorted(range(len(shares)), key=shares.__getitem__)
-    first, second = 0, by_share[0]
-    width: float | None = None
-    if isinstance(conditions[0], KeyEquality):
-        first, second = 1, next(place for place in by_share if place != 1)
-        share = shares[1] * shares[second]
-    else:
-        share = shares[second]
-        if len(by_share) > 1 and by_share[1] != CLOCK:
-            first = by_share[1]
-            share *= min(1.0, 2 * shares[first])
-    if share * policy.SIZES.index_share > 1:
-        return None
-    if first == 0:
-        groups = np.zeros(len(rows), np.int64)
-    elif isinstance(conditions[first - 1], KeyEquality):
-        groups = codes[first]
-    else:
-        condition = conditions[first - 1]
-        lows, highs = condition.numbers(boxes.lows[first]), condition.numbers(boxes.highs[first])
-        values = condition.numbers(codes[first])
-        # Why: a group must be wider than the distance of two floats, or a box would lie in very many.
-        least = 4 * float(np.spacing(np.abs(values).max()))
-        width = max(float((highs - lows).mean()), least, float(np.ptp(values)) / len(rows))
-        groups = _groups_of(condition, codes[first], width)
-    order = sort_indices([groups, codes[second]])
-    return SegmentIndex(
-        order,
-        np.ascontiguousarray(groups[order]),
-        np.ascontiguousarray(codes[second][order]),
-        first or None,
-        second,
-        width,
-        (int(codes[first].min()), int(codes[first].max())),
-    )
-
-
-def _groups_of(condition: Condition, codes: Ints, width: float) -> Ints:
-    """Return the group of each code; of a greater code it is not less."""
-    return np.clip(np.floor(condition.numbers(codes) / width), -(2.0**62), 2.0**62).astype(np.int64)
-
-
 class RowSegments:
     """All stored rows of one part of one side.
 
@@ -387,6 +297,7 @@ class RowSegments:
 
     def __init__(self) -> None:
         self.segments: list[Segment] = []
+        self._plan: IndexPlan | None = None
 
     def __len__(self) -> int:
         return sum(segment.n_live for segment in self.segments)
@@ -400,14 +311,27 @@ class RowSegments:
         """Store rows."""
         if not len(rows):
             return None
+        if not rows.codes.flags.c_contiguous:  # a part of others
+            rows = replace(rows, codes=np.ascontiguousarray(rows.codes))
         self.segments.append(Segment(sort_by_clock(rows)))
         most = policy.SIZES.segment_rows
         while len(self.segments) > 1:
             before, last = self.segments[-2:]
-            if not before.n_live <= last.n_live or before.n_live + last.n_live > most:
+            # Segments become four times as large from each to the one before it, so there are few.
+            if before.n_live > 4 * last.n_live or before.n_live + last.n_live > most:
                 break
             self.segments[-2:] = [before.merge(last)]
         return self.segments[-1]
+
+    @property
+    def n_scanned(self) -> int:
+        """Return the number of rows that every box is compared with, because they have no index."""
+        return sum(segment.n_live for segment in self.segments if not segment.has_index)
+
+    def prepare(self, boxes: Boxes, conditions: Sequence[Condition]) -> None:
+        """Make the indexes that are worth it."""
+        for segment in self.segments:
+            self._plan = segment.prepare(boxes, conditions, self._plan)
 
     def expire(self, horizon: int) -> list[JoinRows]:
         """Remove the rows whose clock is before the horizon, and return them."""

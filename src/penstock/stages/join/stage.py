@@ -5,10 +5,9 @@ scan, 4.4.3: expiry is found by the watermark, not by looking through the own si
 when the second of its rows comes. A failure of a user's function is charged to that row.
 
 Cells. The left is spread over m parts and the right over n, by the bucket of each row; cell (i, j) compares
-left part i with right part j, whichever of them is new. The stored rows of a part are one object that all
-cells of its row or column read, without a copy. Rows that are equal in some columns have one bucket, so then
-only the cells (i, i) have work. The stage has no threads: `run_cells` runs the searches of the cells, and an
-engine gives one that does so side by side.
+left part i with right part j, whichever of them is new. The rows of a part are one object that all cells of
+its row or column read, without a copy. Rows that are equal in some columns have one bucket, so then only the
+cells (i, i) have work. The stage has no threads: `run_cells` may run the searches of the cells side by side.
 
 A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks, or given whole rounds
 (`on_round`), in which the right goes first, so that a pair of two new rows is charged to its left row.
@@ -19,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -29,10 +29,12 @@ from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
+from penstock.stages.join.index import CLOCK, Boxes
+from penstock.stages.join.model import JoinLoad, JoinWork
 from penstock.stages.join.pairs import JoinResults, Pairs
 from penstock.stages.join.predicate import JoinPredicate
-from penstock.stages.join.segments import CLOCK, Boxes, JoinRows, RowSegments, Segment
-from penstock.stages.join.state import ChangedRows, JoinSnapshots, Restored, rows_to_save, select_changed
+from penstock.stages.join.segments import JoinRows, RowSegments, Segment
+from penstock.stages.join.state import ChangedRows, JoinSnapshots, SavedJoin, rows_to_save, select_changed
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
@@ -80,6 +82,7 @@ class JoinStage:
         # Of which side's rows it matters whether they have found a partner.
         self._notes_pairs = (op.how in ("left", "full", "anti", "semi"), op.how in ("right", "full"))
         self._run = policy.JitPolicy()
+        self._work = JoinWork()
         self._begin()
 
     def _begin(self) -> None:
@@ -104,6 +107,11 @@ class JoinStage:
         """Return the number of stored rows of the left and of the right."""
         left, right = (sum(map(len, self._parts(side))) for side in (LEFT_SIDE, RIGHT_SIDE))
         return left, right
+
+    def take_load(self, seconds: float) -> JoinLoad:
+        """Return what the join has had to do in the last seconds, as the model of layouts wants it."""
+        work, self._work = self._work, JoinWork()
+        return work.load(seconds, self.n_stored, policy.SIZES.index_rows)
 
     def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
         """Take rows of one side in: emit late ones, and the pairs that they make with what is stored."""
@@ -198,7 +206,7 @@ class JoinStage:
         self._changes.start(held, self._n_rows)
         self._note_saved()
 
-    def _take_up(self, restored: Restored) -> None:
+    def _take_up(self, restored: SavedJoin) -> None:
         """Store the rows of a snapshot that are not over."""
         for side, saved in enumerate(restored.sides):
             horizon = self._bound.horizon(side, restored.watermark)
@@ -242,6 +250,7 @@ class JoinStage:
         """Judge new rows, find their pairs, and store them; what leaves on the main port goes to `rows`."""
         side, accounts = PORTS.index(port), self.site.accounts
         accounts.rows_in += batch.num_rows
+        self._work.n_rows[side] += batch.num_rows
         if not batch.num_rows:
             return
         admitted = self._bound.admit(batch.times, watermark)
@@ -307,6 +316,7 @@ class JoinStage:
     def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
         """Find the pairs of new rows with stored ones, and emit those that failed."""
         errors: list[tuple[Pairs, list[ErrorContext]]] = []
+        lots: list[Pairs] = []
         for segment, at, stored_at in self._search(side, new):
             if side == LEFT_SIDE:
                 pairs = Pairs(new, at, segment.rows, stored_at)
@@ -314,7 +324,10 @@ class JoinStage:
                 pairs = Pairs(segment.rows, stored_at, new, at)
             pairs = self._test(pairs, errors)
             if len(pairs):
+                lots.append(pairs)
                 rows += self._note_pairs(pairs, side)
+        if lots and self._how not in ("semi", "anti"):
+            rows.append(self._results.join(lots))
         yield from self._handle_errors(side, errors)
 
     def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
@@ -332,7 +345,7 @@ class JoinStage:
                 errors.append((pairs.where(failed), [context for _, context in failures]))
                 if self._errors.stops:
                     self._errors.handle(
-                        self._results.join(errors[0][0]), np.ones(len(failures), np.bool_), errors[0][1]
+                        self._results.join([errors[0][0]]), np.ones(len(failures), np.bool_), errors[0][1]
                     )
             pairs = pairs.where(holds)
         return pairs
@@ -345,7 +358,7 @@ class JoinStage:
             n_before = len(charged)
             charged.update(rows.numbers[at].tolist())
             failed = self._errors.handle(
-                self._results.join(pairs),
+                self._results.join([pairs]),
                 np.ones(len(pairs), np.bool_),
                 contexts,
                 counted=len(charged) - n_before,
@@ -355,8 +368,11 @@ class JoinStage:
         self.site.accounts.passed -= len(charged)
 
     def _note_pairs(self, pairs: Pairs, side: int) -> list[Batch]:
-        """Note which rows have found a partner, and return what leaves; `side` is that of the new rows."""
-        leaves = [] if self._how in ("semi", "anti") else [self._results.join(pairs)]
+        """Note which rows have found a partner; return those that leave alone for that, in a semi join.
+
+        side  that of the new rows
+        """
+        leaves = []
         for own, rows, at in (
             (LEFT_SIDE, pairs.left, pairs.left_at),
             (RIGHT_SIDE, pairs.right, pairs.right_at),
@@ -384,14 +400,18 @@ class JoinStage:
             cell_places = places if of_cell is None else places[of_cell]
             if not len(cell_boxes) or not stored.segments:
                 continue
-            for segment in stored.segments:
-                segment.prepare(cell_boxes, conditions)
+            stored.prepare(cell_boxes, conditions)
+            self._work.n_compared += len(cell_boxes) * stored.n_scanned
             search = partial(self._search_part, cell_boxes, cell_places, stored)
             if conditions:
                 searches.append(lambda search=search: list(search()))  # type: ignore[misc]
             else:  # all that is near in time is a candidate, and a function decides
                 yield from search()
-        for hits in self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches):
+        started_at = perf_counter()
+        lots = list(self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches))
+        self._work.n_searches += len(boxes)
+        self._work.busy_seconds += (perf_counter() - started_at) * max(1, len(searches))
+        for hits in lots:
             yield from hits
 
     def _search_part(

@@ -19,7 +19,8 @@ import pyarrow as pa
 from penstock.frozen import Frozen
 from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
-from penstock.stages.join.segments import CLOCK, JoinRows
+from penstock.stages.join.index import CLOCK
+from penstock.stages.join.segments import JoinRows
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.order import concat_orders
@@ -66,7 +67,7 @@ class SavedRows(Frozen):
     waits: Mask
 
 
-class Restored(Frozen):
+class SavedJoin(Frozen):
     """A join's state as it comes back: the rows of both sides, how far it had come, and its numbers."""
 
     sides: tuple[SavedRows, SavedRows]
@@ -184,7 +185,7 @@ class JoinSnapshots:
             pieces[state.bucket] = encode_bucket(state, self._step, self.fingerprint, int(n_rows[bucket]))
         return pieces
 
-    def decode(self, saved: Mapping[int, bytes]) -> Restored:
+    def decode(self, saved: Mapping[int, bytes]) -> SavedJoin:
         """Return the rows of pieces, the later of which count where they name a row again."""
         by_side: tuple[list[JoinRows], list[JoinRows]] = ([], [])
         waits: tuple[list[Mask], list[Mask]] = ([], [])
@@ -206,7 +207,7 @@ class JoinSnapshots:
             for side, rows in enumerate(by_side)
         )
         is_first = watermark <= BEFORE_FIRST
-        return Restored((left, right), -np.inf if is_first else watermark, counts)
+        return SavedJoin((left, right), -np.inf if is_first else watermark, counts)
 
     def _merge_pieces(self, side: int, bucket: int, states: Iterable[BucketState]) -> tuple[JoinRows, Mask]:
         """Return the rows of a bucket, from all its pieces."""
@@ -215,8 +216,8 @@ class JoinSnapshots:
         for state in states:
             newer, newer_waits = _rows_from_saved(state.batches[ROWS], bucket, self._schemas[side])
             for place, older in enumerate(rows):
-                kept = ~np.isin(older.numbers, newer.numbers)
-                rows[place], waits[place] = older.take(np.flatnonzero(kept)), waits[place][kept]
+                stays = ~np.isin(older.numbers, newer.numbers)
+                rows[place], waits[place] = older.take(np.flatnonzero(stays)), waits[place][stays]
             if PAIRED in state.batches:
                 numbers, clocks = (
                     ints_of(state.batches[PAIRED], name).tolist() for name in ("number", "clock")

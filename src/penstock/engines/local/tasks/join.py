@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
 from typing import Any
 
 from penstock.accounts import Accounts
@@ -21,6 +22,9 @@ from penstock.stages.join.stage import JoinStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
 from penstock.timing.windows import AFTER_ALL
+
+REVIEW_SECONDS = 2.0
+"""How often a layout that is chosen by itself is looked at again."""
 
 
 class CellThreads:
@@ -40,9 +44,9 @@ class CellThreads:
         if self._pool is None:
             name = f"penstock-{self._step}-cell"
             self._pool = ThreadPoolExecutor(self._n_threads - 1, thread_name_prefix=name)
-        others = [self._pool.submit(search) for search in searches[1:]]
+        futures = [self._pool.submit(search) for search in searches[1:]]
         first = searches[0]()
-        return [first, *(other.result() for other in others)]
+        return [first, *(future.result() for future in futures)]
 
     def close(self) -> None:
         """End the threads."""
@@ -53,8 +57,8 @@ class CellThreads:
 class JoinStep(StageStep):
     """A join, fed as rows come, or with all rows of a round at its end.
 
-    ports    the schema of each
-    threads  those of its cells
+    threads    those of its cells
+    max_cells  how many a layout may have that is chosen while rows flow; 1: the layout stays as it is
     """
 
     stage: JoinStage  # type: ignore[assignment]  # it is fed by port
@@ -68,9 +72,11 @@ class JoinStep(StageStep):
         *,
         in_rounds: bool,
         threads: CellThreads,
+        max_cells: int = 1,
     ) -> None:
         super().__init__(step, accounts, stage, output_delay, None)  # type: ignore[arg-type]
-        self.threads = threads
+        self.threads, self.max_cells = threads, max_cells
+        self._reviewed_at = monotonic()
         self._in_rounds = in_rounds
         self._by_port: dict[str, list[Batch]] = {}
         self._schemas = {port.port: port.stream.schema for port in step.inputs}
@@ -82,6 +88,16 @@ class JoinStep(StageStep):
         else:
             self.emit(self.stage.on_batch(port, batch, self.frontier.watermark))
 
+    def _review_layout(self) -> None:
+        """Change the layout, if the rates of the last seconds ask for another."""
+        seconds = monotonic() - self._reviewed_at
+        if seconds >= REVIEW_SECONDS:
+            self._reviewed_at += seconds
+            load = self.stage.take_load(seconds)
+            layout = load.choose_layout(self.max_cells)
+            if layout != self.stage.layout and load.is_worth(self.stage.layout, layout):
+                self.stage.change_layout(layout)
+
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Process the rows that wait as one round, and forget what the watermark has passed."""
         before = self.frontier.watermark
@@ -90,6 +106,8 @@ class JoinStep(StageStep):
         waiting, self._by_port = self._by_port, {}
         batches = {port: merge_batches(parts, self._schemas[port]) for port, parts in waiting.items()}
         self.emit(self.stage.on_round(batches, before, AFTER_ALL if frontier.over else reached))
+        if self.max_cells > 1:
+            self._review_layout()
         return Frontier(reached - self._output_delay, frontier.idle, frontier.over)
 
 
@@ -110,7 +128,7 @@ class JoinTask(InputTask):
             self._join.feed_port(channel.port, batch)
 
     def process_round(self, round_group: int, number: int) -> None:
-        """Bring the rows that were kept to their ports, and end the round."""
+        """Feed the rows that were kept to their ports, and end the round."""
         if self._in_rounds:
             for channel in self.channels:
                 for batch in channel.take_kept():

@@ -1,0 +1,151 @@
+"""What a layout of cells is worth: bandwidth and latency of m x n cells (DP-Join, 3.3 and 5).
+
+The numbers in brackets are the paper's expressions. X is the left, spread over m rows of cells; Y is the
+right, spread over n columns. T_on is the time of one comparison, p the share of comparisons that are hits.
+
+    bandwidth wanted     B_max = (rate_x W_y + rate_y W_x) p = 2 rate_x rate_y T_w p          (3, 4)
+    bandwidth offered    B_mn = m n / T_on p, and m n as much as one cell                     (5, 6)
+    latency of a left    L_x = W_y T_on / 2n + the hops along its row of cells                (7)
+    latency              L = p_x L_x + p_y L_y                                                (8)
+    of equal streams     L = rate T_on T_w (m + n) / 4mn                                      (9)
+
+In (9) the paper has a factor p more, which (7) has cancelled. A hop is the delay from a cell to the next,
+which the paper measures and leaves out of its expressions (5.3.2): on average a row passes half of the cells
+that it has to reach. Where an index serves the join, a row costs the same however much is stored, so more
+cells are only more hops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from penstock.frozen import Frozen
+
+Layout = tuple[int, int]
+
+COMPARISON = 0.3e-9
+"""Seconds of one comparison, before anything is measured (`python -m bench join`)."""
+CELL_DELAY = 20e-6
+"""Seconds that one more cell delays a row, before anything is measured: to wake a thread."""
+WORTH = 1.2
+"""A layout is left for another only if that is so many times as fast."""
+
+
+class JoinLoad(Frozen):
+    """What a join has to do.
+
+    rates       rows a second of the left and of the right
+    windows     stored rows of the left and of the right: the rate times how long a row is kept
+    comparison  seconds for one
+    hit_rate    the share of comparisons that give a pair
+    cell_delay  seconds that one more cell delays a row: a hop
+    probe       seconds to look one row up, where an index serves the join; None where rows are scanned
+    """
+
+    rates: tuple[float, float]
+    windows: tuple[float, float]
+    comparison: float = COMPARISON
+    hit_rate: float = 1.0
+    cell_delay: float = CELL_DELAY
+    probe: float | None = None
+
+    @classmethod
+    def of_streams(
+        cls, rates: tuple[float, float], seconds: tuple[float, float], **measured: float
+    ) -> JoinLoad:
+        """Return the load of streams of these rates, whose rows are kept for so long."""
+        return cls(rates, (rates[0] * seconds[0], rates[1] * seconds[1]), **measured)
+
+    @property
+    def comparisons(self) -> float:
+        """Return the comparisons a second."""
+        return self.rates[0] * self.windows[1] + self.rates[1] * self.windows[0]
+
+    @property
+    def max_bandwidth(self) -> float:
+        """Return the pairs a second that there are to be found (4)."""
+        return self.comparisons * self.hit_rate
+
+    @property
+    def n_needed(self) -> int:
+        """Return the least number of cells that keep up (3.3.3)."""
+        if self.probe is not None:
+            return max(1, math.ceil(sum(self.rates) * self.probe))
+        return max(1, math.ceil(self.comparisons * self.comparison))
+
+    def bandwidth(self, layout: Layout) -> float:
+        """Return the pairs a second that a layout gives: what it can (6), or what there is (4)."""
+        return min(self.max_bandwidth, layout[0] * layout[1] / self.comparison * self.hit_rate)
+
+    def latency(self, layout: Layout) -> float:
+        """Return the average seconds from a row to its pairs (8), if the layout keeps up."""
+        m, n = layout
+        left, right = self.rates[0] * self.windows[1], self.rates[1] * self.windows[0]
+        if left + right == 0:
+            return 0.0
+        return (left * self._latency_of(1, n) + right * self._latency_of(0, m)) / (left + right)
+
+    def _latency_of(self, opposite: int, n_cells: int) -> float:
+        """Return the latency of rows that meet a side spread over so many cells (7), with their hops."""
+        delay = self.cell_delay * (n_cells - 1) / 2
+        if self.probe is not None:
+            return self.probe + delay
+        return self.windows[opposite] * self.comparison / (2 * n_cells) + delay
+
+    def choose_layout(self, max_cells: int) -> Layout:
+        """Return the layout of up to so many cells with the least latency of those that keep up.
+
+        If none does, one with the most cells: bandwidth grows with their number, whatever their layout (6).
+        """
+        most = max(m * n for m, n in list_layouts(max_cells))
+        needed = min(self.n_needed, most)
+        able = [layout for layout in list_layouts(max_cells) if layout[0] * layout[1] >= needed]
+        return min(able, key=lambda layout: (self.latency(layout), layout[0] * layout[1]))
+
+    def is_worth(self, now: Layout, new: Layout) -> bool:
+        """Return whether a layout is so much better that rows should move for it."""
+        before = now[0] * now[1]
+        if before < self.n_needed and new[0] * new[1] > before:
+            return True
+        return self.latency(now) > WORTH * self.latency(new)
+
+    def describe(self, layout: Layout) -> str:
+        """Return the prediction in words."""
+        left, right = (f"{rate:,.0f}" for rate in self.rates)
+        stored = " and ".join(f"{window:,.0f}" for window in self.windows)
+        latency = self.latency(layout) * 1e3
+        verdict = "keeps up" if layout[0] * layout[1] >= self.n_needed else f"needs {self.n_needed} cells"
+        return (
+            f"at {left} and {right} rows/s, with {stored} rows stored, {layout[0]} x {layout[1]} "
+            f"{verdict}: about {latency:.3g} ms"
+        )
+
+
+class JoinWork:
+    """What a join has done since somebody looked.
+
+    n_rows        that came, of the left and of the right
+    n_searches    of new rows for partners
+    n_compared    comparisons by scans
+    busy_seconds  of all cells together
+    """
+
+    def __init__(self) -> None:
+        self.n_rows = [0, 0]
+        self.n_searches = self.n_compared = 0
+        self.busy_seconds = 0.0
+
+    def load(self, seconds: float, n_stored: tuple[int, int], few: int) -> JoinLoad:
+        """Return this as a load; an index serves the join if a row is compared with few."""
+        rates = (self.n_rows[0] / seconds, self.n_rows[1] / seconds)
+        if self.n_compared > self.n_searches * few:
+            return JoinLoad(rates, n_stored, comparison=self.busy_seconds / self.n_compared)
+        return JoinLoad(rates, n_stored, probe=self.busy_seconds / max(1, self.n_searches))
+
+
+def list_layouts(max_cells: int) -> Iterator[Layout]:
+    """Yield all layouts of up to so many cells: linear, square and rectangular."""
+    for m in range(1, max_cells + 1):
+        for n in range(1, max_cells // m + 1):
+            yield m, n

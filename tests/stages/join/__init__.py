@@ -1,0 +1,1 @@
+"""Tests of window stages and their stores."""
