@@ -29,6 +29,7 @@ from penstock.timing.windows import BEFORE_ALL
 
 LEAD_BATCHES = 60
 HITS, OFF = "hit rate", "hit rate off by"
+PER_ROW, PER_PAIR = "core time per row (s)", "core time per pair (s)"
 
 
 @contextmanager
@@ -59,10 +60,11 @@ class Filled:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """What a run emitted; its pairs are read outside of the clock."""
+    """What a run emitted, and its time on a core; its pairs are read outside of the clock."""
 
     batches: Sequence[pa.RecordBatch]
     streams: Streams
+    core_s: float
 
     def __call__(self) -> Ints:
         """Return the pairs in order."""
@@ -79,9 +81,8 @@ def build_stage(
     site = StageContext("join", None, Accounts(), ps.ManualClock())
     threads = CellThreads("join", n_threads)
     run_cells = threads.run if layout != (1, 1) else None
-    return build_join_stage(
-        streams.shape.op, *streams.ups, site, layout=layout, run_cells=run_cells
-    ), threads
+    op = streams.shape.op
+    return build_join_stage(op, *streams.ups, site, layout=layout, run_cells=run_cells), threads
 
 
 def fill_by_feeding(streams: Streams, layout: tuple[int, int] = (1, 1), n_threads: int = 1) -> Filled:
@@ -109,13 +110,19 @@ _SAVED: dict[int, tuple[Streams, dict[int, bytes]]] = {}
 
 
 def save_windows(streams: Streams) -> dict[int, bytes]:
-    """Return the snapshot of a stage that has been given the lead; it is taken once for each case."""
+    """Return the snapshot of a stage with both windows; it is taken once for each case.
+
+    It is put together from two stages that have one side each, so that nothing is compared.
+    """
     if id(streams) not in _SAVED:
-        stage, _ = build_stage(streams)
+        saved: dict[int, bytes] = {}
         [(batches, watermark)] = streams.rounds("lead", 1)
-        for _ in stage.on_round(batches, BEFORE_ALL, watermark):
-            pass
-        _SAVED[id(streams)] = (streams, stage.snapshot())
+        for port, batch in batches.items():
+            stage, _ = build_stage(streams)
+            for _ in stage.on_round({port: batch}, BEFORE_ALL, watermark):
+                pass
+            saved |= stage.snapshot()
+        _SAVED[id(streams)] = (streams, saved)
     return _SAVED[id(streams)][1]
 
 
@@ -127,12 +134,14 @@ def forget_windows() -> None:
 def run_probes(filled: Filled) -> Joined:
     """Give the stage all its rounds."""
     joined: list[pa.RecordBatch] = []
+    started = time.thread_time()
     stage, before = filled.stage, filled.watermark
     for batches, watermark in filled.rounds:
         _collect(stage.on_round(batches, before, watermark), joined)
         before = watermark
+    core_s = time.thread_time() - started
     filled.threads.close()
-    return Joined(joined, filled.streams)
+    return Joined(joined, filled.streams, core_s)
 
 
 def run_scans(filled: Filled) -> Joined:
@@ -149,10 +158,11 @@ def _collect(out: Outputs, joined: list[pa.RecordBatch]) -> None:
 
 
 def hit_notes(joined: Joined) -> Mapping[str, float]:
-    """Return the share of the compared pairs that joined, and how far that is from what is expected."""
-    n_results = sum(batch.num_rows for batch in joined.batches)
-    rate = n_results / joined.streams.shape.n_compared
-    return {HITS: rate, OFF: abs(rate / HIT_RATE - 1)}
+    """Return the share of the compared pairs that joined, how far off that is, and the time on a core."""
+    shape = joined.streams.shape
+    rate = sum(batch.num_rows for batch in joined.batches) / shape.n_compared
+    per_row, per_pair = joined.core_s / shape.n_probes, joined.core_s / shape.n_compared
+    return {HITS: rate, OFF: abs(rate / HIT_RATE - 1), PER_ROW: per_row, PER_PAIR: per_pair}
 
 
 def check_pairs(expected: Any, answer: Any) -> str | None:
@@ -165,9 +175,3 @@ def check_pairs(expected: Any, answer: Any) -> str | None:
         f"expected {len(expected):,} pairs, got {len(pairs):,}: {missing:,} are missing, {wrong:,} are wrong"
     )
 
-
-def time_run(filled: Filled) -> float:
-    """Return the seconds that the rounds take by scans."""
-    started = time.perf_counter()
-    run_scans(filled)
-    return time.perf_counter() - started

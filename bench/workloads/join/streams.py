@@ -97,7 +97,8 @@ class Side:
         times = self.times[part]
         ids = np.arange(part.start, part.start + len(times), dtype=np.int64)
         columns = (times, self.first[part], self.second[part].astype(np.float64), ids)
-        return Batch(pa.RecordBatch.from_arrays([pa.array(one) for one in columns], schema=schema), times)
+        rows = pa.RecordBatch.from_arrays([pa.array(one) for one in columns], schema=schema)
+        return Batch(rows, times, (ids,))
 
 
 class Streams:
