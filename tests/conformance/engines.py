@@ -18,7 +18,6 @@ from tests.support.spark_groups import spark_group
 NAMES = ("reference", "local", "spark")
 """Every engine the suite knows, built or not."""
 
-JOINS = "joins of two streams come with the issue of joins"
 LOOPS = "an operator with its own driver loop waits for rows, and Spark brings them in batches"
 
 

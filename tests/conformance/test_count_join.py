@@ -12,11 +12,9 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.test_stream_join import BOTH, SAME, anything, lefts, rights
 
 FEATURE = "Joins with the last rows"
-pytestmark = not_yet("spark", reason=JOINS)
 
 
 def find_pairs(case: Case, joined: ps.MultiPipe) -> list[tuple[Any, Any]]:

@@ -9,7 +9,6 @@ import pytest
 import penstock as ps
 from penstock.testing import Harness
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import JOINS, not_yet
 
 FEATURE = "Ends of runs and early results"
 WINDOW = "window_start window_end"
@@ -67,7 +66,6 @@ def test_several_sinks_see_the_same_rows(case: Case) -> None:
     assert [outcome.bag("v", i) for i in range(3)] == [[1, 2]] * 3
 
 
-@not_yet("spark", reason=JOINS)
 def test_a_graph_of_empty_sources_runs_and_gives_nothing(case: Case) -> None:
     a, b = (
         case.timed_source("t key v", name="a"),

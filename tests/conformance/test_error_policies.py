@@ -13,7 +13,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import JOINS, everywhere, not_yet
+from tests.conformance.engines import everywhere
 
 FEATURE = "Error policies"
 Step = Callable[..., ps.MultiPipe]
@@ -210,7 +210,6 @@ def test_a_failure_that_belongs_to_no_row_stops_the_run_whatever_the_policy(case
     assert "hot" in str(failure.value)
 
 
-@not_yet("spark", reason=JOINS)
 def test_a_pair_for_which_the_predicate_fails_is_an_error_of_the_join(case: Case) -> None:
     # Two pairs fail, of one row: two letters, and one row that did not pass.
     left = case.timed_source("t v", [(1, 1), (1, 0)], name="left")

@@ -12,11 +12,9 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case
-from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.test_stream_join import BOTH, SAME, lefts, rights
 
 FEATURE = "Join predicates"
-pytestmark = not_yet("spark", reason=JOINS)
 NAN, INF = float("nan"), float("inf")
 MOST, LEAST = 2**63 - 1, -(2**63)
 V, W = ps.left("v"), ps.right("w")

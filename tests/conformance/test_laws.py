@@ -12,7 +12,6 @@ import penstock as ps
 from penstock import col
 from penstock.testing.strategies import cuts, timed_rows
 from tests.conformance.case import Case, Outcome
-from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.law import law
 
 FEATURE = "Laws: cuts, degrees, batch sizes and chaining"
@@ -154,7 +153,6 @@ def joined_row(x: dict[str, Any] | None, y: dict[str, Any] | None) -> dict[str, 
     return {**left, **right}
 
 
-@not_yet("spark", reason=JOINS)
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 @law(

@@ -15,7 +15,6 @@ import penstock as ps
 from penstock import col
 from penstock.testing import Harness
 from tests.conformance.case import Case
-from tests.conformance.engines import JOINS, not_yet
 
 FEATURE = "What other systems test"
 Result = tuple[Any, ...]
@@ -148,7 +147,6 @@ def pairs(case: Case, left: list[int], right: list[int], **options: Any) -> list
     return sorted(((r["t"], r["u"]) for r in rows), key=lambda pair: tuple(n is None or n for n in pair))
 
 
-@not_yet("spark", reason=JOINS)
 def test_kafka_streams_a_join_window_has_both_its_ends(case: Case) -> None:
     assert pairs(case, [1_000], [899, 900, 1_000, 1_100, 1_101], within=100) == [
         (1_000, 900),
@@ -157,7 +155,6 @@ def test_kafka_streams_a_join_window_has_both_its_ends(case: Case) -> None:
     ]
 
 
-@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize(
     ("within", "met"), [((100, 0), [1_000, 1_100]), ((0, 100), [900, 1_000]), ((0, 0), [1_000])]
 )
@@ -168,7 +165,6 @@ def test_kafka_streams_a_join_window_may_lie_before_or_after(
     assert matches == [(1_000, u) for u in met]
 
 
-@not_yet("spark", reason=JOINS)
 def test_kafka_streams_a_left_join_gives_a_row_alone_only_if_it_stays_alone(engine: str) -> None:
     graph = ps.PipeGraph("alone")
     schemas = ({"t": int, "key": str}, {"u": int, "key": str})
@@ -186,7 +182,6 @@ def test_kafka_streams_a_left_join_gives_a_row_alone_only_if_it_stays_alone(engi
     assert harness.take() == [{"t": 0, "key": "b", "u": None}]
 
 
-@not_yet("spark", reason=JOINS)
 def test_kafka_streams_rows_without_a_key_join_nothing(case: Case) -> None:
     left = case.timed_source("t key v", [(1, None, 1), (1, "a", 2)])
     right = case.timed_source("u:int64 key w:int64", [(1, None, 3), (1, "a", 4)])
@@ -242,7 +237,6 @@ def test_spark_duplicates_can_be_dropped_with_state(case: Case) -> None:
     )
 
 
-@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 def test_spark_a_range_of_time_and_a_condition_join(case: Case, how: Any) -> None:
     #  clicks up to 20 after their impression
@@ -265,7 +259,6 @@ def two_sources(graph: ps.PipeGraph) -> tuple[ps.MultiPipe, ps.MultiPipe]:
     return left, right
 
 
-@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize("how", ["left", "right", "full"])
 def test_spark_rows_without_a_partner_leave_when_the_watermark_has_passed_their_range(
     engine: str, how: Any
@@ -284,7 +277,6 @@ def test_spark_rows_without_a_partner_leave_when_the_watermark_has_passed_their_
     assert [row["key"] for row in harness.take()] == (["a"] if how != "right" else [])
 
 
-@not_yet("spark", reason=JOINS)
 def test_spark_a_left_semi_join_gives_a_row_when_its_first_partner_comes(engine: str) -> None:
     left, right = two_sources(ps.PipeGraph("semi"))
     harness = Harness(left.join(right, on="key", within="5 s", how="semi"), engine=engine)
@@ -297,7 +289,6 @@ def test_spark_a_left_semi_join_gives_a_row_when_its_first_partner_comes(engine:
     assert harness.take() == []
 
 
-@not_yet("spark", reason=JOINS)
 def test_flink_a_left_anti_join_gives_a_row_when_no_partner_can_come(engine: str) -> None:
     left, right = two_sources(ps.PipeGraph("anti"))
     harness = Harness(left.join(right, on="key", within="5 s", how="anti"), engine=engine)
@@ -309,7 +300,6 @@ def test_flink_a_left_anti_join_gives_a_row_when_no_partner_can_come(engine: str
     assert harness.take() == [{"t": 2, "key": "b"}]
 
 
-@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize(
     ("lower", "upper", "met"),
     [(-2, 2, [3, 4, 5, 6, 7]), (0, 2, [5, 6, 7]), (-2, 0, [3, 4, 5]), (0, 0, [5])],
@@ -322,7 +312,6 @@ def test_flink_an_interval_join_includes_both_its_bounds(
     assert matches == [(5, u) for u in met]
 
 
-@not_yet("spark", reason=JOINS)
 def test_flink_an_interval_join_may_leave_its_bounds_out(case: Case) -> None:
     left = case.timed_source("t", [(5,)], name="left")
     right = case.timed_source("u:int64", [(u,) for u in range(10)], name="right")
@@ -331,7 +320,6 @@ def test_flink_an_interval_join_may_leave_its_bounds_out(case: Case) -> None:
     assert case.run(joined).bag("u") == [4, 5, 6]
 
 
-@not_yet("spark", reason=JOINS)
 def test_flink_and_beam_rows_are_paired_in_each_sliding_window(case: Case) -> None:
     left = case.timed_source("t key", [(0, "a"), (1, "a"), (2, "a")], name="left")
     right = case.timed_source("u:int64 key", [(1, "a")], name="right")
@@ -346,7 +334,6 @@ def test_flink_and_beam_rows_are_paired_in_each_sliding_window(case: Case) -> No
     )
 
 
-@not_yet("spark", reason=JOINS)
 def test_beam_groups_of_two_streams_in_one_window_with_a_side_missing(case: Case) -> None:
     left = case.timed_source("t key", [(0, "a"), (1, "b"), (10, "a")], name="left")
     right = case.timed_source("u:int64 key", [(2, "a"), (3, "c")], name="right")
@@ -354,7 +341,6 @@ def test_beam_groups_of_two_streams_in_one_window_with_a_side_missing(case: Case
     case.gives(joined, "t key u", (0, "a", 2), (1, "b", None), (10, "a", None), (None, "c", 3))
 
 
-@not_yet("spark", reason=JOINS)
 def test_kafka_streams_an_outer_join_gives_both_kinds_of_rows_alone(case: Case) -> None:
     left = case.timed_source("t key v", [(0, "a", 1), (0, "b", 2)], [(30, "z", 0)], name="left")
     right = case.timed_source("u:int64 key w:int64", [(1, "a", 3), (1, "c", 4)], [(30, "z", 0)], name="right")
@@ -369,7 +355,6 @@ def test_kafka_streams_an_outer_join_gives_both_kinds_of_rows_alone(case: Case) 
     )
 
 
-@not_yet("spark", reason=JOINS)
 def test_databases_an_as_of_join_takes_the_latest_row_before(case: Case) -> None:
     #  a trade meets the quote before it, of whatever symbol: the predicate is asked after the count
     trades = case.timed_source("t v", [(3, 1), (6, 2), (0, 3)], name="trades")
@@ -426,7 +411,6 @@ def test_bytewax_the_latest_and_the_greatest_of_a_window(case: Case) -> None:
     case.gives(pipe, "window_start window_end last most least", (0, 10, 9, 9, 5), (10, 20, 1, 1, 1))
 
 
-@not_yet("spark", reason=JOINS)
 def test_bytewax_and_flink_streams_are_joined_inside_a_tumbling_window(case: Case) -> None:
     left = case.timed_source("t key", [(0, "a"), (1, "a"), (2, "b")], [(3, "a")], delay=3)
     right = case.timed_source("u:int64 key", [(2, "a")], [(3, "b"), (5, "a")], delay=3)
@@ -437,7 +421,6 @@ def test_bytewax_and_flink_streams_are_joined_inside_a_tumbling_window(case: Cas
 TIMES, OTHERS = [-2, 0, 3, 4, 9, 14], [3, 6, 7, 11, 16]
 
 
-@not_yet("spark", reason=JOINS)
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full"])
 @pytest.mark.parametrize("within", [1, 2, 3])
 def test_pathway_an_interval_join_on_time_alone(case: Case, how: str, within: int) -> None:

@@ -8,11 +8,9 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case
-from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.test_stream_join import BOTH, SAME, lefts, rights
 
 FEATURE = "Outer joins"
-pytestmark = not_yet("spark", reason=JOINS)
 
 OUTER: dict[str, list[tuple[Any, ...]]] = {
     "inner": [(1, "a", 1, 2, "a", 10)],

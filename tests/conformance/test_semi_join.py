@@ -8,11 +8,9 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.test_stream_join import SAME, lefts, rights
 
 FEATURE = "Semi and anti joins"
-pytestmark = not_yet("spark", reason=JOINS)
 LEFT = "t key v"
 
 

@@ -9,11 +9,9 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import JOINS, not_yet
 from tests.conformance.test_stream_join import BOTH, SAME, lefts, rights
 
 FEATURE = "Joins by sliding windows"
-pytestmark = not_yet("spark", reason=JOINS)
 WINDOWED = f"{BOTH} window_start window_end"
 
 

@@ -13,10 +13,8 @@ import pytest
 
 import penstock as ps
 from tests.conformance.case import Case, same_rows
-from tests.conformance.engines import JOINS, not_yet
 
 FEATURE = "Window join"
-pytestmark = not_yet("spark", reason=JOINS)
 NAN = float("nan")
 LEFT, RIGHT = "t key v", "u:int64 k:string w:int64"
 SAME = ps.equal("key", "k")

@@ -15,7 +15,6 @@ import pytest
 import penstock as ps
 from penstock import col
 from tests.conformance.case import Case
-from tests.conformance.engines import JOINS, not_yet
 
 FEATURE = "WindFlow's tests of windows and joins"
 
@@ -75,7 +74,6 @@ def join_rows(seed: int, sign: int, n: int) -> list[tuple[int, int, int]]:
     return rows
 
 
-@not_yet("spark", reason=JOINS)
 @pytest.mark.slow
 def test_windflow_s_join_test_has_the_same_sum_for_all_degrees(engine: str) -> None:
     left, right = join_rows(1234, 1, 60), join_rows(4321, -1, 60)

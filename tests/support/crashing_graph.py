@@ -61,7 +61,7 @@ def program(module: str, folder: Path, *args: str) -> subprocess.Popen[str]:
 
 def read_sinks(folder: Path) -> dict[str, Counter[str]]:
     """What every sink shows, as multisets."""
-    return {sink: _rows(folder / sink) for sink in SINKS}
+    return {sink: read_rows(folder / sink) for sink in SINKS}
 
 
 def expected_sinks(folder: Path) -> dict[str, Counter[str]]:
@@ -85,6 +85,7 @@ def dying_at(number: int, end: Callable[[], None]) -> Callable[..., None]:
     return heard
 
 
-def _rows(folder: Path) -> Counter[str]:
+def read_rows(folder: Path) -> Counter[str]:
+    """What a sink shows, as a multiset."""
     lines = [line for file in folder.glob("part-*") for line in file.read_text().splitlines()]
     return Counter(json.dumps(json.loads(line), sort_keys=True) for line in lines)

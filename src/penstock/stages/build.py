@@ -21,6 +21,7 @@ from penstock.operators.windows import Windows
 from penstock.stages.stage import Stage, StageContext
 
 if TYPE_CHECKING:
+    from penstock.stages.join.cells import Cell
     from penstock.stages.join.stage import JoinStage, RunCells
 
 
@@ -32,17 +33,21 @@ def build_join_stage(
     *,
     layout: tuple[int, int] = (1, 1),
     run_cells: RunCells | None = None,
+    cell: Cell | None = None,
 ) -> JoinStage:
     """Return the stage of a join of two streams, which is fed by port.
 
     layout     (m, n): parts of the left and of the right
     run_cells  runs the searches of the cells side by side; None: one after the other
+    cell       which one the stage is, if it is one of several; None: it has all rows
     """
+    from penstock.stages.join.cells import WHOLE
     from penstock.stages.join.last_rows import LastRowsJoinStage
     from penstock.stages.join.stage import JoinStage, run_in_turn
 
     stage = JoinStage if op.last_rows is None else LastRowsJoinStage
-    return stage(op, left, right, site, layout=layout, run_cells=run_cells or run_in_turn)
+    run_cells = run_cells or run_in_turn
+    return stage(op, left, right, site, layout=layout, run_cells=run_cells, cell=cell or WHOLE)
 
 
 def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> Stage:

@@ -16,7 +16,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.crash_points import PROCESSED, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
-from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.checkpoint.state_files import StateHandle, state_size
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.build import ExecutionGraph
 from penstock.engines.local.elastic.rescale import initial_owners
@@ -24,6 +24,7 @@ from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.events import StateSaved
+from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.windows import BEFORE_ALL
@@ -155,6 +156,7 @@ class CheckpointCoordinator:
     def _save(self, task: Task, number: int) -> Manifest:
         """Write the state of a task; return its part of the manifest: where that is, and the progress."""
         positions, watermarks, step_watermarks, fired_at, pieces = {}, {}, {}, {}, {}
+        before: dict[str, dict[int, tuple[StateHandle, ...]]] = {}
         if isinstance(task, SourceTask):
             name = task.reader.step.name
             positions[name], watermarks[name] = task.reader.position, task.reader.watermark
@@ -165,10 +167,22 @@ class CheckpointCoordinator:
                 step_watermarks[name] = chained.frontier.watermark
                 if isinstance(stage, WindowStage) and stage.early is not None:
                     fired_at[name] = stage.fired_at
-                state = dict(stage.snapshot())
+                if chained.saves_changes:
+                    known = self._manifest.state.get(name, {})
+                    before[name] = {
+                        bucket: handle.pieces
+                        for bucket, handle in known.items()
+                        if handle.takes_changes(bucket % BUCKETS)
+                    }
+                    state = dict(stage.snapshot_changes(before[name]))
+                else:
+                    state = dict(stage.snapshot())
                 if state:
                     pieces[name] = state
         handles = self._checkpoint.files.write(number + 1, str(task.number), pieces) if pieces else {}
+        for name, by_bucket in before.items():
+            for bucket in by_bucket.keys() & handles.get(name, {}).keys():
+                handles[name][bucket] = handles[name][bucket]._replace(before=by_bucket[bucket])
         return Manifest(
             positions=positions,
             source_watermarks=watermarks,
@@ -198,7 +212,7 @@ class CheckpointCoordinator:
                     drained=drained,
                 )
                 places = (handles.values() for saved in self._later for handles in saved.state.values())
-                still_needed = {handle.file for handles in places for handle in handles}
+                still_needed = {piece.file for handles in places for one in handles for piece in one.pieces}
             nbytes = self._checkpoint.commit(manifest, still_needed)
         return StateSaved(self._clock.now(), rounds - 1, nbytes, *state_size(manifest.state))
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.clock import Clock
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions
 from penstock.engines.spark.fragments import FILES, split_into_fragments
+from penstock.engines.spark.join_exchange import plan_join_exchange
 from penstock.engines.spark.read_placement import explain_source, source_pipelines
 from penstock.errors import EngineError, NotSupported, TimeError
 from penstock.events import EventSink
@@ -87,8 +88,6 @@ class SparkEngine:
                     "an operator with its own driver loop waits for rows, and Spark brings them in batches"
                 )
                 gaps.append(Gap(step.name, reason, 'run it with engine="local"'))
-            if isinstance(step.op, StreamJoin):
-                gaps.append(Gap(step.name, "joins of two streams", 'run it with engine="reference"'))
         if gaps:
             return gaps
         inside = {step.name for pipeline in source_pipelines(plan) for step in pipeline.steps}
@@ -137,9 +136,16 @@ class SparkEngine:
         lines = [line for step in plan.sources for line in explain_source(plan, step)]
         for fragment in fragments.fragments:
             names = ", ".join(step.name for step in fragment.steps)
-            how = "after an exchange by key" if fragment.keyed else "where rows are read"
+            how = "after an exchange" if fragment.keyed else "where rows are read"
+            if fragment.keyed and not any(isinstance(step.op, StreamJoin) for step in fragment.steps):
+                how += " by key"
             if fragment.steps:
                 lines.append(f"fragment {fragment.number}, {how}: {names}")
+            lines += [
+                f"{step.name}: {plan_join_exchange(step.op).describe()}"
+                for step in fragment.steps
+                if isinstance(step.op, StreamJoin)
+            ]
         in_files = [step.name for step in plan.sinks if fragments.placement[step.name] == FILES]
         on_driver = [step.name for step in plan.sinks if step.name not in in_files]
         if in_files:

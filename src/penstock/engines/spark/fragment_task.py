@@ -13,6 +13,7 @@ one. The state is that of keyed windows, so a run may go on from a checkpoint wh
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
 from typing import Protocol
@@ -21,22 +22,26 @@ from penstock.accounts import Accounts
 from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragments import FILES, Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
-from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, report
+from penstock.engines.spark.join_exchange import plan_join_exchange
+from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, build_partitioner, report
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.frozen import dataclass
 from penstock.operators.op import ERRORS, LATE, Routing
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Ref, Step
-from penstock.stages.build import build_stage
+from penstock.stages.build import build_join_stage, build_stage
+from penstock.stages.join.stage import JoinStage
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
-from penstock.stages.stage import Stage, StageContext
+from penstock.stages.stage import Outputs, Stage, StageContext
 from penstock.stages.state.keyed import KeyedStage
 from penstock.stages.window.stage import Emitted, WindowStage
+from penstock.timing.windows import AFTER_ALL
 
 ROWS_PER_PARTIAL = 2
 """Partials go over the exchange while there are at least this many rows to each."""
@@ -45,13 +50,13 @@ ROWS_PER_PARTIAL = 2
 class FragmentInput:
     """What arrived for a partition of a keyed fragment.
 
-    rows      (round, step) -> batches
+    rows      (round, step, port) -> batches
     partials  (round, step) -> packed partials; the stage knows their columns
     """
 
     def __init__(self, edges: Mapping[int, Edge]) -> None:
         self._edges = edges
-        self.rows: dict[tuple[int, str], list[Batch]] = {}
+        self.rows: dict[tuple[int, str, str], list[Batch]] = {}
         self.partials: dict[tuple[int, str], list[bytes]] = {}
         self.partition = 0
 
@@ -70,7 +75,13 @@ class FragmentInput:
         if edge.ref.port == PARTIALS:
             self.partials.setdefault((row.round, edge.step), []).append(row.body)
         else:
-            self.rows.setdefault((row.round, edge.step), []).append(unpack_batch(row.body, edge.schema))
+            at = row.round, edge.step, edge.port
+            self.rows.setdefault(at, []).append(unpack_batch(row.body, edge.schema))
+
+    def take_rows(self, round_: int, step: Step) -> dict[str, list[Batch]]:
+        """Take the rows of a step in a round out, by port."""
+        ports = [port.port for port in step.inputs]
+        return {port: rows for port in ports if (rows := self.rows.pop((round_, step.name, port), []))}
 
 
 class AdaptiveFinalStage(FinalAggregateStage):
@@ -118,7 +129,7 @@ class _ChainedStep:
     """A step in its fragment; `replicas` are the other copies of a step whose every replica gets all rows."""
 
     step: Step
-    stage: Stage
+    stage: Stage | JoinStage
     accounts: Accounts
     replicas: tuple[Stage, ...] = ()
     pending: list[Batch] = field(default_factory=list)
@@ -151,9 +162,7 @@ class FragmentTask:
         self._steps = {s.name: self._chained_step(s) for s in steps if find_spark_sql(s.op) is None}
         self._only_in_jvm = {s.name: s for s in steps if s.name not in self._steps}
         self._partitioners = {
-            edge.number: WirePartitioner(edge.key, edge.schema)
-            for edges in plan.edges_out.values()
-            for edge in edges
+            edge.number: build_partitioner(edge) for edges in plan.edges_out.values() for edge in edges
         }
         self._partials = {step.name: AdaptivePartials(step, self._site(step)) for step, _ in plan.sends}
         for step, edge in plan.sends:
@@ -166,6 +175,10 @@ class FragmentTask:
         if any(edge.ref == takes_partials for edge in self._plan.edges_in.values()):
             assert isinstance(step.op, Windows), "only windows have partials"
             return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), site.accounts)
+        if isinstance(step.op, StreamJoin):
+            left, right = (port.stream for port in step.inputs)
+            cell = plan_join_exchange(step.op).cell(self.partition, self.n_partitions)
+            return _ChainedStep(step, build_join_stage(step.op, left, right, site, cell=cell), site.accounts)
         is_copied = step.routing == Routing.BROADCAST and not step.op.stateful
         n_stages = max(1, step.degree.least) if is_copied else 1
         stage, *replicas = (build_stage(step.op, step.up, site) for _ in range(n_stages))
@@ -179,12 +192,16 @@ class FragmentTask:
     def restore(self, task: JobTask) -> None:
         """Restore the buckets of this partition from the state files."""
         for name in self._steps:
-            own = task.state_of(name, self.partition)
+            own = task.state_of(self._steps[name].step, self.partition)
             if own:
-                stage = self._steps[name].stage
+                stage, saved = self._steps[name].stage, task.files.read(own, name)
+                if isinstance(stage, JoinStage):
+                    # Why: others may hold what was saved last, and how far it had come all know.
+                    stage.restore(saved, task.rounds[0].advances[name].before)
+                    continue
                 if isinstance(stage, KeyedStage):
                     stage.decodes_late = True
-                stage.restore(task.files.read(own, name))
+                stage.restore(saved)
 
     def run_round(self, round_: RoundPlan, inputs: FragmentInput) -> Iterator[WireRow]:
         """Run the rows of one round through all steps; yield what leaves."""
@@ -192,7 +209,8 @@ class FragmentTask:
         for number, chained in enumerate(self._steps.values()):
             self.at = number
             step, stage = chained.step, chained.stage
-            batches = [*inputs.rows.pop((round_.number, step.name), []), *chained.pending]
+            by_port = inputs.take_rows(round_.number, step)
+            batches = [*itertools.chain(*by_port.values()), *chained.pending]
             chained.pending = []
             if isinstance(stage, WindowStage) and step.name in round_.fired:
                 stage.fired_at = round_.fired[step.name]
@@ -201,7 +219,12 @@ class FragmentTask:
                 partials = unpack_batch(body, stage.format.schema)
                 if partials.num_rows:
                     stage.on_partials(partials)
-            for port, batch in self._run_step(chained, batches, round_.advances[step.name]):
+            advance = round_.advances[step.name]
+            if isinstance(stage, JoinStage):
+                outputs = self._run_join(step, stage, by_port, advance)
+            else:
+                outputs = self._run_step(chained, stage, batches, advance)
+            for port, batch in outputs:
                 if batch.num_rows:
                     yield from self._emit(Ref(step.name, port), batch, round_.number)
         yield from self._emit_partials(round_)
@@ -233,14 +256,21 @@ class FragmentTask:
             yield name, partials.accounts
 
     def _run_step(
-        self, chained: _ChainedStep, batches: list[Batch], advance: WatermarkAdvance
-    ) -> Iterator[tuple[str, Batch]]:
+        self, chained: _ChainedStep, first: Stage, batches: list[Batch], advance: WatermarkAdvance
+    ) -> Outputs:
         if len(batches) > 1:
             batches = [merge_batches(batches, chained.step.up.schema)]
-        for stage in (chained.stage, *chained.replicas):
+        for stage in (first, *chained.replicas):
             for batch in batches:
                 yield from stage.on_batch(batch, advance.before)
             yield from stage.drain() if advance.over else stage.on_watermark(advance.after)
+
+    def _run_join(
+        self, step: Step, stage: JoinStage, by_port: Mapping[str, list[Batch]], advance: WatermarkAdvance
+    ) -> Outputs:
+        schemas = {port.port: port.stream.schema for port in step.inputs}
+        rows = {port: merge_batches(batches, schemas[port]) for port, batches in by_port.items()}
+        return stage.on_round(rows, advance.before, AFTER_ALL if advance.over else advance.after)
 
     def _emit(self, ref: Ref, batch: Batch, round_: int) -> Iterator[WireRow]:
         """Hand a batch to the steps of this fragment that read it, and pack it for those of others."""
@@ -300,7 +330,7 @@ class FragmentTask:
         pieces: dict[str, dict[int, bytes]] = {}
         for name, chained in self._steps.items():
             stage, changes[name] = chained.stage, set[int]()
-            if isinstance(stage, KeyedStage):
+            if isinstance(stage, KeyedStage | JoinStage):
                 handles = task.state.get(name, {})
                 changes[name] = {bucket for bucket, of in handles.items() if of.takes_changes(bucket)}
                 pieces[name] = stage.snapshot_changes(changes[name])
@@ -315,7 +345,10 @@ class FragmentTask:
                 if bucket in idle or bucket in changes[name]:
                     before = task.state[name][bucket].pieces if bucket in changes[name] else ()
                     by_bucket[bucket] = handle._replace(idle=bucket in idle, before=before)
-        known = {name: task.state_of(name, self.partition) | places.get(name, {}) for name in self._steps}
+        known = {
+            name: task.state_of(chained.step, self.partition) | places.get(name, {})
+            for name, chained in self._steps.items()
+        }
         self.n_saved, _ = state_size(known)
         written = {step: list(by_bucket.items()) for step, by_bucket in places.items() if by_bucket}
         return [report(Kind.STATE, last, self.partition, written)] if written else []

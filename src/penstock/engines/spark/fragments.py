@@ -1,9 +1,9 @@
 """A plan split into fragments: the steps that rows pass without changing the worker they are on.
 
 Fragment 0 needs nothing but the row, and all rows of sources enter there; every later fragment begins with an
-exchange by key, because its steps keep state per key. Edges carry rows from a fragment to a later one, into
-the files that tasks write for a sink, or to the driver, for sinks that live there. A step whose rows are
-already partitioned by its key stays in their fragment.
+exchange, because its steps keep state per key, or join streams. Edges carry rows from a fragment to a later
+one, into the files that tasks write for a sink, or to the driver, for sinks that live there. A step whose
+rows are already partitioned by its key stays in their fragment.
 
 `split_into_fragments` decides this once per run. `plan_fragment` says what a worker must know of a fragment
 for the whole run, and `JobTask` what it is asked to do in one job.
@@ -24,10 +24,12 @@ from penstock.connect.writers.folder import FolderWriter
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.file_splits import FileReadPlan
+from penstock.engines.spark.join_exchange import JoinExchange, plan_join_exchange
 from penstock.engines.spark.source_task import SourceReadPlan
 from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import ERRORS, LATE, OUT
+from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.patterns.pattern import PARTIALS
@@ -49,6 +51,8 @@ class Edge(Frozen):
     step      the step that takes them there; None for rows that are collected
     key       the columns that decide the partition of a row; None when any partition will do
     schema    of its rows; of partials, that of the rows they are made of
+    port      the input port of that step
+    join      how rows reach the cells of a join, if the step is one
     """
 
     number: int
@@ -57,6 +61,8 @@ class Edge(Frozen):
     step: str | None
     key: Key | None
     schema: pa.Schema
+    port: str = ""
+    join: JoinExchange | None = None
 
 
 class Fragment(Frozen):
@@ -124,12 +130,19 @@ def state_key(step: Step) -> Key | None:
     return step.up.key if isinstance(step.op, Windows) or step.op.stateful else None
 
 
+def keeps_state(step: Step) -> bool:
+    """Return whether a step keeps state, by key or in the cells of a join."""
+    return isinstance(step.op, StreamJoin) or state_key(step) is not None
+
+
 def _place(step: Step, placement: Mapping[str, int], partitioned_by: Mapping[Ref, Key | None]) -> int:
     if isinstance(step.op, Sink):
         return FILES if isinstance(step.op.writer, StagingWriter) else DRIVER
     if isinstance(step.op, Source):
         return DRIVER
     latest = max(placement[ref.step] for ref in step.feeds)
+    if isinstance(step.op, StreamJoin):
+        return max(latest, 0) + 1
     key = state_key(step)
     if key is None:
         return max(latest, 0)
@@ -141,7 +154,7 @@ def _partition_key(
     step: Step, placement: Mapping[str, int], partitioned_by: Mapping[Ref, Key | None]
 ) -> Key | None:
     """Return the key by which the rows of a step are partitioned; None when there is none."""
-    if isinstance(step.op, Source | Sink):
+    if isinstance(step.op, Source | Sink | StreamJoin):
         return None
     key = state_key(step)
     if key is not None:
@@ -154,20 +167,23 @@ def _partition_key(
 
 def _edges(plan: Plan, placement: Mapping[str, int]) -> list[Edge]:
     """Return the edges that rows take, numbered through."""
-    ends: list[tuple[Ref, Step | None]] = [
-        (ref, step)
+    ends: list[tuple[Ref, Step | None, str]] = [
+        (ref, step, port.port)
         for step in plan
-        for ref in step.feeds
+        for port in step.inputs
+        for ref in port.feeds
         if placement[ref.step] != placement[step.name] or placement[step.name] < 0
     ]
-    ends += [(ref, None) for ref in plan.collects]
+    ends += [(ref, None, "") for ref in plan.collects]
     edges = []
-    for number, (ref, step) in enumerate(ends):
+    for number, (ref, step, port) in enumerate(ends):
         schema = plan[ref.step].outputs[ref.port].schema
         if step is None:
             edges.append(Edge(number, ref, DRIVER, None, None, schema))
         else:
-            edges.append(Edge(number, ref, placement[step.name], step.name, state_key(step), schema))
+            join = plan_join_exchange(step.op) if isinstance(step.op, StreamJoin) else None
+            key, home = state_key(step), placement[step.name]
+            edges.append(Edge(number, ref, home, step.name, key, schema, port, join))
     return edges
 
 
@@ -262,9 +278,12 @@ class JobTask(Frozen):
     committed: Mapping[str, int] = field(default_factory=dict)
     n_partitions: int = 1
 
-    def state_of(self, step: str, partition: int) -> dict[int, StateHandle]:
+    def state_of(self, step: Step, partition: int) -> dict[int, StateHandle]:
         """Return where the state is that a step has on a partition, by bucket."""
-        handles = self.state.get(step, {})
+        handles = self.state.get(step.name, {})
+        if isinstance(step.op, StreamJoin):
+            owns, n = plan_join_exchange(step.op).owns, self.n_partitions
+            return {bucket: at for bucket, at in handles.items() if owns(bucket, partition, n)}
         return {bucket: at for bucket, at in handles.items() if bucket % self.n_partitions == partition}
 
     @property

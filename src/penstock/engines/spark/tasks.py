@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from penstock.connect.writers.staged_files import FolderStage
 from penstock.engines.spark.file_splits import FileSplit
 from penstock.engines.spark.fragment_task import FragmentInput, FragmentTask
-from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan, state_key
+from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask, RoundPlan, keeps_state
 from penstock.engines.spark.source_task import Read, SourceReport, SourceSplit
 from penstock.engines.spark.wire import (
     SCHEMA,
@@ -36,6 +36,7 @@ from penstock.engines.spark.wire import (
 from penstock.engines.wire import failure_to_dict, unpack_batch
 from penstock.errors import PenstockError
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
+from penstock.operators.stream_join import StreamJoin
 from penstock.plan.plan import Ref
 from penstock.stages.rows.batch import Batch
 
@@ -345,8 +346,8 @@ def report_outcomes(source: str, outcomes: Mapping[int, int], round_: RoundPlan,
 
 def _is_idle(plan: FragmentPlan, partition: int, task: JobTask) -> bool:
     """Return whether nothing happens on a partition without rows, so that its state need not be there."""
-    steps = [step for step in plan.fragment.steps if state_key(step) is not None]
-    state = [handle for step in steps for handle in task.state_of(step.name, partition).values()]
+    steps = [step for step in plan.fragment.steps if keeps_state(step)]
+    state = [handle for step in steps for handle in task.state_of(step, partition).values()]
     if not all(isinstance(step.op, _KEYED) for step in steps) or not all(handle.idle for handle in state):
         return False
     place = plan.fragment.number, partition, task.n_partitions
@@ -356,8 +357,9 @@ def _is_idle(plan: FragmentPlan, partition: int, task: JobTask) -> bool:
     return True
 
 
-_KEYED = (Accumulate, Filter, FlatMap, Map)
-"""Operators whose state changes by rows alone, or by a watermark that rows wait for."""
+_KEYED = (Accumulate, Filter, FlatMap, Map, StreamJoin)
+"""Operators whose state changes by rows alone, or by a watermark that rows wait for: a join without rows has
+none."""
 _WARM: dict[str, dict[tuple[int, int, int], tuple[FragmentTask, str]]] = {}
 """run -> (fragment, partition, of how many) -> the fragment there as a job left it, and that job."""
 

@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engines.spark.fragments import DRIVER, Edge, Key
+from penstock.engines.spark.join_exchange import JoinPartitioner
 from penstock.engines.wire import pack_batch
 from penstock.frozen import Frozen
+from penstock.operators.join_predicate import LEFT, RIGHT
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch
 
@@ -73,6 +75,7 @@ class Kind(IntEnum):
 
 
 NO_EDGE = -1
+SIDES = (LEFT, RIGHT)
 
 
 class WireRow(Frozen):
@@ -133,6 +136,26 @@ class WirePartitioner:
         for partition, rows in self.partition(batch, here, n_partitions):
             for body in pack_pieces(rows):
                 yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, partition, body)
+
+
+class JoinWirePartitioner:
+    """Sends rows of one side of a join to the cells that they may find a partner in, packed once for all."""
+
+    def __init__(self, edge: Edge) -> None:
+        assert edge.join is not None, "the edge leads to a join"
+        self._partitioner = JoinPartitioner(edge.join, SIDES.index(edge.port), edge.schema)
+
+    def pack(self, edge: Edge, batch: Batch, round_: int, here: int, n_partitions: int) -> Iterator[WireRow]:
+        """Yield the rows of a batch as wire rows on an edge, for the partitions that they go to."""
+        for partitions, rows in self._partitioner.partition(batch, n_partitions):
+            for body in pack_pieces(rows):
+                for partition in partitions:
+                    yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, partition, body)
+
+
+def build_partitioner(edge: Edge) -> WirePartitioner | JoinWirePartitioner:
+    """Return who sends the rows of an edge to their partitions."""
+    return WirePartitioner(edge.key, edge.schema) if edge.join is None else JoinWirePartitioner(edge)
 
 
 def pack_pieces(batch: Batch) -> Iterator[bytes]:

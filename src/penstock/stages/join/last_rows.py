@@ -111,13 +111,18 @@ class LastRowsJoinStage(JoinStage):
             if self._leaves_alone[side]:
                 rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.paired)))
                 rows.append(self._results.leave_alone(side, unmatchable, np.arange(len(unmatchable))))
-        for side, (matchable, _) in enumerate(split):
-            if not self._n_last[side] and self._predicate.keys is not None:
-                # Their keys have slots, although no row of this side is ever met.
-                self._predicate.keys.keep(matchable.codes[1])
-                self._predicate.keys.release(matchable.codes[1])
+        # Why: rows of a side that is never met have slots for their keys, which rows of the other may share.
+        keys = self._predicate.keys
+        unmet = [part for (part, _), n in zip(split, self._n_last, strict=True) if not n]
+        if keys is not None:
+            for part in unmet:
+                keys.keep(part.codes[1])
+        for side in (LEFT_SIDE, RIGHT_SIDE):
             is_end = watermark == AFTER_ALL
             self._expire_ranks(side, ALL_OVER if is_end else self._n_ranked[side] - self._n_last[side])
+        if keys is not None:
+            for part in unmet:
+                keys.release(part.codes[1])
 
     def _expire_ranks(self, side: int, horizon: int) -> None:
         for part in self._stored[side]:

@@ -24,11 +24,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.accounts import Accounts
 from penstock.operators.join_predicate import LEFT, RIGHT
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
+from penstock.stages.join.cells import WHOLE, Cell
 from penstock.stages.join.index import CLOCK, Boxes
 from penstock.stages.join.model import JoinLoad, JoinWork
 from penstock.stages.join.pairs import JoinResults, Pairs
@@ -56,6 +58,7 @@ class JoinStage:
 
     layout     (m, n): parts of the left and of the right
     run_cells  runs the searches of the cells
+    cell       which one it is, if it shares the rows with stages elsewhere
     watermark  how far it has come
     """
 
@@ -68,8 +71,9 @@ class JoinStage:
         *,
         layout: tuple[int, int] = (1, 1),
         run_cells: RunCells = run_in_turn,
+        cell: Cell = WHOLE,
     ) -> None:
-        self.op, self.site, self.run_cells, self.layout = op, site, run_cells, layout
+        self.op, self.site, self.run_cells, self.layout, self.cell = op, site, run_cells, layout, cell
         self._left, self._right = left, right
         self._how = op.how
         self._resolved = op.resolve(left, right)
@@ -173,6 +177,8 @@ class JoinStage:
             changed[side] = np.flatnonzero(held[side])[:1]
         pieces: dict[int, bytes] = {}
         for side, of_side in enumerate(lots):
+            if not self.cell.is_home(side):
+                continue
             partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
             if not is_tracking:
                 partly = set()
@@ -192,9 +198,14 @@ class JoinStage:
         self._note_saved()
         return pieces
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
-        """Go back to a snapshot, or take up some buckets of one that another layout took."""
+    def restore(self, saved: Mapping[int, bytes], watermark: float = BEFORE_ALL) -> None:
+        """Go back to a snapshot, or take up some buckets of one that another layout took.
+
+        watermark  how far the join had come, if that is known better than by these buckets
+        """
         restored = self._snapshots.decode(saved)
+        if watermark > restored.watermark:
+            restored = replace(restored, watermark=watermark)
         self._begin()
         self.watermark = restored.watermark
         self._n_rows = int(restored.counts[0])
@@ -248,7 +259,8 @@ class JoinStage:
 
     def _take_in(self, port: str, batch: Batch, watermark: float, rows: list[Batch]) -> Outputs:
         """Judge new rows, find their pairs, and store them; what leaves on the main port goes to `rows`."""
-        side, accounts = PORTS.index(port), self.site.accounts
+        side, is_home = PORTS.index(port), self.cell.is_home(PORTS.index(port))
+        accounts = self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
         self._work.n_rows[side] += batch.num_rows
         if not batch.num_rows:
@@ -258,7 +270,7 @@ class JoinStage:
         accounts.late += n_late
         accounts.no_window += n_outside
         accounts.passed += batch.num_rows - n_late - n_outside
-        if n_late:
+        if n_late and is_home:
             yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
         new, unmatchable = self._split_matchable(
             side, self._number_rows(side, batch, admitted.rows, admitted.clock)
@@ -274,7 +286,7 @@ class JoinStage:
         columns = batch.rows if is_all else batch.rows.take(pa.array(at))
         keys = self._predicate.keys
         if keys is None or self._key_buckets is None:
-            buckets = numbers % BUCKETS
+            buckets = self.cell.buckets(side, numbers)
         else:
             of_keys = [columns.column(name) for name in keys.names[side]]
             buckets = self._key_buckets.of(of_keys, len(at)).astype(np.int64)

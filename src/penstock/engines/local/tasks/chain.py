@@ -117,9 +117,10 @@ class StageStep(ChainedStep):
     output_delay  how far results come behind the input's watermark
     round_schema  the columns of the rows that wait for the end of their round; None if they do not wait
     flush         emits what the stage would otherwise have to save; None where it saves what it has
+    saves_changes whether the stage can save what changed in a bucket, apart from the rest of it
     """
 
-    is_stateless = False
+    is_stateless = saves_changes = False
     stage: Stage
 
     def __init__(

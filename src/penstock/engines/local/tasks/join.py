@@ -61,6 +61,7 @@ class JoinStep(StageStep):
     max_cells  how many a layout may have that is chosen while rows flow; 1: the layout stays as it is
     """
 
+    saves_changes = True
     stage: JoinStage  # type: ignore[assignment]  # it is fed by port
 
     def __init__(

@@ -85,8 +85,10 @@ class SparkJobs:
     trigger: str | None = None
 
     def __init__(self, spark: SparkSession, plan: Plan, n_partitions: int) -> None:
-        self._spark, self._run, self.n_partitions = spark, uuid.uuid4().hex, n_partitions
+        self._spark, self._run = spark, uuid.uuid4().hex
         self.fragments, self._work_us = split_into_fragments(plan), 0
+        layouts = [edge.join.n_least for edge in self.fragments.edges if edge.join is not None]
+        self.n_partitions = max([n_partitions, *layouts])
         self._plan, self._step_names = plan, ", ".join(step.name for step in plan)
         self._broadcast: Broadcast[bytes] | None = None
         self._n_tasks = n_partitions if spark is None else spark.sparkContext.defaultParallelism
