@@ -131,8 +131,10 @@ def simulate_handshake(setting: JoinSetting, n_workers: int) -> SimulatedJoin:
     return SimulatedJoin(n_results, n_results / setting.seconds, mean, 0.0, compared)
 
 
-def search_sustainable_rate(setting: JoinSetting, layout: tuple[int, int], *, tolerance: float = 0.01) -> float:
-    """Return the greatest rate, of both streams, at which no worker falls behind by more than a tenth.
+def search_sustainable_rate(
+    setting: JoinSetting, layout: tuple[int, int], *, tolerance: float = 0.01
+) -> float:
+    """Return the greatest rate, of both streams, at which no worker falls behind by more than a fiftieth.
 
     Bisection, as the handshake prototype looks for it; overload is a queue that grows.
     """
@@ -142,7 +144,7 @@ def search_sustainable_rate(setting: JoinSetting, layout: tuple[int, int], *, to
         tried = JoinSetting(
             (rate, rate), setting.window_s, setting.seconds, setting.hit_rate, setting.costs, setting.seed
         )
-        if simulate_join(tried, layout).behind_s <= 0.1 * setting.seconds:
+        if simulate_join(tried, layout).behind_s <= 0.02 * setting.seconds:
             low = rate
         else:
             high = rate

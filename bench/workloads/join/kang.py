@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.workloads.join.stage import Filled, Joined, run_scans
-from bench.workloads.join.streams import SECOND, Ints, Side
+from bench.workloads.join.stage import Filled, Joined, fill_for_scans, hit_notes, run_scans
+from bench.workloads.join.streams import SECOND, Ints, Side, Streams
 
 EXPIRED = "expired rows seen"
 
@@ -67,7 +67,7 @@ def _sides(filled: Filled) -> tuple[tuple[str, Side], tuple[str, Side]]:
 
 def _scan_own_window(side: Side, filled: Filled, window: int, port: str) -> int:
     count, n_expired = compile_expiry(), 0
-    for batches, end in filled.rounds:
+    for batches, _ in filled.rounds:
         times = batches[port].times
         if len(times):
             # What is stored when the batch comes: the rows before it that the last batch has left.
@@ -77,6 +77,12 @@ def _scan_own_window(side: Side, filled: Filled, window: int, port: str) -> int:
     return n_expired
 
 
-def expiry_notes(scans: TwoScans) -> Mapping[str, float]:
-    """Return what the second scan saw."""
-    return {EXPIRED: float(scans.n_expired)}
+def fill_for_two_scans(streams: Streams) -> Filled:
+    """Fill a stage, and compile the second scan."""
+    compile_expiry()
+    return fill_for_scans(streams)
+
+
+def scan_notes(scans: TwoScans) -> Mapping[str, float]:
+    """Return the notes of the first scan, and what the second saw."""
+    return {**hit_notes(scans.joined), EXPIRED: float(scans.n_expired)}

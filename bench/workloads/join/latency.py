@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock as ps
-from bench.workload import Case, Outcome, Way, outcome_notes
+from bench.workload import Case, Cell, Claim, Outcome, Way, outcome_notes
 from bench.workloads.join.stage import LEAD_BATCHES
 from bench.workloads.join.streams import (
     LEFT_SCHEMA,
@@ -34,7 +34,7 @@ from bench.workloads.join.streams import (
     spans_of,
 )
 
-WAY = "in process, single rows"
+DUE, SINGLE = "in process, the rows that are due", "in process, single rows"
 MEAN, P50, P99 = "average latency (s)", "p50 (s)", "p99 (s)"
 MARK = -1_000
 """The value of the marked rows: near to no other."""
@@ -52,18 +52,27 @@ def build_case(shape: Shape) -> Case:
     return Case(case_name(shape), partial(draw_streams, shape), {"rows": shape.n_probes}, group="latency")
 
 
-def build_way(cases: Sequence[str]) -> Way:
-    """Build the way: the whole engine, on as many threads as there are cores."""
-    return Way(WAY, run, notes=outcome_notes, only=tuple(cases))
+def build_ways(cases: Sequence[str]) -> list[Way]:
+    """Build the ways: the whole engine, whose sources give all rows that are due at once, or one by one."""
+    return [
+        Way(DUE, partial(run, most=1 << 10), notes=outcome_notes, only=tuple(cases)),
+        Way(SINGLE, partial(run, most=1), notes=outcome_notes, only=tuple(cases)),
+    ]
 
 
-def run(streams: Streams) -> Outcome:
-    """Run both sources, the join and a sink that reads the clock."""
+def build_claims(case: str, at_most: float) -> list[Claim]:
+    """Build the claims about the average latency."""
+    says = "average latency at 2,500 rows/s per stream below 0.95 ms: {}"
+    return [Claim(says.format(way), Cell(case, way), at_most, note=MEAN) for way in (DUE, SINGLE)]
+
+
+def run(streams: Streams, *, most: int) -> Outcome:
+    """Run both sources, the join and a sink that reads the clock; a batch has so many rows at most."""
     graph, out = ps.PipeGraph("join-latency"), ResultSink()
     pipes = [
         graph.source(
             ps.read.generator(
-                partial(generate_rows, streams, port, out), schema=_with_due(schema), bounded=False
+                partial(generate_rows, streams, port, out, most), schema=_with_due(schema), bounded=False
             ),
             time="ts",
             time_unit="us",
@@ -74,7 +83,8 @@ def run(streams: Streams) -> Outcome:
     ]
     on = [ps.band("x", "a", WIDTH, strict=True), ps.band("y", "b", WIDTH, strict=True)]
     pipes[0].join(pipes[1], on=on, within=f"{streams.shape.window_s} s", suffix="_right").sink(out)
-    graph.run(engine="local", options=ps.LocalOptions(scheduler="latency"))
+    # Why a queue of one: rows that wait do so in their source, and come together as soon as there is room.
+    graph.run(engine="local", options=ps.LocalOptions(scheduler="latency", queue_size=1))
     return Outcome(lambda: out.pairs_of_probes(streams), out.notes())
 
 
@@ -82,8 +92,8 @@ def _with_due(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field("due", pa.int64()))
 
 
-def generate_rows(streams: Streams, port: str, out: ResultSink) -> Iterator[Any]:
-    """Yield what fills the window, the marked row, and then each row when it is due."""
+def generate_rows(streams: Streams, port: str, out: ResultSink, most: int) -> Iterator[Any]:
+    """Yield what fills the window, the marked row, and then rows when they are due."""
     side = streams.left if port == "left" else streams.right
     schema = _with_due(LEFT_SCHEMA if port == "left" else RIGHT_SCHEMA)
     for part, n_batches in (("lead", LEAD_BATCHES), ("warm", 2)):
@@ -95,17 +105,23 @@ def generate_rows(streams: Streams, port: str, out: ResultSink) -> Iterator[Any]
     yield [dict(zip(schema.names, (begin, MARK, float(MARK), MARK, 0), strict=True))]
     if not out.filled.wait(PATIENCE_S):
         raise TimeoutError(f"the windows were not full after {PATIENCE_S} s")
-    yield from _pace_rows(side, schema.names, begin, out.began_at)
+    yield from _pace_rows(side, schema.names, begin, out.began_at, most)
 
 
-def _pace_rows(side: Side, names: list[str], begin: int, began_at: int) -> Iterator[list[dict[str, Any]]]:
-    first = side.cuts[1]
-    columns = (side.times[first:], side.first[first:], side.second[first:].astype(np.float64))
-    for number, values in enumerate(zip(*(column.tolist() for column in columns), strict=True), first):
-        due = began_at + (values[0] - begin) * 1_000
+def _pace_rows(
+    side: Side, names: list[str], begin: int, began_at: int, most: int
+) -> Iterator[list[dict[str, Any]]]:
+    at = side.cuts[1]
+    dues = began_at + (side.times - begin) * 1_000
+    columns = (side.times, side.first, side.second.astype(np.float64), np.arange(len(dues)), dues)
+    while at < len(dues):
+        due = int(dues[at])
         while (left := due - time.perf_counter_ns()) > 0:
             time.sleep((left - POLLED_NS) / 1e9 if left > POLLED_NS else 0)
-        yield [dict(zip(names, (*values, number, due), strict=True))]
+        end = min(at + most, int(np.searchsorted(dues, time.perf_counter_ns(), side="right")))
+        rows = zip(*(column[at:end].tolist() for column in columns), strict=True)
+        yield [dict(zip(names, row, strict=True)) for row in rows]
+        at = end
 
 
 class ResultSink:
@@ -120,7 +136,6 @@ class ResultSink:
         self.began_at = 0
         self._pairs: list[tuple[int, int]] = []
         self._delays: list[int] = []
-        self._before: list[pa.RecordBatch] = []
 
     @property
     def delivery(self) -> Any:

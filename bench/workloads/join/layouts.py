@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from functools import partial
 from math import sqrt
 
+import numpy as np
+
 from bench.workload import Case, Cell, Chart, Line, Point, Way
-from bench.workloads.join.model import Layout, offered_bandwidth
 from bench.workloads.join.stage import Filled, Joined, fill_for_scans, run_scans
 from bench.workloads.join.streams import HIT_RATE, Ints, Shape, Streams, draw_streams
+from penstock.stages.join.model import JoinLoad, Layout
 
 BANDWIDTH, ERROR, RATE = "results/s at saturation", "model's error", "sustained rows/s per stream"
 COMPARE = "one comparison (s)"
@@ -114,7 +116,9 @@ def layout_notes(run: LayoutRun) -> Mapping[str, float]:
     """Return the bandwidth, the error of the model's, and the rate that could be sustained."""
     shape = run.joined.streams.shape
     bandwidth = sum(batch.num_rows for batch in run.joined.batches) / run.seconds
-    predicted = offered_bandwidth((1, run.n_threads), run.compare_s, HIT_RATE)
+    # At saturation the streams are not the bound, so the load is one that no layout keeps up with.
+    load = JoinLoad((np.inf, np.inf), shape.stored, run.compare_s, HIT_RATE)
+    predicted = load.bandwidth((1, run.n_threads))
     return {
         BANDWIDTH: bandwidth,
         ERROR: abs(bandwidth / predicted - 1),

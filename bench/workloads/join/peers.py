@@ -98,7 +98,9 @@ def _import_polars() -> Any:
     try:
         return import_module("polars")
     except ImportError as error:
-        raise BenchError("Polars is a peer of this workload and is not installed", hint="run: make setup") from error
+        raise BenchError(
+            "Polars is a peer of this workload and is not installed", hint="run: make setup"
+        ) from error
 
 
 class Frames(NamedTuple):
@@ -119,9 +121,7 @@ def build_frames(streams: Streams) -> Frames:
         return polars.DataFrame(dict(zip(names, columns, strict=True)))
 
     left, right = streams.left, streams.right
-    return Frames(
-        frame(left, ("ts", "x", "y", "id")), frame(right, ("ts_right", "a", "b", "other")), streams
-    )
+    return Frames(frame(left, ("ts", "x", "y", "id")), frame(right, ("ts_right", "a", "b", "other")), streams)
 
 
 def join_by_polars(frames: Frames) -> Any:

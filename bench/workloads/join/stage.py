@@ -174,4 +174,3 @@ def check_pairs(expected: Any, answer: Any) -> str | None:
     return (
         f"expected {len(expected):,} pairs, got {len(pairs):,}: {missing:,} are missing, {wrong:,} are wrong"
     )
-

@@ -25,12 +25,11 @@ from bench.simulation.join_workers import (
     simulate_join,
 )
 from bench.workload import Case, Cell, Chart, Claim, Line, Point, Way
-from bench.workloads.join import model
 from bench.workloads.join.layouts import measure_comparison
-from bench.workloads.join.model import Layout
 from bench.workloads.join.streams import HIT_RATE
 from penstock.engines.local.tasks.join import CellThreads
 from penstock.kernels.join.boxes import scan_boxes
+from penstock.stages.join.model import JoinLoad, Layout
 
 WORKERS, HANDSHAKE, SEARCH = "active workers", "handshake pipeline", "active workers, searched"
 BANDWIDTH, LATENCY, SCALES, RATE = "results/s", "average latency (s)", "times one worker", "rows/s sustained"
@@ -53,6 +52,18 @@ class VirtualJoin:
 
     setting: JoinSetting
     layout: Layout
+
+    @property
+    def load(self) -> JoinLoad:
+        """Return the load as the model has it."""
+        setting, costs = self.setting, self.setting.costs
+        return JoinLoad.of_streams(
+            setting.rates,
+            (setting.window_s, setting.window_s),
+            comparison=costs.compare_s,
+            hit_rate=setting.hit_rate,
+            cell_delay=costs.hop_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +155,7 @@ def search_rate(case: VirtualJoin) -> VirtualRun:
 
 def check_run(run: VirtualRun) -> str | None:
     """Return what is wrong with a simulation, or None: its results must be as many as there should be."""
-    setting = run.case.setting
-    expected = model.count_results(setting.rates, setting.window_s, setting.hit_rate, setting.seconds)
+    expected = run.case.load.max_bandwidth * run.case.setting.seconds
     off = abs(run.join.n_results / expected - 1)
     # Arrivals vary with the square root of the rows, results with that of the results.
     return None if off < 0.05 else f"{run.join.n_results:,} results, and there should be {expected:,.0f}"
@@ -153,23 +163,17 @@ def check_run(run: VirtualRun) -> str | None:
 
 def run_notes(run: VirtualRun) -> Mapping[str, float]:
     """Return what the figures show, and the errors of the model."""
-    setting, layout = run.case.setting, run.case.layout
-    costs = setting.costs
+    load, layout = run.case.load, run.case.layout
     if run.rate:
-        predicted = model.sustainable_rate(layout[0] * layout[1], setting.window_s, costs.compare_s)
+        # What a layout offers (6) is what the streams ask for (4), which grows with the square of their rate.
+        predicted = sqrt(layout[0] * layout[1] / (2 * run.case.setting.window_s * load.comparison))
         return {RATE: run.rate, ERROR: abs(run.rate / predicted - 1)}
     notes = {BANDWIDTH: run.join.bandwidth, LATENCY: run.join.latency_s}
     if run.alone:
-        bandwidth = model.predict_bandwidth(
-            layout, setting.rates, setting.window_s, costs.compare_s, HIT_RATE
-        )
-        latency = model.average_latency(
-            layout, setting.rates, setting.window_s, costs.compare_s, costs.hop_s
-        )
         notes |= {
-            SCALES: model.scalability(run.join.bandwidth, run.alone),
-            ERROR: abs(run.join.bandwidth / bandwidth - 1),
-            LATENCY_ERROR: abs(run.join.latency_s / latency - 1),
+            SCALES: run.join.bandwidth / run.alone,
+            ERROR: abs(run.join.bandwidth / load.bandwidth(layout) - 1),
+            LATENCY_ERROR: abs(run.join.latency_s / load.latency(layout) - 1),
         }
     return notes
 
@@ -244,11 +248,18 @@ def build_claims(cases: Sequence[Case]) -> list[Claim]:
     uneven, even = (Cell(case_name("fig. 9", layout), WORKERS) for layout in ((3, 5), (4, 4)))
     return [
         *(
-            Claim(f"{name}: the model's bandwidth is off by less than 5 %", Cell(name, WORKERS), 0.05, note=ERROR)
+            Claim(
+                f"{name}: the model's bandwidth is off by less than 5 %",
+                Cell(name, WORKERS),
+                0.05,
+                note=ERROR,
+            )
             for name in bandwidths
         ),
         Claim("equal rates: a square has less latency than a rectangle", square, 1, wide, note=LATENCY),
-        Claim("equal rates: a square has at most half the latency of a line", square, 0.5, line, note=LATENCY),
+        Claim(
+            "equal rates: a square has at most half the latency of a line", square, 0.5, line, note=LATENCY
+        ),
         Claim("rates 1 to 3: 3 x 5 has less latency than 4 x 4", uneven, 1, even, note=LATENCY),
         Claim(
             "a handshake pipeline's latency is 10,000 times as high",
