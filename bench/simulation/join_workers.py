@@ -30,12 +30,12 @@ class JoinCosts:
 
     compare_s  one comparison (T_on)
     row_s      one row, besides its comparisons
-    hop_s      passing a row on to another worker
+    cell_delay_s      passing a row on to another worker
     """
 
     compare_s: float
     row_s: float = 0.0
-    hop_s: float = 0.0
+    cell_delay_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,16 @@ def simulate_join(setting: JoinSetting, layout: tuple[int, int]) -> SimulatedJoi
     (m, n), costs = layout, setting.costs
     rng = np.random.default_rng([setting.seed, 17])
     left, right = (_draw_arrivals(rng, rate, setting) for rate in setting.rates)
-    passed_left = [left.times[left.new[left.new % m == row]] + costs.hop_s for row in range(m)]
-    passed_right = [right.times[right.new[right.new % n == column]] + costs.hop_s for column in range(n)]
+    passed_left = [left.times[left.new[left.new % m == row]] + costs.cell_delay_s for row in range(m)]
+    passed_right = [
+        right.times[right.new[right.new % n == column]] + costs.cell_delay_s for column in range(n)
+    ]
     n_results, n_compared, total_latency, last = 0, 0, 0.0, 0.0
     for row in range(m):
         lefts = left.new[left.new % m == row]
         for column in range(n):
             rights = right.new[right.new % n == column]
-            came = np.concatenate([passed_left[row], passed_right[column]])
+            arrivals = np.concatenate([passed_left[row], passed_right[column]])
             due = np.concatenate([left.times[lefts], right.times[rights]])
             compared = np.concatenate(
                 [
@@ -88,12 +90,12 @@ def simulate_join(setting: JoinSetting, layout: tuple[int, int]) -> SimulatedJoi
                     left.count_stored(right.times[rights], setting.window_s, row, m),
                 ]
             )
-            order = np.argsort(came, kind="stable")
-            starts = np.empty(len(came))
+            order = np.argsort(arrivals, kind="stable")
+            starts = np.empty(len(arrivals))
             work = costs.row_s + compared * costs.compare_s
-            starts[order], end = _serve(came[order], work[order])
-            passed_left[row] = starts[: len(lefts)] + costs.hop_s
-            passed_right[column] = starts[len(lefts) :] + costs.hop_s
+            starts[order], end = _serve(arrivals[order], work[order])
+            passed_left[row] = starts[: len(lefts)] + costs.cell_delay_s
+            passed_right[column] = starts[len(lefts) :] + costs.cell_delay_s
             hits = rng.binomial(compared, setting.hit_rate)
             waited = starts - due + costs.row_s
             found_at = rng.random(int(hits.sum())) * np.repeat(compared * costs.compare_s, hits)
@@ -173,10 +175,10 @@ def _draw_arrivals(rng: np.random.Generator, rate: float, setting: JoinSetting) 
     return _Arrivals(times, np.arange(np.searchsorted(times, setting.window_s), len(times)))
 
 
-def _serve(came: Floats, work: Floats) -> tuple[Floats, float]:
+def _serve(arrivals: Floats, work: Floats) -> tuple[Floats, float]:
     """Return when each row is begun, one after the other, and when the last is done."""
-    if not len(came):
-        return came, 0.0
+    if not len(arrivals):
+        return arrivals, 0.0
     done = np.cumsum(work)
-    ends = done + np.maximum.accumulate(came - (done - work))
+    ends = done + np.maximum.accumulate(arrivals - (done - work))
     return ends - work, float(ends[-1])

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.workloads.join.stage import Filled, Joined, fill_for_scans, hit_notes, run_scans
+from bench.workloads.join.stage import FilledStage, JoinOutput, fill_for_scans, hit_notes, run_scans
 from bench.workloads.join.streams import SECOND, Ints, Side, Streams
 
 EXPIRED = "expired rows seen"
@@ -44,7 +44,7 @@ def compile_expiry() -> Any:
 class TwoScans:
     """The pairs of a run, and how often an expired row was seen; read outside of the clock."""
 
-    joined: Joined
+    joined: JoinOutput
     n_expired: int
 
     def __call__(self) -> Ints:
@@ -52,7 +52,7 @@ class TwoScans:
         return self.joined()
 
 
-def run_two_scans(filled: Filled) -> TwoScans:
+def run_two_scans(filled: FilledStage) -> TwoScans:
     """Look for partners, and for every new row through its own window for what has expired."""
     streams = filled.streams
     joined = run_scans(filled)
@@ -61,11 +61,11 @@ def run_two_scans(filled: Filled) -> TwoScans:
     return TwoScans(joined, n_expired)
 
 
-def _sides(filled: Filled) -> tuple[tuple[str, Side], tuple[str, Side]]:
+def _sides(filled: FilledStage) -> tuple[tuple[str, Side], tuple[str, Side]]:
     return ("left", filled.streams.left), ("right", filled.streams.right)
 
 
-def _scan_own_window(side: Side, filled: Filled, window: int, port: str) -> int:
+def _scan_own_window(side: Side, filled: FilledStage, window: int, port: str) -> int:
     count, n_expired = compile_expiry(), 0
     for batches, _ in filled.rounds:
         times = batches[port].times
@@ -77,7 +77,7 @@ def _scan_own_window(side: Side, filled: Filled, window: int, port: str) -> int:
     return n_expired
 
 
-def fill_for_two_scans(streams: Streams) -> Filled:
+def fill_for_two_scans(streams: Streams) -> FilledStage:
     """Fill a stage, and compile the second scan."""
     compile_expiry()
     return fill_for_scans(streams)

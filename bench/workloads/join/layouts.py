@@ -18,7 +18,7 @@ from math import sqrt
 import numpy as np
 
 from bench.workload import Case, Cell, Chart, Line, Point, Way
-from bench.workloads.join.stage import Filled, Joined, fill_for_scans, run_scans
+from bench.workloads.join.stage import FilledStage, JoinOutput, fill_for_scans, run_scans
 from bench.workloads.join.streams import HIT_RATE, Ints, Shape, Streams, draw_streams
 from penstock.stages.join.model import JoinLoad, Layout
 
@@ -45,10 +45,10 @@ def count_threads(layout: Layout) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibrated:
+class LayoutTrial:
     """A filled stage, and what one comparison took just before."""
 
-    filled: Filled
+    filled: FilledStage
     compare_s: float
     n_threads: int
 
@@ -57,7 +57,7 @@ class Calibrated:
 class LayoutRun:
     """The pairs of a run, how long it took, and what the model needs to predict it."""
 
-    joined: Joined
+    joined: JoinOutput
     seconds: float
     compare_s: float
     n_threads: int
@@ -93,20 +93,20 @@ def measure_comparison(seed: int = 1, n_tries: int = 1) -> float:
     return min(_time_scans(fill_for_scans(streams))[1] for _ in range(n_tries)) / CALIBRATION.n_compared
 
 
-def _time_scans(filled: Filled) -> tuple[Joined, float]:
+def _time_scans(filled: FilledStage) -> tuple[JoinOutput, float]:
     started = time.perf_counter()
     joined = run_scans(filled)
     return joined, time.perf_counter() - started
 
 
-def fill_layout(streams: Streams, layout: Layout) -> Calibrated:
+def fill_layout(streams: Streams, layout: Layout) -> LayoutTrial:
     """Fill a stage of that layout, and then measure what one comparison takes."""
     n_threads = count_threads(layout)
     filled = fill_for_scans(streams, layout, n_threads)
-    return Calibrated(filled, measure_comparison(), n_threads)
+    return LayoutTrial(filled, measure_comparison(), n_threads)
 
 
-def run_layout(calibrated: Calibrated) -> LayoutRun:
+def run_layout(calibrated: LayoutTrial) -> LayoutRun:
     """Run the probes by scans."""
     joined, seconds = _time_scans(calibrated.filled)
     return LayoutRun(joined, seconds, calibrated.compare_s, calibrated.n_threads)
@@ -117,7 +117,7 @@ def layout_notes(run: LayoutRun) -> Mapping[str, float]:
     shape = run.joined.streams.shape
     bandwidth = sum(batch.num_rows for batch in run.joined.batches) / run.seconds
     # At saturation the streams are not the bound, so the load is one that no layout keeps up with.
-    load = JoinLoad((np.inf, np.inf), shape.stored, run.compare_s, HIT_RATE)
+    load = JoinLoad((np.inf, np.inf), shape.window_rows, run.compare_s, HIT_RATE)
     predicted = load.bandwidth((1, run.n_threads))
     return {
         BANDWIDTH: bandwidth,

@@ -44,7 +44,7 @@ def scan_only() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Filled:
+class FilledStage:
     """A stage whose windows are full, and the rounds that it is to be given."""
 
     stage: JoinStage
@@ -59,7 +59,7 @@ class Filled:
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinOutput:
     """What a run emitted, and its time on a core; its pairs are read outside of the clock."""
 
     batches: Sequence[pa.RecordBatch]
@@ -85,17 +85,17 @@ def build_stage(
     return build_join_stage(op, *streams.ups, site, layout=layout, run_cells=run_cells), threads
 
 
-def fill_by_feeding(streams: Streams, layout: tuple[int, int] = (1, 1), n_threads: int = 1) -> Filled:
+def fill_by_feeding(streams: Streams, layout: tuple[int, int] = (1, 1), n_threads: int = 1) -> FilledStage:
     """Feed the lead and the warm-up rows."""
     stage, threads = build_stage(streams, layout, n_threads)
     for part, n_batches in (("lead", LEAD_BATCHES), ("warm", 2)):
         for batches, watermark in streams.rounds(part, n_batches):
             for _ in stage.on_round(batches, stage.watermark, watermark):
                 pass
-    return Filled(stage, streams.rounds("probe", streams.shape.n_batches), streams, threads)
+    return FilledStage(stage, streams.rounds("probe", streams.shape.n_batches), streams, threads)
 
 
-def fill_for_scans(streams: Streams, layout: tuple[int, int] = (1, 1), n_threads: int = 1) -> Filled:
+def fill_for_scans(streams: Streams, layout: tuple[int, int] = (1, 1), n_threads: int = 1) -> FilledStage:
     """Restore a snapshot of both windows, and give it the warm-up rows by scans."""
     stage, threads = build_stage(streams, layout, n_threads)
     with scan_only():
@@ -103,7 +103,7 @@ def fill_for_scans(streams: Streams, layout: tuple[int, int] = (1, 1), n_threads
         for batches, watermark in streams.rounds("warm", 1):
             for _ in stage.on_round(batches, stage.watermark, watermark):
                 pass
-    return Filled(stage, streams.rounds("probe", streams.shape.n_batches), streams, threads)
+    return FilledStage(stage, streams.rounds("probe", streams.shape.n_batches), streams, threads)
 
 
 _SAVED: dict[int, tuple[Streams, dict[int, bytes]]] = {}
@@ -131,7 +131,7 @@ def forget_windows() -> None:
     _SAVED.clear()
 
 
-def run_probes(filled: Filled) -> Joined:
+def run_probes(filled: FilledStage) -> JoinOutput:
     """Give the stage all its rounds."""
     joined: list[pa.RecordBatch] = []
     started = time.thread_time()
@@ -141,10 +141,10 @@ def run_probes(filled: Filled) -> Joined:
         before = watermark
     core_s = time.thread_time() - started
     filled.threads.close()
-    return Joined(joined, filled.streams, core_s)
+    return JoinOutput(joined, filled.streams, core_s)
 
 
-def run_scans(filled: Filled) -> Joined:
+def run_scans(filled: FilledStage) -> JoinOutput:
     """Do the same by scans alone."""
     with scan_only():
         return run_probes(filled)
@@ -157,7 +157,7 @@ def _collect(out: Outputs, joined: list[pa.RecordBatch]) -> None:
         joined.append(batch.rows)
 
 
-def hit_notes(joined: Joined) -> Mapping[str, float]:
+def hit_notes(joined: JoinOutput) -> Mapping[str, float]:
     """Return the share of the compared pairs that joined, how far off that is, and the time on a core."""
     shape = joined.streams.shape
     rate = sum(batch.num_rows for batch in joined.batches) / shape.n_compared

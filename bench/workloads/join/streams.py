@@ -53,7 +53,7 @@ class Shape:
     n_batches: int = 4
 
     @property
-    def stored(self) -> tuple[int, int]:
+    def window_rows(self) -> tuple[int, int]:
         """Return the rows of a full window of the left and of the right (W_x and W_y, 5.2)."""
         return self.rates[0] * self.window_s, self.rates[1] * self.window_s
 
@@ -71,7 +71,7 @@ class Shape:
     @property
     def n_compared(self) -> int:
         """Return how many pairs a scan looks at: each new row meets the window of the other side."""
-        return self.probes[0] * self.stored[1] + self.probes[1] * self.stored[0]
+        return self.probes[0] * self.window_rows[1] + self.probes[1] * self.window_rows[0]
 
     @property
     def op(self) -> StreamJoin:
@@ -138,22 +138,22 @@ class Streams:
         return sum(spans[:at]), sum(spans[: at + 1])
 
     @cached_property
-    def expected(self) -> Ints:
+    def pairs(self) -> Ints:
         """Return the pairs of which at least one row is a probe, as `encode_pairs` has them, in order.
 
         Found by the order of x: of the right rows in the range of x, those whose y and time are near enough.
         """
         left, right = self.left, self.right
         new_left, new_right = left.cuts[1], right.cuts[1]
-        found = [
+        parts = [
             _join_sorted(left, right, slice(new_left, None), slice(None), self.shape.window_s),
             _join_sorted(left, right, slice(0, new_left), slice(new_right, None), self.shape.window_s),
         ]
-        return np.sort(np.concatenate(found))
+        return np.sort(np.concatenate(parts))
 
     def expected_answer(self) -> Ints:
         """Return the right pairs."""
-        return self.expected
+        return self.pairs
 
 
 def spans_of(shape: Shape) -> tuple[int, int, int]:
@@ -194,7 +194,7 @@ def draw_streams(shape: Shape, seed: int) -> Streams:
 
 def _draw_side(shape: Shape, side: int, seed: int) -> Side:
     rng = np.random.default_rng([seed, side])
-    sizes = (shape.stored[side], WARM_ROWS, shape.probes[side])
+    sizes = (shape.window_rows[side], WARM_ROWS, shape.probes[side])
     begins = np.cumsum([0, *spans_of(shape)])
     parts = [
         np.sort(rng.integers(begin, end, n))

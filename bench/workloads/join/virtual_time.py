@@ -62,7 +62,7 @@ class VirtualJoin:
             (setting.window_s, setting.window_s),
             comparison=costs.compare_s,
             hit_rate=setting.hit_rate,
-            cell_delay=costs.hop_s,
+            cell_delay=costs.cell_delay_s,
         )
 
 

@@ -24,13 +24,13 @@ SETTING = JoinSetting((1_000.0, 1_000.0), 60.0, 4.0, 3.6e-4, COSTS)
 
 @given(st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 100)), min_size=1))
 def test_a_queue_serves_one_row_after_the_other(rows: list[tuple[int, int]]) -> None:
-    came = np.array(sorted(at for at, _ in rows), np.float64)
+    arrivals = np.array(sorted(at for at, _ in rows), np.float64)
     work = np.array([cost for _, cost in rows], np.float64)
     free, starts = 0.0, []
-    for at, cost in zip(came, work, strict=True):
+    for at, cost in zip(arrivals, work, strict=True):
         starts.append(max(at, free))
         free = starts[-1] + cost
-    served, end = _serve(came, work)
+    served, end = _serve(arrivals, work)
     assert served.tolist() == starts
     assert end == free
 
@@ -79,7 +79,7 @@ def test_without_queues_the_latency_is_half_a_scan() -> None:
 
 
 def test_hops_make_a_line_late() -> None:
-    costs = JoinCosts(compare_s=2e-9, hop_s=1e-3)
+    costs = JoinCosts(compare_s=2e-9, cell_delay_s=1e-3)
     idle = JoinSetting((50.0, 50.0), 300.0, 20.0, 3.6e-2, costs)
     line, square = (simulate_join(idle, layout).latency_s for layout in ((1, 16), (4, 4)))
     assert line > 1.5 * square

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bench import Case, Way, Workload, load_workload, measure
+from bench.simulation.join_workers import JoinCosts
 from bench.workloads.join import band, kang, latency, layouts, peers, spark_joins, stage, virtual_time
 from bench.workloads.join.experiments import _check, _expected_answer
 from bench.workloads.join.spark_joins import SparkRows, SparkShape
@@ -91,7 +92,7 @@ def find_all_pairs(streams: Streams) -> Any:
 def test_the_oracle_finds_the_pairs_that_all_comparisons_find(streams: Streams) -> None:
     expected = find_all_pairs(streams)
     assert len(expected) > 500
-    assert np.array_equal(streams.expected, expected)
+    assert np.array_equal(streams.pairs, expected)
 
 
 WAYS: dict[str, Callable[[Streams], Any]] = {
@@ -181,8 +182,8 @@ def test_sources_give_up_when_the_windows_are_never_full(monkeypatch: pytest.Mon
 
 @pytest.fixture
 def costs(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = virtual_time.JoinCosts(compare_s=virtual_time.PAPER_COMPARE_S / 4, row_s=1e-6, hop_s=1e-5)
-    monkeypatch.setattr(virtual_time, "measure_costs", lambda: given)
+    known = JoinCosts(compare_s=virtual_time.PAPER_COMPARE_S / 4, row_s=1e-6, cell_delay_s=1e-5)
+    monkeypatch.setattr(virtual_time, "measure_costs", lambda: known)
 
 
 @pytest.mark.usefixtures("costs")
@@ -229,7 +230,7 @@ def test_costs_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = virtual_time.measure_costs.__wrapped__()
     assert 0 < costs.compare_s < 1e-3
     assert 0 < costs.row_s < 1e-2
-    assert 0 < costs.hop_s < 1e-1
+    assert 0 < costs.cell_delay_s < 1e-1
 
 
 def test_a_small_workload_runs_through_the_runner() -> None:
