@@ -45,11 +45,6 @@ def graph_of(done: Sequence[Choice], given_rows: list[Batches], *, chaining: boo
     return graph
 
 
-def able(engine: str, done: Sequence[Choice]) -> list[Choice]:
-    """Choices that the engine has no gap for: Spark joins no streams yet."""
-    return [choice for choice in done if engine != "spark" or choice.action != "join"]
-
-
 def run(graph: ps.PipeGraph, engine: str) -> tuple[dict[str, Accounts], dict[str, Counter[str]]]:
     """The accounts of every step, and what reached every sink."""
     options = ps.LocalOptions(deterministic=True) if engine == "local" else None
@@ -63,7 +58,7 @@ def run(graph: ps.PipeGraph, engine: str) -> tuple[dict[str, Accounts], dict[str
 def test_every_row_of_any_graph_is_accounted_for(
     engine: str, done: list[Choice], given_rows: list[Batches]
 ) -> None:
-    accounts, _ = run(graph_of(able(engine, done), given_rows), engine)
+    accounts, _ = run(graph_of(done, given_rows), engine)
     assert [name for name, account in accounts.items() if not account.is_balanced] == []
 
 
@@ -71,7 +66,6 @@ def test_every_row_of_any_graph_is_accounted_for(
 def test_chaining_and_degrees_change_nothing_in_any_graph(
     engine: str, done: list[Choice], given_rows: list[Batches]
 ) -> None:
-    done = able(engine, done)
     plain = [replace(choice, degree=1) for choice in done]
     expected = run(graph_of(plain, given_rows), engine)
     assert run(graph_of(done, given_rows, chaining=False), engine) == expected
@@ -81,4 +75,4 @@ def test_chaining_and_degrees_change_nothing_in_any_graph(
 def test_every_engine_agrees_with_the_reference_on_any_graph(
     engine: str, done: list[Choice], given_rows: list[Batches]
 ) -> None:
-    assert_engines_agree(graph_of(able(engine, done), given_rows), ["reference", engine])
+    assert_engines_agree(graph_of(done, given_rows), ["reference", engine])

@@ -12,7 +12,7 @@ import penstock as ps
 from penstock.engines.frontiers import OVER, Frontier, Frontiers, WatermarkAdvance
 from penstock.engines.reference.rounds import Interpreter
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
-from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
+from tests.conformance.test_random_graphs import Batches, graph_of, streams
 from tests.support.random_graphs import Choice, choices
 from tests.support.spark_in_process import InProcessSparkEngine
 
@@ -107,7 +107,7 @@ def test_every_step_of_any_graph_advances_as_in_the_reference(
 ) -> None:
     for seen in advances_seen.values():
         seen.clear()
-    graph = graph_of(able("spark", done), given_rows)
+    graph = graph_of(done, given_rows)
     for engine in ("reference", InProcessSparkEngine()):
         graph.run(engine, clock=ps.ManualClock())
     sources = {step.name for step in graph.plan().sources}

@@ -14,10 +14,10 @@ from typing import Any
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.protocol import RunResult
+from penstock.engines.protocol import Engine, RunResult
 from tests.support.crashing_graph import read_rows
 
-SINKS = ("pairs", "alone", "last", "counts", "late")
+SINKS = ("pairs", "alone", "last", "counts", "late", "greatest")
 SCHEMA = {"t": "int64", "key": "string", "v": "int64"}
 
 
@@ -34,7 +34,7 @@ def draw_batches(seed: int, n_batches: int = 14) -> list[list[dict[str, Any]]]:
 
 
 def graph_of(folder: Path, layout: Any) -> ps.PipeGraph:
-    """A band, an outer join by key, the last rows, a window behind a join, and what was late."""
+    """A band, an outer and an anti join, the last rows, a window behind a join, and what was late."""
     graph = ps.PipeGraph("joining")
 
     def join(name: str, **options: Any) -> ps.MultiPipe:
@@ -48,6 +48,8 @@ def graph_of(folder: Path, layout: Any) -> ps.PipeGraph:
     counts.sink(ps.write.jsonl(folder / "counts"), name="counts")
     alone = join("outer", on=["key", ps.band("v", 3)], within="5 s", how="full")
     alone.sink(ps.write.jsonl(folder / "alone"), name="alone")
+    greatest = join("none is greater", on=ps.left("v") < ps.right("v"), within="1 s", how="anti")
+    greatest.sink(ps.write.jsonl(folder / "greatest"), name="greatest")
     last = join("last rows", on=ps.left("v") > ps.right("v"), last_rows=(2, 3))
     last.sink(ps.write.jsonl(folder / "last"), name="last")
     return graph
@@ -68,9 +70,9 @@ def sources(graph: ps.PipeGraph, name: str) -> tuple[ps.MultiPipe, ps.MultiPipe]
     return left, right
 
 
-def run(folder: Path, layout: Any, **options: Any) -> RunResult:
+def run(folder: Path, layout: Any, engine: str | Engine = "local", **options: Any) -> RunResult:
     """Begin, or go on."""
-    return graph_of(folder, layout).run("local", checkpoint=str(folder / "checkpoint"), **options)
+    return graph_of(folder, layout).run(engine, checkpoint=str(folder / "checkpoint"), **options)
 
 
 def read_sinks(folder: Path) -> dict[str, Any]:
@@ -86,7 +88,12 @@ def expected_sinks(folder: Path) -> dict[str, Any]:
     return result
 
 
+def say(point: str) -> None:
+    """Print a point, in one piece, whichever thread comes by it."""
+    os.write(1, f"{point}\n".encode())
+
+
 if __name__ == "__main__":
     m, n = map(int, sys.argv[2].split("x"))
-    crash_points.listener = lambda point: os.write(1, f"{point}\n".encode()) and None
+    crash_points.listener = say
     run(Path(sys.argv[1]), (m, n), options=ps.LocalOptions(save_every="0 s", threads=2, queue_size=2))

@@ -21,8 +21,9 @@ from penstock.operators.windows import Windows
 from penstock.stages.stage import Stage, StageContext
 
 if TYPE_CHECKING:
-    from penstock.stages.join.cells import Cell
-    from penstock.stages.join.stage import JoinStage, RunCells
+    from penstock.stages.join.cells import RunCells
+    from penstock.stages.join.grid_place import GridPlace
+    from penstock.stages.join.stage import JoinStage
 
 
 def build_join_stage(
@@ -32,22 +33,25 @@ def build_join_stage(
     site: StageContext,
     *,
     layout: tuple[int, int] = (1, 1),
+    sharing: int = 1,
     run_cells: RunCells | None = None,
-    cell: Cell | None = None,
+    place: GridPlace | None = None,
 ) -> JoinStage:
     """Return the stage of a join of two streams, which is fed by port.
 
     layout     (m, n): parts of the left and of the right
+    sharing    the number of workers that share a cell
     run_cells  runs the searches of the cells side by side; None: one after the other
-    cell       which one the stage is, if it is one of several; None: it has all rows
+    place      which cell the stage is, if others are elsewhere; None: it has all rows
     """
-    from penstock.stages.join.cells import WHOLE
+    from penstock.stages.join.cells import run_in_turn
+    from penstock.stages.join.grid_place import WHOLE
     from penstock.stages.join.last_rows import LastRowsJoinStage
-    from penstock.stages.join.stage import JoinStage, run_in_turn
+    from penstock.stages.join.stage import JoinStage
 
     stage = JoinStage if op.last_rows is None else LastRowsJoinStage
-    run_cells = run_cells or run_in_turn
-    return stage(op, left, right, site, layout=layout, run_cells=run_cells, cell=cell or WHOLE)
+    run = run_cells or run_in_turn
+    return stage(op, left, right, site, layout=layout, sharing=sharing, run_cells=run, place=place or WHOLE)
 
 
 def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool = False) -> Stage:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.accounts import Accounts
 from penstock.engines.protocol import RunResult
-from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
+from tests.conformance.test_random_graphs import Batches, graph_of, streams
 from tests.support.random_graphs import Choice, choices
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,7 @@ def test_in_rounds_every_interleaving_gives_what_the_reference_gives(
     chaining: bool,
     composition: Any,
 ) -> None:
-    graph = graph_of(able("local", done), given_rows, chaining=chaining)
+    graph = graph_of(done, given_rows, chaining=chaining)
     options = ps.LocalOptions(deterministic=True, seed=seed, queue_size=queue_size, composition=composition)
     assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
@@ -63,7 +63,7 @@ def test_in_rounds_every_interleaving_gives_what_the_reference_gives(
 def test_without_rounds_every_row_is_accounted_for(
     done: list[Choice], given_rows: list[Batches], seed: int, queue_size: int, chaining: bool
 ) -> None:
-    graph = graph_of(able("local", done), given_rows, chaining=chaining)
+    graph = graph_of(done, given_rows, chaining=chaining)
     accounts, _ = run_graph(graph, "local", ps.LocalOptions(seed=seed, queue_size=queue_size))
     assert [name for name, account in accounts.items() if not account.is_balanced] == []
 
@@ -89,7 +89,7 @@ def test_without_rounds_what_does_not_depend_on_time_is_what_the_reference_gives
 def test_threads_of_any_number_give_what_the_reference_gives(
     done: list[Choice], given_rows: list[Batches], queue_size: int
 ) -> None:
-    graph = graph_of(able("local", done), given_rows)
+    graph = graph_of(done, given_rows)
     expected = run_graph(graph, "reference")
     for threads in (1, 4, "per-task"):
         options = ps.LocalOptions(deterministic=True, threads=threads, queue_size=queue_size)
@@ -99,7 +99,7 @@ def test_threads_of_any_number_give_what_the_reference_gives(
 @settings(deadline=None, max_examples=50)
 @given(done=choices(max_size=6), given_rows=streams(), seed=st.integers(0, 2**32))
 def test_a_seed_replays_a_run_exactly(done: list[Choice], given_rows: list[Batches], seed: int) -> None:
-    graph = graph_of(able("local", done), given_rows)
+    graph = graph_of(done, given_rows)
     options = ps.LocalOptions(seed=seed, queue_size=1)
     assert in_order(graph, options) == in_order(graph, options)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.engines.spark.driver import jobs
 from penstock.engines.spark.driver import rounds as ahead
 from penstock.testing import assert_engines_agree
-from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
+from tests.conformance.test_random_graphs import Batches, graph_of, streams
 from tests.support.random_graphs import Choice, choices
 from tests.support.spark_in_process import InProcessSparkEngine
 
@@ -26,7 +26,7 @@ LAW = settings(
 def test_the_legs_of_any_graph_agree_with_the_reference(
     done: list[Choice], given_rows: list[Batches], n_partitions: int, seed: int
 ) -> None:
-    graph = graph_of(able("spark", done), given_rows)
+    graph = graph_of(done, given_rows)
     assert_engines_agree(graph, ["reference", InProcessSparkEngine(n_partitions, seed)])
 
 
@@ -36,7 +36,7 @@ def test_the_legs_of_any_graph_agree_with_the_reference(
 def test_the_legs_agree_when_some_jobs_are_one_task(
     done: list[Choice], given_rows: list[Batches], n_partitions: int, alone: int
 ) -> None:
-    graph = graph_of(able("spark", done), given_rows)
+    graph = graph_of(done, given_rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ahead, "MAX_ROUNDS", 1)
         engine = InProcessSparkEngine(n_partitions, alone=lambda job: bool(alone >> job % 3 & 1))
@@ -50,7 +50,7 @@ def test_the_legs_agree_when_some_jobs_are_one_task(
 def test_with_exchanges_any_graph_agrees_with_the_reference_on_spark(
     done: list[Choice], given_rows: list[Batches]
 ) -> None:
-    graph = graph_of(able("spark", done), given_rows)
+    graph = graph_of(done, given_rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jobs, "SMALL_INPUT", -1)  # no turn is small enough for one task
         assert_engines_agree(graph, ["reference", "spark"])

@@ -174,7 +174,7 @@ class CheckpointCoordinator:
                         for bucket, handle in known.items()
                         if handle.takes_changes(bucket % BUCKETS)
                     }
-                    state = dict(stage.snapshot_changes(before[name]))
+                    state = dict(chained.snapshot_changes(before[name]))
                 else:
                     state = dict(stage.snapshot())
                 if state:

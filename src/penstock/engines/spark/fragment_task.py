@@ -177,8 +177,10 @@ class FragmentTask:
             return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), site.accounts)
         if isinstance(step.op, StreamJoin):
             left, right = (port.stream for port in step.inputs)
-            cell = plan_join_exchange(step.op).cell(self.partition, self.n_partitions)
-            return _ChainedStep(step, build_join_stage(step.op, left, right, site, cell=cell), site.accounts)
+            place = plan_join_exchange(step.op).place(self.partition, self.n_partitions)
+            return _ChainedStep(
+                step, build_join_stage(step.op, left, right, site, place=place), site.accounts
+            )
         is_copied = step.routing == Routing.BROADCAST and not step.op.stateful
         n_stages = max(1, step.degree.least) if is_copied else 1
         stage, *replicas = (build_stage(step.op, step.up, site) for _ in range(n_stages))

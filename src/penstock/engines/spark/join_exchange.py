@@ -22,7 +22,7 @@ from penstock.operators.join_predicate import Band, Equal
 from penstock.operators.op import OnError
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
-from penstock.stages.join.cells import Cell, choose_cells, side_and_bucket
+from penstock.stages.join.grid_place import WHOLE, GridPlace, choose_cells, side_and_bucket
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
@@ -63,19 +63,19 @@ class JoinExchange(Frozen):
         left, right = self.lines
         return n_cells if left else 1, n_cells if right else 1
 
-    def cell(self, partition: int, n_partitions: int) -> Cell:
-        """Return which cell a partition is; one too many has parts that nothing belongs to."""
+    def place(self, partition: int, n_partitions: int) -> GridPlace:
+        """Return which cell a partition is; one that is too many has parts that nothing belongs to."""
         if self.keys:
-            return Cell()
+            return WHOLE
         m, n = self.cells(n_partitions)
-        return Cell((partition // n, partition % n), (m, n))
+        return GridPlace(divmod(partition, n) if partition < m * n else (m, n), (m, n))
 
     def owns(self, saved_bucket: int, partition: int, n_partitions: int) -> bool:
         """Return whether a partition needs a bucket of saved state, those of the right from 256 on."""
         side, bucket = side_and_bucket(saved_bucket)
         if self.keys:
             return bucket % self.n_owners(n_partitions) == partition
-        return self.cell(partition, n_partitions).owns(side, bucket)
+        return self.place(partition, n_partitions).owns(side, bucket)
 
     def n_owners(self, n_partitions: int) -> int:
         """Return over how many partitions the buckets of keys are spread."""

@@ -1,67 +1,98 @@
-"""A cell as a stage of its own, where the cells of one join have no memory in common (DP-Join, 4.3).
+"""Cells: the stored rows of a join in m x n parts, and who compares what with what (DP-Join, 4.1 and 4.3).
 
-The left is spread over m parts and the right over n; cell (i, j) has left part i and right part j, so each
-row is in all cells of one row or one column, and each pair in one cell. One of them is the row's home: the
-first cell of its row, or of its column. The home counts it, emits it if it is late, and saves it.
+The left is spread over m parts and the right over n, by the bucket of each row; cell (i, j) compares left
+part i with right part j, whichever of them is new. So every pair meets in one cell. The rows of a part are
+one object that all cells of its row or column read, without a copy (4.4.2). One owner stores and forgets rows
+between two searches, at the same watermark for all cells, so a row is gone for all of them at once and nobody
+has to count who has let it go.
+
+layout (1, n), (n, n), (m, n)  linear, square, rectangular
+keys                           rows that are equal in some columns have one bucket, so m n parts of both sides
+                               and only the cells (i, i) have work: nothing is compared twice, or sent twice
+sharing                        several workers share the stored rows of each cell; with one cell this is the
+                               centralised form, CellJoin (4.1)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
 import numpy as np
 
 from penstock.frozen import Frozen
-from penstock.stages.join.bounds import LEFT_SIDE
-from penstock.stages.keys.slots import BUCKETS
+from penstock.stages.join.model import Layout
+from penstock.stages.join.segments import ALONE, JoinRows, RowSegments, Segment, Share
 from penstock.stages.rows.batch import Ints
+
+Search = Callable[[], list[tuple[Segment, Ints, Ints]]]
+"""The work of a cell: it returns segments, and places of new rows and of stored ones that may be pairs."""
+RunCells = Callable[[Sequence[Search]], Iterable[Any]]
+"""Runs the work of cells; what they return is in their order."""
+
+
+def run_in_turn(searches: Sequence[Search]) -> list[Any]:
+    """Run the searches of cells one after the other."""
+    return [search() for search in searches]
 
 
 class Cell(Frozen):
-    """One cell of a layout.
+    """What one worker has to search for new rows.
 
-    parts   (i, j): its part of the left, and of the right
-    layout  (m, n): how many parts there are of each
+    rows    which of the new rows; None for all
+    stored  the rows of the other side
+    share   which part of these is its own
     """
 
-    parts: tuple[int, int] = (0, 0)
-    layout: tuple[int, int] = (1, 1)
-
-    def is_home(self, side: int) -> bool:
-        """Return whether it is the home of its rows of this side."""
-        return self.parts[1 - side] == 0
-
-    def owns(self, side: int, bucket: int) -> bool:
-        """Return whether rows that were saved under a bucket are in its part."""
-        return bucket % self.layout[side] == self.parts[side]
-
-    def buckets(self, side: int, numbers: Ints) -> Ints:
-        """Return buckets for new rows of a side: such as this part owns, whoever restores it."""
-        part, n_parts = self.parts[side], self.layout[side]
-        return np.asarray(part + n_parts * (numbers % max(1, BUCKETS // n_parts)), np.int64)
+    rows: Ints | None
+    stored: RowSegments
+    share: Share
 
 
-WHOLE = Cell()
-"""The only cell."""
+class CellGrid:
+    """The stored rows of both sides, by part.
 
-
-def choose_cells(max_cells: int, rates: tuple[float, float] = (1.0, 1.0)) -> tuple[int, int]:
-    """Return the layout of up to so many cells that brings the fewest rows to each: x / m + y / n.
-
-    Behind an exchange a row costs most where it is received and stored, once in each cell of its row or
-    column; comparisons are shared out evenly by any layout (DP-Join, 3.3, expression 6).
-
-    >>> choose_cells(6), choose_cells(6, (30.0, 1.0)), choose_cells(7)
-    ((2, 3), (6, 1), (2, 3))
+    layout   (m, n)
+    sharing  the number of workers that share a cell
     """
-    left, right = rates
-    layouts = [(m, n) for m in range(1, max_cells + 1) for n in range(1, max_cells // m + 1)]
-    return min(layouts, key=lambda layout: (left / layout[0] + right / layout[1], layout[0] * layout[1]))
 
+    def __init__(self, layout: Layout, *, has_keys: bool, sharing: int = 1) -> None:
+        self._has_keys, self.sharing, self.layout = has_keys, sharing, layout
+        self.clear()
 
-def side_and_bucket(saved_bucket: int) -> tuple[int, int]:
-    """Return the side and the bucket of a saved piece: those of the right are numbered from 256.
+    def clear(self) -> None:
+        """Forget all rows."""
+        m, n = self.layout
+        if self._has_keys:
+            m = n = m * n
+        self.parts = ([RowSegments() for _ in range(m)], [RowSegments() for _ in range(n)])
 
-    >>> side_and_bucket(5), side_and_bucket(261)
-    ((0, 5), (1, 5))
-    """
-    side, bucket = divmod(saved_bucket, BUCKETS)
-    return LEFT_SIDE + side, bucket
+    def rearrange(self, layout: Layout) -> None:
+        """Spread the rows over other parts; as no search is under way, no pair is lost or found twice."""
+        before, self.layout = self.parts, layout
+        self.clear()
+        for side, parts in enumerate(before):
+            for part in parts:
+                for rows in part.take_all():
+                    self.store(side, rows)
+
+    def store(self, side: int, rows: JoinRows) -> None:
+        """Store rows of one side, each in its part."""
+        parts = self.parts[side]
+        if len(parts) == 1:
+            parts[0].add(rows)
+            return
+        part_of = rows.buckets % len(parts)
+        for part, stored in enumerate(parts):
+            stored.add(rows.take(np.flatnonzero(part_of == part)))
+
+    def cells(self, side: int, buckets: Ints) -> Iterator[Cell]:
+        """Yield the cells that new rows of a side meet, by the buckets of these rows."""
+        own, opposite = self.parts[side], self.parts[1 - side]
+        shares = [ALONE] if self.sharing == 1 else [Share(n, self.sharing) for n in range(self.sharing)]
+        part_of = buckets % len(own)
+        for part in range(len(own)):
+            rows = None if len(own) == 1 else np.flatnonzero(part_of == part)
+            for stored in [opposite[part]] if self._has_keys else opposite:
+                if stored.segments and (len(buckets) if rows is None else len(rows)):
+                    yield from (Cell(rows, stored, share) for share in shares)

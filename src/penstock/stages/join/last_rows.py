@@ -96,10 +96,13 @@ class LastRowsJoinStage(JoinStage):
             for side, part in enumerate(ready)
         ]
         split = [self._split_matchable(side, part) for side, part in enumerate(ranked)]
+        keys = self._predicate.keys
         for side, (matchable, _) in enumerate(split):
             # Why: partners are of this round too; a row's range ends before the rows that come after it.
             if self._n_last[side]:
                 self._store_split(side, matchable, matchable.take(np.empty(0, np.int64)))
+            elif keys is not None:
+                keys.keep(matchable.codes[1])
         for side, (matchable, unmatchable) in enumerate(split):
             opposite = ready[1 - side].times
             # At one time the left comes before the right.
@@ -111,21 +114,14 @@ class LastRowsJoinStage(JoinStage):
             if self._leaves_alone[side]:
                 rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.paired)))
                 rows.append(self._results.leave_alone(side, unmatchable, np.arange(len(unmatchable))))
-        # Why: rows of a side that is never met have slots for their keys, which rows of the other may share.
-        keys = self._predicate.keys
-        unmet = [part for (part, _), n in zip(split, self._n_last, strict=True) if not n]
-        if keys is not None:
-            for part in unmet:
-                keys.keep(part.codes[1])
-        for side in (LEFT_SIDE, RIGHT_SIDE):
+        for side, (matchable, _) in enumerate(split):
+            if not self._n_last[side] and keys is not None:  # no row of this side is ever met
+                keys.release(matchable.codes[1])
             is_end = watermark == AFTER_ALL
             self._expire_ranks(side, ALL_OVER if is_end else self._n_ranked[side] - self._n_last[side])
-        if keys is not None:
-            for part in unmet:
-                keys.release(part.codes[1])
 
     def _expire_ranks(self, side: int, horizon: int) -> None:
-        for part in self._stored[side]:
+        for part in self._cells.parts[side]:
             for over in part.expire(horizon):
                 if self._predicate.keys is not None:
                     self._predicate.keys.release(over.codes[1])

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -107,6 +107,16 @@ def sort_by_clock(rows: JoinRows) -> JoinRows:
     return rows.take(np.argsort(clock, kind="stable"))
 
 
+class Share(NamedTuple):
+    """Which part of the stored rows a worker searches, of how many equal ones."""
+
+    number: int
+    n_shares: int
+
+
+ALONE = Share(0, 1)
+"""All rows."""
+
 Hits = tuple[Ints, Ints]
 """Boxes and rows in them, pair by pair."""
 
@@ -182,27 +192,48 @@ class Segment:
             self._index = build_index(self.rows.codes, plan, conditions)
         return plan
 
-    def find(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> Iterator[Hits]:
+    def find(
+        self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy, share: Share = ALONE
+    ) -> Iterator[Hits]:
         """Yield the live rows in each box, some at a time."""
         if len(conditions) == 0:
-            yield from self._find_by_clock(boxes)
+            yield from self._find_by_clock(boxes, share)
             return
         n_at_once = max(1, policy.SIZES.compared_at_once // max(1, self.n_live))
         for begin in range(0, len(boxes), n_at_once):
             part = boxes if n_at_once >= len(boxes) else boxes.take(slice(begin, begin + n_at_once))
-            box, row = self._scan(part, run) if self._index is None else self._search(part, conditions, run)
+            box, row = self._look(part, conditions, run, share)
             if len(box):
                 yield box + begin, row
 
-    def _clock_ranges(self, boxes: Boxes) -> tuple[Ints, Ints]:
-        """Return from which row to which the clock is in the range of each box."""
+    def _look(
+        self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy, share: Share
+    ) -> Hits:
+        if self._index is None:
+            return self._scan(boxes, run, share)
+        box, row = self._search(boxes, conditions, run)
+        first, past = self._share_ends(share)
+        if first == 0 and past == len(self.rows):
+            return box, row
+        own = (row >= first) & (row < past)
+        return box[own], row[own]
+
+    def _share_ends(self, share: Share) -> tuple[int, int]:
+        """Return the first row of a share of the live rows, and the row after its last."""
+        number, n_shares = share
+        n_live = self.n_live
+        return self.start + n_live * number // n_shares, self.start + n_live * (number + 1) // n_shares
+
+    def _clock_ranges(self, boxes: Boxes, share: Share) -> tuple[Ints, Ints]:
+        """Return from which row of a share to which the clock is in the range of each box."""
         clock = self.rows.codes[CLOCK]
-        begins = np.maximum(np.searchsorted(clock, boxes.lows[CLOCK]), self.start)
-        ends = np.maximum(np.searchsorted(clock, boxes.highs[CLOCK], side="right"), begins)
+        first, past = self._share_ends(share)
+        begins = np.clip(np.searchsorted(clock, boxes.lows[CLOCK]), first, past)
+        ends = np.clip(np.searchsorted(clock, boxes.highs[CLOCK], side="right"), begins, past)
         return begins.astype(np.int64), ends.astype(np.int64)
 
-    def _find_by_clock(self, boxes: Boxes) -> Iterator[Hits]:
-        begins, ends = self._clock_ranges(boxes)
+    def _find_by_clock(self, boxes: Boxes, share: Share) -> Iterator[Hits]:
+        begins, ends = self._clock_ranges(boxes, share)
         n_before = np.append(0, np.cumsum(ends - begins))
         at = 0
         while at < len(boxes):
@@ -213,8 +244,8 @@ class Segment:
                 yield ranges + at, rows
             at = past
 
-    def _scan(self, boxes: Boxes, run: policy.JitPolicy) -> Hits:
-        begins, ends = self._clock_ranges(boxes)
+    def _scan(self, boxes: Boxes, run: policy.JitPolicy, share: Share) -> Hits:
+        begins, ends = self._clock_ranges(boxes, share)
         codes, lows, highs = self.rows.codes, boxes.lows, boxes.highs
         second = min(2, len(codes) - 1)
         n_compared = int((ends - begins).sum())
@@ -268,11 +299,7 @@ class Segment:
                 work=len(boxes) + len(index.order),
             )
         )
-        box = places[box]
-        if self.start and len(row):
-            live = row >= self.start
-            return box[live], row[live]
-        return box, row
+        return places[box], row
 
 
 _NOTHING: Hits = (np.empty(0, np.int64), np.empty(0, np.int64))

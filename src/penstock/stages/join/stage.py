@@ -4,10 +4,8 @@ New rows are compared with what is stored of the other side, and then stored (Ka
 scan, 4.4.3: expiry is found by the watermark, not by looking through the own side). A pair is found once,
 when the second of its rows comes. A failure of a user's function is charged to that row.
 
-Cells. The left is spread over m parts and the right over n, by the bucket of each row; cell (i, j) compares
-left part i with right part j, whichever of them is new. The rows of a part are one object that all cells of
-its row or column read, without a copy. Rows that are equal in some columns have one bucket, so then only the
-cells (i, i) have work. The stage has no threads: `run_cells` may run the searches of the cells side by side.
+The rows are stored in cells (`cells.py`). The stage has no threads: `run_cells` may run the searches of the
+cells side by side.
 
 A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks, or given whole rounds
 (`on_round`), in which the right goes first, so that a pair of two new rows is charged to its left row.
@@ -15,24 +13,24 @@ A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.operators.join_predicate import LEFT, RIGHT
+from penstock.operators.join_predicate import LEFT, RIGHT, Equal
 from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
-from penstock.stages.join.cells import WHOLE, Cell
+from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
+from penstock.stages.join.grid_place import WHOLE, GridPlace
 from penstock.stages.join.index import CLOCK, Boxes
-from penstock.stages.join.model import JoinLoad, JoinWork
+from penstock.stages.join.model import JoinLoad, JoinWork, Layout
 from penstock.stages.join.pairs import JoinResults, Pairs
 from penstock.stages.join.predicate import JoinPredicate
 from penstock.stages.join.segments import JoinRows, RowSegments, Segment
@@ -42,23 +40,16 @@ from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
-Search = Callable[[], list[tuple[Segment, Ints, Ints]]]
-"""The work of a cell: it returns segments, and places of new rows and of stored ones that may be pairs."""
-RunCells = Callable[[Sequence[Search]], Iterable[Any]]
 PORTS = (LEFT, RIGHT)
-
-
-def run_in_turn(searches: Sequence[Search]) -> list[Any]:
-    """Run the searches of cells one after the other."""
-    return [search() for search in searches]
 
 
 class JoinStage:
     """One join within bounds of time, or by windows.
 
     layout     (m, n): parts of the left and of the right
+    sharing    the number of workers that share a cell; several in one cell are the centralised form
     run_cells  runs the searches of the cells
-    cell       which one it is, if it shares the rows with stages elsewhere
+    place      which cell it is, if others are stages elsewhere
     watermark  how far it has come
     """
 
@@ -69,11 +60,14 @@ class JoinStage:
         right: Stream,
         site: StageContext,
         *,
-        layout: tuple[int, int] = (1, 1),
+        layout: Layout = (1, 1),
+        sharing: int = 1,
         run_cells: RunCells = run_in_turn,
-        cell: Cell = WHOLE,
+        place: GridPlace = WHOLE,
     ) -> None:
-        self.op, self.site, self.run_cells, self.layout, self.cell = op, site, run_cells, layout, cell
+        self.op, self.site, self.run_cells, self.place = op, site, run_cells, place
+        has_keys = any(isinstance(term, Equal) for term in op.terms)
+        self._cells = CellGrid(layout, has_keys=has_keys, sharing=sharing)
         self._left, self._right = left, right
         self._how = op.how
         self._resolved = op.resolve(left, right)
@@ -94,7 +88,7 @@ class JoinStage:
         self._predicate = JoinPredicate(self.op.terms, self._left, self._right, self.site)
         keys = self._predicate.keys
         self._key_buckets = None if keys is None else KeyBuckets(keys.types)
-        self._stored = self._empty_parts()
+        self._cells.clear()
         self._unmatchable = (RowSegments(), RowSegments())
         self._changes = ChangedRows()
         self._n_rows = 0
@@ -145,15 +139,14 @@ class JoinStage:
         yield from self._advance(after, rows)
         yield from self._emit(rows)
 
-    def change_layout(self, layout: tuple[int, int]) -> None:
-        """Spread the stored rows over other parts; no pair is lost or found twice."""
-        stored = self._stored
-        self.layout = layout
-        self._stored = self._empty_parts()
-        for side, parts in enumerate(stored):
-            for part in parts:
-                for rows in part.take_all():
-                    self._store(side, rows)
+    @property
+    def layout(self) -> Layout:
+        """Return the parts of the left and of the right."""
+        return self._cells.layout
+
+    def change_layout(self, layout: Layout) -> None:
+        """Spread the stored rows over other cells, between two batches."""
+        self._cells.rearrange(layout)
 
     def snapshot(self) -> dict[int, bytes]:
         """Return the state per side and bucket: all of it at first, then what changed."""
@@ -177,7 +170,7 @@ class JoinStage:
             changed[side] = np.flatnonzero(held[side])[:1]
         pieces: dict[int, bytes] = {}
         for side, of_side in enumerate(lots):
-            if not self.cell.is_home(side):
+            if not self.place.is_home(side):
                 continue
             partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
             if not is_tracking:
@@ -242,13 +235,7 @@ class JoinStage:
         self._saved_watermark = self.watermark
 
     def _parts(self, side: int) -> list[RowSegments]:
-        return [*self._stored[side], self._unmatchable[side]]
-
-    def _empty_parts(self) -> tuple[list[RowSegments], list[RowSegments]]:
-        m, n = self.layout
-        if self._predicate.keys is not None:
-            m = n = m * n
-        return [RowSegments() for _ in range(m)], [RowSegments() for _ in range(n)]
+        return [*self._cells.parts[side], self._unmatchable[side]]
 
     def _emit(self, rows: list[Batch]) -> Outputs:
         rows = [batch for batch in rows if batch.num_rows]
@@ -259,7 +246,7 @@ class JoinStage:
 
     def _take_in(self, port: str, batch: Batch, watermark: float, rows: list[Batch]) -> Outputs:
         """Judge new rows, find their pairs, and store them; what leaves on the main port goes to `rows`."""
-        side, is_home = PORTS.index(port), self.cell.is_home(PORTS.index(port))
+        side, is_home = PORTS.index(port), self.place.is_home(PORTS.index(port))
         accounts = self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
         self._work.n_rows[side] += batch.num_rows
@@ -286,7 +273,7 @@ class JoinStage:
         columns = batch.rows if is_all else batch.rows.take(pa.array(at))
         keys = self._predicate.keys
         if keys is None or self._key_buckets is None:
-            buckets = self.cell.buckets(side, numbers)
+            buckets = self.place.buckets(side, numbers)
         else:
             of_keys = [columns.column(name) for name in keys.names[side]]
             buckets = self._key_buckets.of(of_keys, len(at)).astype(np.int64)
@@ -309,21 +296,11 @@ class JoinStage:
         """Store new rows; those that find no partner only if they leave without one."""
         if self._predicate.keys is not None:
             self._predicate.keys.keep(rows.codes[1])
-        self._store(side, rows)
+        self._cells.store(side, rows)
         self._changes.note(side, rows.buckets)
         if self._leaves_alone[side]:
             self._unmatchable[side].add(unmatchable)
             self._changes.note(side, unmatchable.buckets)
-
-    def _store(self, side: int, rows: JoinRows) -> None:
-        """Store rows that may find partners, each in its part."""
-        parts = self._stored[side]
-        if len(parts) == 1:
-            parts[0].add(rows)
-            return
-        part_of = rows.buckets % len(parts)
-        for part, stored in enumerate(parts):
-            stored.add(rows.take(np.flatnonzero(part_of == part)))
 
     def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
         """Find the pairs of new rows with stored ones, and emit those that failed."""
@@ -407,14 +384,15 @@ class JoinStage:
         boxes, places = self._predicate.boxes(new.codes, clocks)
         conditions = self._predicate.conditions
         searches: list[Search] = []
-        for of_cell, stored in self._cells(side, new.buckets[places]):
-            cell_boxes = boxes if of_cell is None else boxes.take(of_cell)
-            cell_places = places if of_cell is None else places[of_cell]
-            if not len(cell_boxes) or not stored.segments:
-                continue
-            stored.prepare(cell_boxes, conditions)
-            self._work.n_compared += len(cell_boxes) * stored.n_scanned
-            search = partial(self._search_part, cell_boxes, cell_places, stored)
+        prepared: RowSegments | None = None
+        for cell in self._cells.cells(side, new.buckets[places]):
+            cell_boxes = boxes if cell.rows is None else boxes.take(cell.rows)
+            cell_places = places if cell.rows is None else places[cell.rows]
+            if cell.stored is not prepared:  # once for all that share it
+                prepared = cell.stored
+                prepared.prepare(cell_boxes, conditions)
+                self._work.n_compared += len(cell_boxes) * prepared.n_scanned
+            search = partial(self._search_cell, cell_boxes, cell_places, cell)
             if conditions:
                 searches.append(lambda search=search: list(search()))  # type: ignore[misc]
             else:  # all that is near in time is a candidate, and a function decides
@@ -426,26 +404,11 @@ class JoinStage:
         for hits in lots:
             yield from hits
 
-    def _search_part(
-        self, boxes: Boxes, places: Ints, stored: RowSegments
-    ) -> Iterator[tuple[Segment, Ints, Ints]]:
-        """Yield the candidates in one part."""
-        for segment in stored.segments:
-            for box, row in segment.find(boxes, self._predicate.conditions, self._run):
+    def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[Segment, Ints, Ints]]:
+        """Yield the candidates in one cell."""
+        for segment in cell.stored.segments:
+            for box, row in segment.find(boxes, self._predicate.conditions, self._run, cell.share):
                 yield segment, places[box], row
-
-    def _cells(self, side: int, buckets: Ints) -> Iterator[tuple[Ints | None, RowSegments]]:
-        """Yield the cells that new rows meet: which of the rows, and the stored part of the other side."""
-        own, opposite = self._stored[side], self._stored[1 - side]
-        if len(own) == 1:
-            for stored in opposite:
-                yield None, stored
-            return
-        part_of = buckets % len(own)
-        for part in range(len(own)):
-            of_part = np.flatnonzero(part_of == part)
-            for stored in [opposite[part]] if self._predicate.keys is not None else opposite:
-                yield of_part, stored
 
     def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
         """Forget what the watermark has passed; rows that leave without a partner go to `rows`."""
@@ -455,7 +418,7 @@ class JoinStage:
         yield from ()
 
     def _forget(self, side: int, horizon: int, rows: list[Batch]) -> None:
-        for part in self._stored[side]:
+        for part in self._cells.parts[side]:
             for over in part.expire(horizon):
                 if self._predicate.keys is not None:
                     self._predicate.keys.release(over.codes[1])

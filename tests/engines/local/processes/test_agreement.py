@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from tests.conformance.test_random_graphs import Batches, able, graph_of, streams
+from tests.conformance.test_random_graphs import Batches, graph_of, streams
 from tests.engines.local.test_simulation import run_graph
 from tests.support.random_graphs import EVENTS, Choice, choices
 
@@ -103,6 +103,6 @@ def test_functions_that_fail_on_some_rows_give_what_the_reference_gives(
 def test_any_graph_gives_what_the_reference_gives(
     done: list[Choice], given_rows: list[Batches], chaining: bool
 ) -> None:
-    graph = graph_of(able("local", done), given_rows, chaining=chaining)
+    graph = graph_of(done, given_rows, chaining=chaining)
     options = ps.LocalOptions(workers="process", deterministic=True)
     assert run_graph(graph, "local", options) == run_graph(graph, "reference")

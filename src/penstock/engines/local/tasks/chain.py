@@ -8,7 +8,7 @@ engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import pyarrow as pa
 
@@ -131,6 +131,10 @@ class StageStep(ChainedStep):
         self.frontier = Frontier()
         self._waiting: list[Batch] = []
         self.flush: Callable[[], Outputs] | None = None
+
+    def snapshot_changes(self, buckets: Collection[int]) -> Mapping[int, bytes]:
+        """Return the state that has changed, of these buckets only its changes; where the stage can do so."""
+        raise NotImplementedError
 
     def feed(self, batch: Batch) -> None:
         """Process the rows, judged by the watermark before the round, or keep them until its end."""

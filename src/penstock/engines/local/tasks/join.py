@@ -6,7 +6,7 @@ on threads of their own when there are several (`stages/join/stage.py`): a fork 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import Any
@@ -81,6 +81,10 @@ class JoinStep(StageStep):
         self._in_rounds = in_rounds
         self._by_port: dict[str, list[Batch]] = {}
         self._schemas = {port.port: port.stream.schema for port in step.inputs}
+
+    def snapshot_changes(self, buckets: Collection[int]) -> Mapping[int, bytes]:
+        """Implement `StageStep.snapshot_changes`."""
+        return self.stage.snapshot_changes(buckets)
 
     def feed_port(self, port: str, batch: Batch) -> None:
         """Take rows of a port in."""
