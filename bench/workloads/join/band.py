@@ -14,6 +14,7 @@ from bench.workloads.join.stage import (
     OFF,
     PER_PAIR,
     PER_ROW,
+    TIME,
     fill_by_feeding,
     fill_for_scans,
     hit_notes,
@@ -54,7 +55,7 @@ def build_cases(*, full: bool) -> list[Case]:
 def build_ways() -> list[Way]:
     """Build the ways; the first is the stage as it is."""
     return [
-        Way(INDEX, run_probes, fill_by_feeding, notes=hit_notes, only=(STEADY,)),
+        Way(INDEX, run_probes, fill_by_feeding, notes=hit_notes, only=(STEADY, SAMPLED)),
         Way(SCAN, run_scans, fill_for_scans, notes=hit_notes, only=(SAMPLED,)),
         Way(TWO_SCANS, kang.run_two_scans, kang.fill_for_two_scans, notes=kang.scan_notes, only=(SAMPLED,)),
         Way(COUNTING, peers.count_in_loop, peers.build_columns, oracle=peers.count_in_order, only=(SAMPLED,)),
@@ -65,7 +66,7 @@ def build_ways() -> list[Way]:
 
 def build_claims(*, full: bool) -> list[Claim]:
     """Build the claims about scans and the index."""
-    index, scan = Cell(STEADY, INDEX), Cell(SAMPLED, SCAN)
+    index, scan, two = Cell(STEADY, INDEX), Cell(SAMPLED, SCAN), Cell(SAMPLED, TWO_SCANS)
     n_compared = shapes_of(full=full)[SAMPLED].n_compared
     return [
         Claim("the hit rate is 3.6e-6, within 1 %", index, 0.01, note=OFF),
@@ -78,13 +79,13 @@ def build_claims(*, full: bool) -> list[Claim]:
         Claim(
             "the same by its time on the core, whatever else runs there",
             scan,
-            1 / PER_SECOND,
+            1e9 / PER_SECOND,
             note=PER_PAIR,
         ),
-        Claim("the index is at least 50 times a scan", index, 1 / 50, scan, "rows"),
+        Claim("a row by the index takes at most 1/50 of the time by a scan", index, 1 / 50, scan, note=TIME),
         Claim("the same by their time on the core", index, 1 / 50, scan, note=PER_ROW),
-        Claim("one scan takes less time than two", scan, 1, Cell(SAMPLED, TWO_SCANS)),
-        Claim("Polars is beaten", index, 1, Cell(SAMPLED, POLARS), "rows"),
+        Claim("one scan takes less time on the core than two", scan, 1, two, note=PER_ROW),
+        Claim("Polars is beaten", Cell(SAMPLED, INDEX), 1, Cell(SAMPLED, POLARS), "rows"),
     ]
 
 

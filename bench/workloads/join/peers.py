@@ -24,10 +24,12 @@ def compile_count() -> Any:
 
     def count_hits(first: Any, second: Any, firsts: Any, seconds: Any) -> int:
         n_hits = 0
-        for probe in range(len(firsts)):
-            a, b = firsts[probe], seconds[probe]
-            for i in range(len(first)):
-                n_hits += (abs(first[i] - a) < WIDTH) & (abs(second[i] - b) < WIDTH)
+        for start in range(0, len(first), 1024):  # what stays in the first cache
+            x, y = first[start : start + 1024], second[start : start + 1024]
+            for probe in range(len(firsts)):
+                a, b = firsts[probe], seconds[probe]
+                for i in range(len(x)):
+                    n_hits += (abs(x[i] - a) < WIDTH) & (abs(y[i] - b) < WIDTH)
         return n_hits
 
     return numba.njit("int64(int32[::1], int32[::1], int32[::1], int32[::1])", nogil=True)(count_hits)
@@ -143,17 +145,19 @@ def join_by_polars(frames: Frames) -> Any:
 
 
 def _join_where(left: Any, right: Any, window: int) -> Any:
-    polars = _import_polars()
-    col = polars.col
-    return left.join_where(
-        right,
-        col("x") > col("a") - WIDTH,
-        col("x") < col("a") + WIDTH,
-        col("y") > col("b") - WIDTH,
-        col("y") < col("b") + WIDTH,
-        col("ts") >= col("ts_right") - window,
-        col("ts") <= col("ts_right") + window,
-    ).select("id", "other")
+    """Join by inequalities of columns; if they are computed in place, Polars tries all pairs."""
+    col = _import_polars().col
+    bounds = right.with_columns(
+        a_low=col("a") - WIDTH, a_high=col("a") + WIDTH, b_low=col("b") - WIDTH, b_high=col("b") + WIDTH
+    )
+    near = left.join_where(
+        bounds,
+        col("x") > col("a_low"),
+        col("x") < col("a_high"),
+        col("y") > col("b_low"),
+        col("y") < col("b_high"),
+    )
+    return near.filter((col("ts") - col("ts_right")).abs() <= window).select("id", "other")
 
 
 def _read_frame(frame: Any) -> Ints:

@@ -28,8 +28,8 @@ from penstock.stages.stage import Outputs, StageContext
 from penstock.timing.windows import BEFORE_ALL
 
 LEAD_BATCHES = 60
-HITS, OFF = "hit rate", "hit rate off by"
-PER_ROW, PER_PAIR = "core time per row (s)", "core time per pair (s)"
+HITS, OFF = "hits per million pairs", "hit rate off by"
+TIME, PER_ROW, PER_PAIR = "time per row (s)", "core time per row (s)", "core time per pair in ns"
 
 
 @contextmanager
@@ -60,10 +60,11 @@ class FilledStage:
 
 @dataclass(frozen=True, slots=True)
 class JoinOutput:
-    """What a run emitted, and its time on a core; its pairs are read outside of the clock."""
+    """What a run emitted, its time and that on its core; its pairs are read outside of the clock."""
 
     batches: Sequence[pa.RecordBatch]
     streams: Streams
+    seconds: float
     core_s: float
 
     def __call__(self) -> Ints:
@@ -134,14 +135,14 @@ def forget_windows() -> None:
 def run_probes(filled: FilledStage) -> JoinOutput:
     """Give the stage all its rounds."""
     joined: list[pa.RecordBatch] = []
-    started = time.thread_time()
+    started, core_started = time.perf_counter(), time.thread_time()
     stage, before = filled.stage, filled.watermark
     for batches, watermark in filled.rounds:
         _collect(stage.on_round(batches, before, watermark), joined)
         before = watermark
-    core_s = time.thread_time() - started
+    seconds, core_s = time.perf_counter() - started, time.thread_time() - core_started
     filled.threads.close()
-    return JoinOutput(joined, filled.streams, core_s)
+    return JoinOutput(joined, filled.streams, seconds, core_s)
 
 
 def run_scans(filled: FilledStage) -> JoinOutput:
@@ -161,8 +162,13 @@ def hit_notes(joined: JoinOutput) -> Mapping[str, float]:
     """Return the share of the compared pairs that joined, how far off that is, and the time on a core."""
     shape = joined.streams.shape
     rate = sum(batch.num_rows for batch in joined.batches) / shape.n_compared
-    per_row, per_pair = joined.core_s / shape.n_probes, joined.core_s / shape.n_compared
-    return {HITS: rate, OFF: abs(rate / HIT_RATE - 1), PER_ROW: per_row, PER_PAIR: per_pair}
+    return {
+        HITS: rate * 1e6,
+        OFF: abs(rate / HIT_RATE - 1),
+        TIME: joined.seconds / shape.n_probes,
+        PER_ROW: joined.core_s / shape.n_probes,
+        PER_PAIR: joined.core_s * 1e9 / shape.n_compared,
+    }
 
 
 def check_pairs(expected: Any, answer: Any) -> str | None:
