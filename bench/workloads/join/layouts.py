@@ -23,7 +23,7 @@ from bench.workloads.join.streams import HIT_RATE, Ints, Shape, Streams, draw_st
 from penstock.stages.join.model import JoinLoad, Layout
 
 BANDWIDTH, ERROR, RATE = "results/s at saturation", "model's error", "sustained rows/s per stream"
-COMPARE = "one comparison (s)"
+CORE_ERROR, COMPARE = "model's error by core time", "one comparison in ns"
 CALIBRATION = Shape((2_100, 2_100), 100, 1_200, 2)
 N_CORES = min(2, os.cpu_count() or 1)
 LAYOUTS: tuple[Layout, ...] = ((1, 1), (1, 2), (2, 1), (2, 2))
@@ -45,11 +45,19 @@ def count_threads(layout: Layout) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class ScanTime:
+    """How long scans took, and how long on all cores together; of one comparison or of a run."""
+
+    seconds: float
+    core_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class LayoutTrial:
     """A filled stage, and what one comparison took just before."""
 
     filled: FilledStage
-    compare_s: float
+    comparison: ScanTime
     n_threads: int
 
 
@@ -58,8 +66,8 @@ class LayoutRun:
     """The pairs of a run, how long it took, and what the model needs to predict it."""
 
     joined: JoinOutput
-    seconds: float
-    compare_s: float
+    took: ScanTime
+    comparison: ScanTime
     n_threads: int
 
     def __call__(self) -> Ints:
@@ -87,16 +95,20 @@ def build_ways(cases: Sequence[str]) -> list[Way]:
     ]
 
 
-def measure_comparison(seed: int = 1, n_tries: int = 1) -> float:
+def measure_comparison(seed: int = 1, n_tries: int = 1) -> ScanTime:
     """Return the time of one comparison of a single worker, the least of some tries: T_on."""
     streams = draw_streams(CALIBRATION, seed)
-    return min(_time_scans(fill_for_scans(streams))[1] for _ in range(n_tries)) / CALIBRATION.n_compared
+    times = [_time_scans(fill_for_scans(streams))[1] for _ in range(n_tries)]
+    n_compared = CALIBRATION.n_compared
+    return ScanTime(
+        min(one.seconds for one in times) / n_compared, min(one.core_s for one in times) / n_compared
+    )
 
 
-def _time_scans(filled: FilledStage) -> tuple[JoinOutput, float]:
-    started = time.perf_counter()
+def _time_scans(filled: FilledStage) -> tuple[JoinOutput, ScanTime]:
+    started, core_started = time.perf_counter(), time.process_time()
     joined = run_scans(filled)
-    return joined, time.perf_counter() - started
+    return joined, ScanTime(time.perf_counter() - started, time.process_time() - core_started)
 
 
 def fill_layout(streams: Streams, layout: Layout) -> LayoutTrial:
@@ -106,25 +118,32 @@ def fill_layout(streams: Streams, layout: Layout) -> LayoutTrial:
     return LayoutTrial(filled, measure_comparison(), n_threads)
 
 
-def run_layout(calibrated: LayoutTrial) -> LayoutRun:
+def run_layout(trial: LayoutTrial) -> LayoutRun:
     """Run the probes by scans."""
-    joined, seconds = _time_scans(calibrated.filled)
-    return LayoutRun(joined, seconds, calibrated.compare_s, calibrated.n_threads)
+    joined, took = _time_scans(trial.filled)
+    return LayoutRun(joined, took, trial.comparison, trial.n_threads)
 
 
 def layout_notes(run: LayoutRun) -> Mapping[str, float]:
-    """Return the bandwidth, the error of the model's, and the rate that could be sustained."""
+    """Return the bandwidth, the error of the model's, and the rate that could be sustained.
+
+    By core time the bandwidth is results per second of one core: what a layout costs besides its comparisons.
+    """
     shape = run.joined.streams.shape
-    bandwidth = sum(batch.num_rows for batch in run.joined.batches) / run.seconds
-    # At saturation the streams are not the bound, so the load is one that no layout keeps up with.
-    load = JoinLoad((np.inf, np.inf), shape.window_rows, run.compare_s, HIT_RATE)
-    predicted = load.bandwidth((1, run.n_threads))
+    n_results = sum(batch.num_rows for batch in run.joined.batches)
+    bandwidth, per_core = n_results / run.took.seconds, n_results / run.took.core_s
     return {
         BANDWIDTH: bandwidth,
-        ERROR: abs(bandwidth / predicted - 1),
-        RATE: shape.rates[0] / sqrt(run.seconds / shape.probe_s),
-        COMPARE: run.compare_s,
+        ERROR: abs(bandwidth / _predict(shape, run.comparison.seconds, run.n_threads) - 1),
+        CORE_ERROR: abs(per_core / _predict(shape, run.comparison.core_s, 1) - 1),
+        RATE: shape.rates[0] / sqrt(run.took.seconds / shape.probe_s),
+        COMPARE: run.comparison.core_s * 1e9,
     }
+
+
+def _predict(shape: Shape, compare_s: float, n_workers: int) -> float:
+    """Return the model's bandwidth at saturation, where the streams are not the bound."""
+    return JoinLoad((np.inf, np.inf), shape.window_rows, compare_s, HIT_RATE).bandwidth((1, n_workers))
 
 
 def build_charts(cases: Sequence[str]) -> list[Chart]:

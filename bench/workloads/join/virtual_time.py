@@ -80,7 +80,7 @@ class VirtualRun:
 def measure_costs() -> JoinCosts:
     """Measure what the workers of a simulation are charged; the least of some tries each."""
     return JoinCosts(
-        measure_comparison(n_tries=5),
+        measure_comparison(n_tries=5).core_s,
         _least_time(_scan_nothing, 200),
         _least_time(_hand_over(), 200) / 2,
     )

@@ -157,10 +157,10 @@ def test_layouts_are_measured_beside_the_model(streams: Streams, monkeypatch: py
         assert stage.check_pairs(find_all_pairs(streams), run) is None
         notes = layouts.layout_notes(run)
         n_results = len(find_all_pairs(streams))
-        assert notes[layouts.BANDWIDTH] == pytest.approx(n_results / run.seconds)
-        predicted = layouts.count_threads(layout) / run.compare_s * HIT_RATE
-        assert notes[layouts.ERROR] == pytest.approx(abs(n_results / run.seconds / predicted - 1))
-        assert notes[layouts.RATE] == pytest.approx(1_500 * (0.4 / run.seconds) ** 0.5)
+        assert notes[layouts.BANDWIDTH] == pytest.approx(n_results / run.took.seconds)
+        predicted = layouts.count_threads(layout) / run.comparison.seconds * HIT_RATE
+        assert notes[layouts.ERROR] == pytest.approx(abs(n_results / run.took.seconds / predicted - 1))
+        assert notes[layouts.RATE] == pytest.approx(1_500 * (0.4 / run.took.seconds) ** 0.5)
 
 
 @pytest.mark.parametrize("most", [1, 100])
