@@ -115,6 +115,41 @@ def state(place: Place) -> ps.PipeGraph:
     return graph
 
 
+def bands(place: Place) -> ps.PipeGraph:
+    """Build pairs of rows that are near in time and in value, from parquet; late rows of both sides."""
+    graph = ps.PipeGraph("bands")
+    left, right = _sides(graph, place)
+    right = right.select(w=col("value"), m=col("n"))
+    near = left.join(right, on=ps.band("value", "w", 8.0), within="500 ms", name="near")
+    near.sink(ps.write.parquet(place.output / "near"), name="near rows")
+    near.late.sink(ps.write.jsonl(place.output / "late"), name="late rows")
+    near.late_right.sink(ps.write.jsonl(place.output / "late right"), name="late right rows")
+    return graph
+
+
+def partners(place: Place) -> ps.PipeGraph:
+    """Build left rows with all partners of their key, or alone, from parquet; and counts of those per key."""
+    graph = ps.PipeGraph("partners")
+    left, right = _sides(graph, place)
+    right = right.filter(col("n") % 3 == 0).select("key", w=col("value"), m=col("n"))
+    pairs = left.join(right, on="key", within=("1 s", "300 ms"), how="left", name="partners")
+    pairs.sink(ps.write.jsonl(place.output / "pairs"), name="pairs")
+    counts = pairs.key_by("key").window(ps.tumbling("10 s"), name="counts")
+    counts.aggregate(rows=ps.count(), partners=ps.count("m")).sink(
+        ps.write.parquet(place.output / "counts"), name="counts out"
+    )
+    return graph
+
+
+def _sides(graph: ps.PipeGraph, place: Place) -> tuple[ps.MultiPipe, ps.MultiPipe]:
+    """Read the input twice, as the two sides of a join."""
+    left, right = (
+        graph.source(ps.read.parquet(place.input), time="ts", time_unit="us", delay="2 s", name=name)
+        for name in ("rows", "others")
+    )
+    return left.map(ps.batch(Pause(place.pause_s), schema=left.schema), name="pause"), right
+
+
 def sinks(place: Place) -> ps.PipeGraph:
     """Build a split into sinks of three formats, after a row function and expressions, without state."""
     graph = ps.PipeGraph("sinks")
@@ -304,6 +339,16 @@ PROGRAMS = {
         Program(
             "state", state, {"balance": "parquet", "ranks": "jsonl", "late": "jsonl"}, "jsonl", 12, 12_000, 4
         ),
+        Program(
+            "bands",
+            bands,
+            {"near": "parquet", "late": "jsonl", "late right": "jsonl"},
+            "parquet",
+            16,
+            8_000,
+            5,
+        ),
+        Program("partners", partners, {"pairs": "jsonl", "counts": "parquet"}, "parquet", 16, 8_000, 6),
         Program(
             "sinks", sinks, {"low": "parquet", "middle": "csv", "high": "jsonl"}, "parquet", 30, 30_000, 8
         ),

@@ -33,6 +33,7 @@ from penstock.engines.spark.wire import NO_EDGE, SCHEMA, Kind, WireRow, from_wir
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.plan.plan import Plan
+from penstock.stages.join.model import list_layouts
 
 Alone = Callable[[int], bool]
 
@@ -76,7 +77,7 @@ class InProcessJobs(SparkJobs):
         rows_read = [row for part in read for row in part.frame]
         # As with jobs of many rows and of few, which have different numbers of partitions.
         n_partitions = self._random.choice([self.n_partitions, 2 * self.n_partitions])
-        task = replace(task, n_partitions=n_partitions)
+        task = self._mix_layouts(self.lay_out(task, n_partitions))
         wire = [*rows, *rows_read, *self.wake_ups(task.rounds[-1].number, range(n_partitions))]
         self._n_jobs += 1
         if self._alone(self._n_jobs - 1):
@@ -87,6 +88,15 @@ class InProcessJobs(SparkJobs):
             wire += self._run_fragment(plan, task, [r for r in wire if r.fragment == plan.fragment.number])
         back = to_wire([row for row in wire if row.fragment == DRIVER])
         return read_job_result(pa.Table.from_batches([back], schema=SCHEMA))
+
+    def _mix_layouts(self, task: JobTask) -> JobTask:
+        """Gives joins that may have any layout another one in every job, as if rates were changing."""
+        joins = {edge.step: edge.join for edge in self.fragments.edges if edge.join is not None}
+        layouts = dict(task.layouts)
+        for name, join in joins.items():
+            if name is not None and join.lines == (True, True) and join.layout is None:
+                layouts[name] = self._random.choice(list(list_layouts(task.n_partitions)))
+        return replace(task, layouts=layouts)
 
     def _run_fragment(self, plan: FragmentPlan, task: JobTask, rows: list[WireRow]) -> list[WireRow]:
         self._random.shuffle(rows)

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from penstock.frozen import Frozen
 from penstock.operators.ends import Source
-from penstock.operators.op import LATE, LATE_RIGHT
-from penstock.operators.stream_join import StreamJoin
+from penstock.operators.op import JOIN, LATE, LATE_RIGHT
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
@@ -102,6 +101,9 @@ def output_delay(step: Step) -> int:
     """Return how far, in microseconds, a step's output trails the watermark of its input."""
     if isinstance(step.op, Windows):
         return step.op.resolve(step.up).lateness
-    if isinstance(step.op, StreamJoin):
+    if step.op.kind == JOIN:
+        from penstock.operators.stream_join import StreamJoin
+
+        assert isinstance(step.op, StreamJoin), "the only operator of its kind"
         return step.op.output_delay(*(port.stream for port in step.inputs))
     return 0

@@ -15,12 +15,12 @@ from penstock.expr import Expr
 from penstock.operators.function import BatchFunction, Expressions
 from penstock.operators.op import Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map, Relay, Split, WithColumns
-from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.stages.stage import Stage, StageContext
 
 if TYPE_CHECKING:
+    from penstock.operators.stream_join import StreamJoin
     from penstock.stages.join.cells import RunCells
     from penstock.stages.join.grid_place import GridPlace
     from penstock.stages.join.stage import JoinStage

@@ -27,9 +27,8 @@ from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.errors import PenstockError
 from penstock.frozen import Frozen, dataclass
 from penstock.operators.ends import Sink, Source
-from penstock.operators.op import OUT, Routing
+from penstock.operators.op import JOIN, OUT, Routing
 from penstock.operators.process import Process
-from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import PANED, Windows
 from penstock.plan.plan import Plan, Ref, Step
 from penstock.stages.build import build_join_stage, build_stage
@@ -163,7 +162,7 @@ class TaskBuilder:
                 process_class = RoundProcessTask if progress.in_rounds else PipelinedProcessTask
                 task = process_class(number, replica, chain, progress)
                 self._observe(task.loop)
-            elif isinstance(op, StreamJoin):
+            elif op is not None and op.kind == JOIN:
                 from penstock.engines.local.tasks.join import JoinTask
 
                 task = JoinTask(number, replica, chain, progress)
@@ -191,8 +190,8 @@ class TaskBuilder:
             return SinkStep(step, writer)
         if step.name in group.preaggregates or (step is group.head and group.role is not Role.WHOLE):
             return self._decomposed_step(step, group, replica)
-        if isinstance(step.op, StreamJoin):
-            return self._join_step(step, step.op, accounts)
+        if step.op.kind == JOIN:
+            return self._join_step(step, accounts)
         site, ordered = self._site(step, accounts), step.name in self._ordered
         if self._processes is None:
             stage = build_stage(step.op, step.up, site, totally_ordered=ordered)
@@ -200,10 +199,13 @@ class TaskBuilder:
             stage = self._processes.stage_of(step, replica, site, ordered=ordered)
         return self._stage_step(step, stage, accounts, output_delay(step))
 
-    def _join_step(self, step: Step, op: StreamJoin, accounts: Accounts) -> ChainedStep:
+    def _join_step(self, step: Step, accounts: Accounts) -> ChainedStep:
         """Return a join, with the threads of its cells."""
         from penstock.engines.local.tasks.join import CellThreads, JoinStep
+        from penstock.operators.stream_join import StreamJoin
 
+        op = step.op
+        assert isinstance(op, StreamJoin), "the only operator of its kind"
         # By itself a layout begins with one cell, and follows the rates that are measured.
         layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
         max_cells = 1 if isinstance(op.layout, tuple) else max(step.degree.least, self._n_threads)

@@ -18,11 +18,9 @@ from penstock.engines.protocol import Gap, RunOptions
 from penstock.errors import NotSupported
 from penstock.operators.ends import Source
 from penstock.operators.function import RowFunction
-from penstock.operators.join_predicate import Band, Equal
-from penstock.operators.op import Routing
+from penstock.operators.op import JOIN, Routing
 from penstock.operators.process import Process
 from penstock.operators.rows import Filter, FlatMap, Map, Split, WithColumns, user_function
-from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import DECOMPOSED, Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Plan, Step
@@ -91,7 +89,7 @@ class LocalEngine:
                 line + _PREAGGREGATED * (group.head.name in preaggregated and group.role is Role.WHOLE)
             )
         for step in plan:
-            lines += explain_join(step, step.op) if isinstance(step.op, StreamJoin) else []
+            lines += explain_join(step) if step.op.kind == JOIN else []
         gil_bound = [step.name for step in plan if holds_gil(step)]
         work = {
             "rows of one time are in order by the reader's numbers": sorted(ordered),
@@ -115,10 +113,14 @@ ASSUMED_RATE = 1_000.0
 """Rows a second of each side that the prediction for a join assumes before anything is measured."""
 
 
-def explain_join(step: Step, op: StreamJoin) -> list[str]:
+def explain_join(step: Step) -> list[str]:
     """Return the layout of a join's cells, how pairs are found, and what the model predicts (DP-Join, 5)."""
+    from penstock.operators.join_predicate import Band, Equal
+    from penstock.operators.stream_join import StreamJoin
     from penstock.stages.join.model import JoinLoad
 
+    op = step.op
+    assert isinstance(op, StreamJoin), "the only operator of its kind"
     left, right = (port.stream for port in step.inputs)
     bound = op.resolve(left, right)
     is_keyed = any(isinstance(term, Equal) for term in op.terms)

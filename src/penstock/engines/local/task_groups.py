@@ -19,16 +19,20 @@ from enum import Enum
 
 from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
-from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, Routing
+from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, Op, Routing
 from penstock.operators.process import Process
 from penstock.operators.rows import Accumulate, Filter, Map, Relay, Split, WithColumns
-from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import KEYED, PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Step, group_fused
 
-_SINGLE = (Source, Sink, Process, StreamJoin)
-"""Operators with one task, whatever the parallelism says; of a join that is the number of its cells."""
+_SINGLE = (Source, Sink, Process)
+"""Operators with one task, whatever the parallelism says."""
+
+
+def has_one_task(op: Op) -> bool:
+    """Return whether an operator has one task; the parallelism of a join is the number of its cells."""
+    return isinstance(op, _SINGLE) or op.kind == JOIN
 
 
 class Role(Enum):
@@ -83,7 +87,7 @@ def split_into_groups(
     for fused in group_fused(plan):
         for chain in _split_chain(fused, max_replicas):
             head, degree = chain[0], chain[0].degree.least
-            if isinstance(head.op, _SINGLE):
+            if has_one_task(head.op):
                 halves = [(1, Role.WHOLE)]
             elif is_decomposed(head, saved=saved, ordered=head.name in ordered):
                 halves = [(degree, Role.PARALLEL), (degree if head.up.key else 1, Role.MERGE)]
@@ -102,7 +106,7 @@ def _split_chain(steps: list[Step], max_replicas: int) -> Iterator[list[Step]]:
     chain: list[Step] = []
     for step in steps:
         replicated = step.degree.least > 1 or (step.degree.elastic and max_replicas > 1)
-        if chain and replicated and (isinstance(step.op, Sink) or isinstance(chain[0].op, _SINGLE)):
+        if chain and replicated and (isinstance(step.op, Sink) or has_one_task(chain[0].op)):
             yield chain
             chain = []
         chain.append(step)
@@ -124,7 +128,7 @@ def is_decomposed(step: Step, *, saved: bool, ordered: bool = False) -> bool:
 
 def is_elastic(step: Step) -> bool:
     """Return whether the number of replicas of a group that begins with the step can change during a run."""
-    if not step.degree.elastic or isinstance(step.op, _SINGLE) or is_broadcast(step):
+    if not step.degree.elastic or has_one_task(step.op) or is_broadcast(step):
         return False
     return bool(step.up.key) or not is_keyed(step)
 
@@ -136,7 +140,7 @@ def is_keyed(step: Step) -> bool:
 
 def is_broadcast(step: Step) -> bool:
     """Return whether every replica receives every row."""
-    return step.routing is Routing.BROADCAST and not step.op.stateful and not isinstance(step.op, _SINGLE)
+    return step.routing is Routing.BROADCAST and not step.op.stateful and not has_one_task(step.op)
 
 
 def can_rescale(group: TaskGroup) -> bool:

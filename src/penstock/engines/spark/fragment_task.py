@@ -23,7 +23,14 @@ from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragments import FILES, Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
 from penstock.engines.spark.join_exchange import plan_join_exchange
-from penstock.engines.spark.wire import Kind, WirePartitioner, WireRow, build_partitioner, report
+from penstock.engines.spark.wire import (
+    JoinWirePartitioner,
+    Kind,
+    WirePartitioner,
+    WireRow,
+    build_partitioner,
+    report,
+)
 from penstock.engines.wire import unpack_batch
 from penstock.errors import NotSupported
 from penstock.frozen import dataclass
@@ -33,6 +40,7 @@ from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_join_stage, build_stage
+from penstock.stages.join.model import Layout
 from penstock.stages.join.stage import JoinStage
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.patterns.pattern import PARTIALS
@@ -147,14 +155,22 @@ class FragmentTask:
 
     files         takes the rows of sinks; None until a job begins
     n_partitions  of the exchanges of a job
+    layouts       join -> its cells in a job
     n_saved       bytes of its state, as it was last saved
     """
 
     files: SinkRows | None = None
     n_saved = 0
 
-    def __init__(self, plan: FragmentPlan, partition: int, n_partitions: int = 1) -> None:
+    def __init__(
+        self,
+        plan: FragmentPlan,
+        partition: int,
+        n_partitions: int = 1,
+        layouts: Mapping[str, Layout] | None = None,
+    ) -> None:
         self._plan, self.partition, self.n_partitions = plan, partition, n_partitions
+        self.layouts = layouts or {}
         self._round_accounts: dict[int, dict[str, Accounts]] = {}
         self._clock = RoundClock()
         self._reasons: dict[str, list[str]] = {}
@@ -177,7 +193,7 @@ class FragmentTask:
             return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), site.accounts)
         if isinstance(step.op, StreamJoin):
             left, right = (port.stream for port in step.inputs)
-            place = plan_join_exchange(step.op).place(self.partition, self.n_partitions)
+            place = plan_join_exchange(step.op).place(self.partition, self.layouts[step.name])
             return _ChainedStep(
                 step, build_join_stage(step.op, left, right, site, place=place), site.accounts
             )
@@ -305,6 +321,9 @@ class FragmentTask:
 
     def _pack(self, edge: Edge, batch: Batch, round_: int) -> Iterator[WireRow]:
         partitioner = self._partitioners[edge.number]
+        if isinstance(partitioner, JoinWirePartitioner):
+            layout = self.layouts[edge.step or ""]
+            return partitioner.pack(edge, batch, round_, layout, self.n_partitions)
         return partitioner.pack(edge, batch, round_, self.partition, self.n_partitions)
 
     def _emit_partials(self, round_: RoundPlan) -> Iterator[WireRow]:

@@ -32,6 +32,7 @@ from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Ref, Step
+from penstock.stages.join.model import Layout
 from penstock.stages.patterns.pattern import PARTIALS
 
 DRIVER = -1
@@ -268,6 +269,7 @@ class JobTask(Frozen):
     state  where the pieces of that state are, by step and bucket
     committed  sink -> the last round that is visible there: its rows are not written again
     n_partitions  of every exchange; jobs with more rows have more
+    layouts  join -> its cells
     """
 
     rounds: tuple[RoundPlan, ...]
@@ -277,13 +279,14 @@ class JobTask(Frozen):
     files: StateFiles
     committed: Mapping[str, int] = field(default_factory=dict)
     n_partitions: int = 1
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
 
     def state_of(self, step: Step, partition: int) -> dict[int, StateHandle]:
         """Return where the state is that a step has on a partition, by bucket."""
         handles = self.state.get(step.name, {})
         if isinstance(step.op, StreamJoin):
-            owns, n = plan_join_exchange(step.op).owns, self.n_partitions
-            return {bucket: at for bucket, at in handles.items() if owns(bucket, partition, n)}
+            owns, n, layout = plan_join_exchange(step.op).owns, self.n_partitions, self.layouts[step.name]
+            return {bucket: at for bucket, at in handles.items() if owns(bucket, partition, n, layout)}
         return {bucket: at for bucket, at in handles.items() if bucket % self.n_partitions == partition}
 
     @property

@@ -22,7 +22,8 @@ from penstock.operators.join_predicate import Band, Equal
 from penstock.operators.op import OnError
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
-from penstock.stages.join.grid_place import WHOLE, GridPlace, choose_cells, side_and_bucket
+from penstock.stages.join.grid_place import WHOLE, GridPlace, choose_cells, rows_per_cell, side_and_bucket
+from penstock.stages.join.model import WORTH, Layout
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import NO_ORDER
@@ -52,30 +53,38 @@ class JoinExchange(Frozen):
         m, n = self.layout or (1, 1)
         return m * n
 
-    def cells(self, n_partitions: int) -> tuple[int, int]:
-        """Return the layout over so many partitions."""
+    def cells(self, n_partitions: int, rows: tuple[int, int] = (0, 0), now: Layout | None = None) -> Layout:
+        """Return the layout over so many partitions, the one of now unless another is worth its price.
+
+        rows  that are kept of the left and of the right, as far as that is known
+        """
         n_cells = min(n_partitions, BUCKETS)
         if self.layout is not None:
             n_cells = min(self.n_least, BUCKETS)
-        if self.lines == (True, True):
-            m, n = self.layout or choose_cells(n_cells)
-            return min(m, BUCKETS), min(n, BUCKETS)
-        left, right = self.lines
-        return n_cells if left else 1, n_cells if right else 1
+        if self.lines != (True, True):
+            left, right = self.lines
+            return n_cells if left else 1, n_cells if right else 1
+        if self.layout is not None:
+            return min(self.layout[0], BUCKETS), min(self.layout[1], BUCKETS)
+        rates = (rows[0] + 1.0, rows[1] + 1.0)
+        best = choose_cells(n_cells, rates)
+        if now is None or now[0] * now[1] > n_cells:
+            return best
+        return best if rows_per_cell(now, rates) > WORTH * rows_per_cell(best, rates) else now
 
-    def place(self, partition: int, n_partitions: int) -> GridPlace:
+    def place(self, partition: int, layout: Layout) -> GridPlace:
         """Return which cell a partition is; one that is too many has parts that nothing belongs to."""
         if self.keys:
             return WHOLE
-        m, n = self.cells(n_partitions)
-        return GridPlace(divmod(partition, n) if partition < m * n else (m, n), (m, n))
+        m, n = layout
+        return GridPlace(divmod(partition, n) if partition < m * n else (m, n), layout)
 
-    def owns(self, saved_bucket: int, partition: int, n_partitions: int) -> bool:
+    def owns(self, saved_bucket: int, partition: int, n_partitions: int, layout: Layout) -> bool:
         """Return whether a partition needs a bucket of saved state, those of the right from 256 on."""
         side, bucket = side_and_bucket(saved_bucket)
         if self.keys:
             return bucket % self.n_owners(n_partitions) == partition
-        return self.place(partition, n_partitions).owns(side, bucket)
+        return self.place(partition, layout).owns(side, bucket)
 
     def n_owners(self, n_partitions: int) -> int:
         """Return over how many partitions the buckets of keys are spread."""
@@ -88,10 +97,10 @@ class JoinExchange(Frozen):
             return f"rows of equal {', '.join(self.keys[LEFT_SIDE])} meet, over {over}"
         if self.layout is not None:
             m, n = self.cells(1)
-            given = "" if (m, n) == self.layout else f", for layout={self.layout}"
-            return f"{m} x {n} cells{given}: {self.why}"
+            asked = "" if (m, n) == self.layout else f", for layout={self.layout}"
+            return f"{m} x {n} cells{asked}: {self.why}"
         shape = {
-            (True, True): "m x n cells, as nearly a square as the partitions allow",
+            (True, True): "m x n cells, which follow the rows that are kept of each side",
             (True, False): "m x 1 cells, one for each partition",
             (False, True): "1 x n cells, one for each partition",
             (False, False): "1 x 1 cell",
@@ -132,7 +141,7 @@ class JoinPartitioner:
         self._hashed = [field.name for field in schema if not kind.is_nested(field.type)]
         self._row_buckets = KeyBuckets([schema.field(name).type for name in self._hashed])
 
-    def partition(self, batch: Batch, n_partitions: int) -> Iterator[tuple[list[int], Batch]]:
+    def partition(self, batch: Batch, n_partitions: int, layout: Layout) -> Iterator[tuple[list[int], Batch]]:
         """Yield (partitions, rows) for all rows; rows that are for several are given once."""
         if self._keys:
             columns = [batch.rows.column(name) for name in self._keys]
@@ -140,7 +149,7 @@ class JoinPartitioner:
             for part, rows in _split(batch, buckets % self._exchange.n_owners(n_partitions)):
                 yield [part], rows
             return
-        m, n = self._exchange.cells(n_partitions)
+        m, n = layout
         for part, rows in _split(batch, self._parts(batch, (m, n)[self._side])):
             if self._side == LEFT_SIDE:
                 yield list(range(part * n, part * n + n)), rows
@@ -169,6 +178,8 @@ def _mix(hashes: Hashes) -> Hashes:
 
 def _split(batch: Batch, parts: npt.NDArray[np.int64]) -> Iterator[tuple[int, Batch]]:
     """Yield (part, rows) for every part that has some."""
+    if not len(parts):
+        return
     order = np.argsort(parts, kind="stable")
     present, starts = np.unique(parts[order], return_index=True)
     if len(present) == 1:

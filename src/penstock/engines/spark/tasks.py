@@ -352,9 +352,15 @@ def _is_idle(plan: FragmentPlan, partition: int, task: JobTask) -> bool:
         return False
     place = plan.fragment.number, partition, task.n_partitions
     work, job = _WARM.get(plan.run, {}).get(place, (None, ""))
-    if work is not None and job == task.after:
+    if work is not None and job == task.after and _has_cells(plan, work, task):
         _WARM[plan.run][place] = work, task.job
     return True
+
+
+def _has_cells(plan: FragmentPlan, work: FragmentTask, task: JobTask) -> bool:
+    """Return whether the joins of a fragment have the cells here that a job gives them."""
+    names = [step.name for step in plan.fragment.steps]
+    return all(work.layouts.get(name) == task.layouts.get(name) for name in names)
 
 
 _KEYED = (Accumulate, Filter, FlatMap, Map, StreamJoin)
@@ -372,11 +378,11 @@ def begin_task(plan: FragmentPlan, partition: int, task: JobTask) -> FragmentTas
     keyed = plan.fragment.keyed
     place = plan.fragment.number, *((partition, task.n_partitions) if keyed else (0, 0))
     work, job = _WARM.get(plan.run, {}).pop(place, (None, ""))
-    if work is None or (keyed and job != task.after):
-        work = FragmentTask(plan, partition, task.n_partitions)
+    if work is None or (keyed and not (job == task.after and _has_cells(plan, work, task))):
+        work = FragmentTask(plan, partition, task.n_partitions, task.layouts)
         if keyed:
             work.restore(task)
-    work.partition, work.n_partitions = partition, task.n_partitions
+    work.partition, work.n_partitions, work.layouts = partition, task.n_partitions, task.layouts
     work.files = SinkFiles(plan, task, partition)
     return work
 

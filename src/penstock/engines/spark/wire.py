@@ -20,6 +20,7 @@ from penstock.engines.spark.join_exchange import JoinPartitioner
 from penstock.engines.wire import pack_batch
 from penstock.frozen import Frozen
 from penstock.operators.join_predicate import LEFT, RIGHT
+from penstock.stages.join.model import Layout
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch
 
@@ -145,9 +146,11 @@ class JoinWirePartitioner:
         assert edge.join is not None, "the edge leads to a join"
         self._partitioner = JoinPartitioner(edge.join, SIDES.index(edge.port), edge.schema)
 
-    def pack(self, edge: Edge, batch: Batch, round_: int, here: int, n_partitions: int) -> Iterator[WireRow]:
+    def pack(
+        self, edge: Edge, batch: Batch, round_: int, layout: Layout, n_partitions: int
+    ) -> Iterator[WireRow]:
         """Yield the rows of a batch as wire rows on an edge, for the partitions that they go to."""
-        for partitions, rows in self._partitioner.partition(batch, n_partitions):
+        for partitions, rows in self._partitioner.partition(batch, n_partitions, layout):
             for body in pack_pieces(rows):
                 for partition in partitions:
                     yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, partition, body)

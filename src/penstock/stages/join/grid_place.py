@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.frozen import Frozen
 from penstock.stages.join.bounds import LEFT_SIDE
+from penstock.stages.join.model import Layout, list_layouts
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints
 
@@ -23,7 +24,7 @@ class GridPlace(Frozen):
     """
 
     parts: tuple[int, int] = (0, 0)
-    layout: tuple[int, int] = (1, 1)
+    layout: Layout = (1, 1)
 
     def is_home(self, side: int) -> bool:
         """Return whether it is the home of its rows of this side."""
@@ -43,7 +44,7 @@ WHOLE = GridPlace()
 """The only cell."""
 
 
-def choose_cells(max_cells: int, rates: tuple[float, float] = (1.0, 1.0)) -> tuple[int, int]:
+def choose_cells(max_cells: int, rates: tuple[float, float] = (1.0, 1.0)) -> Layout:
     """Return the layout of up to so many cells that brings the fewest rows to each: x / m + y / n.
 
     Behind an exchange a row costs most where it is received and stored, once in each cell of its row or
@@ -52,9 +53,13 @@ def choose_cells(max_cells: int, rates: tuple[float, float] = (1.0, 1.0)) -> tup
     >>> choose_cells(6), choose_cells(6, (30.0, 1.0)), choose_cells(7)
     ((2, 3), (6, 1), (2, 3))
     """
-    left, right = rates
-    layouts = [(m, n) for m in range(1, max_cells + 1) for n in range(1, max_cells // m + 1)]
-    return min(layouts, key=lambda layout: (left / layout[0] + right / layout[1], layout[0] * layout[1]))
+    layouts = list_layouts(max_cells)
+    return min(layouts, key=lambda layout: (rows_per_cell(layout, rates), layout[0] * layout[1]))
+
+
+def rows_per_cell(layout: Layout, rates: tuple[float, float]) -> float:
+    """Return how many rows a cell receives, or holds, of so many of both sides."""
+    return rates[0] / layout[0] + rates[1] / layout[1]
 
 
 def side_and_bucket(saved_bucket: int) -> tuple[int, int]:

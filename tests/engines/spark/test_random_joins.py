@@ -1,0 +1,53 @@
+"""Joins drawn at random, through the fragments in this process: in any cells, on any number of partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import penstock as ps
+from penstock.engines.spark.driver import rounds as ahead
+from penstock.testing import assert_engines_agree
+from tests.conformance.test_random_joins import graph_of, options, rows
+from tests.support.spark_in_process import InProcessSparkEngine
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    batches=st.tuples(rows(), rows()),
+    given_options=options(),
+    delay=st.integers(0, 4),
+    n_partitions=st.integers(1, 7),
+    seed=st.integers(0, 1000),
+    n_rounds=st.sampled_from([1, 2, 100]),
+)
+def test_any_join_agrees_with_the_reference_whatever_its_cells_and_jobs(
+    batches: Any, given_options: dict[str, Any], delay: int, n_partitions: int, seed: int, n_rounds: int
+) -> None:
+    graph = graph_of(batches, given_options, delay)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "MAX_ROUNDS", n_rounds)
+        engine = InProcessSparkEngine(n_partitions, seed, alone=lambda job: bool(seed >> job % 5 & 1))
+        assert_engines_agree(graph, ["reference", engine])
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    batches=st.tuples(rows(), rows()),
+    older=st.tuples(st.integers(2, 9), st.integers(2, 9)),
+    n_partitions=st.integers(2, 7),
+    seed=st.integers(0, 1000),
+)
+def test_cells_whose_layout_changes_with_every_job_give_each_pair_once(
+    batches: Any, older: tuple[int, int], n_partitions: int, seed: int
+) -> None:
+    near: dict[str, Any] = {"on": ps.band("v", "v_right", 2), "within": older, "on_error": "skip"}
+    graph = graph_of(batches, near, delay=9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "MAX_ROUNDS", 1)
+        assert_engines_agree(graph, ["reference", InProcessSparkEngine(n_partitions, seed)])
