@@ -25,6 +25,8 @@ from bench.workloads.join.streams import (
     draw_streams,
     encode_pairs,
 )
+from penstock.engines.spark.session.session import open_session
+from penstock.options import SparkOptions
 from penstock.stages import policy
 
 SMALL = Shape((1_500, 500), 2, 800, 3)
@@ -276,5 +278,9 @@ def test_the_oracle_of_joins_on_spark_finds_the_pairs_that_all_comparisons_find(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", spark_joins.build_ways(), ids=lambda way: way.name)
-def test_both_ways_on_spark_find_the_right_pairs(way: Way, spark_rows: SparkRows) -> None:
+def test_both_ways_on_spark_find_the_right_pairs(
+    way: Way, spark_rows: SparkRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Why: the session of the tests has other settings than that of a measurement.
+    monkeypatch.setattr(spark_joins, "open_spark", lambda: open_session(SparkOptions()).spark)
     assert stage.check_pairs(spark_rows.expected_answer(), way.run(spark_rows)) is None
