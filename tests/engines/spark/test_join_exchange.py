@@ -154,8 +154,8 @@ def test_cells_follow_the_rows_of_each_side_when_that_is_worth_its_price() -> No
     assert exchange.cells(6, (3000, 10), now=(2, 3)) == (6, 1)
     assert exchange.cells(6, (10, 3000), now=(6, 1)) == (1, 6)
     assert exchange.cells(2, (1000, 900), now=(2, 3)) == (2, 1), "there are fewer partitions"
-    given = plan_join_exchange(StreamJoin(BAND, within=5, layout=(3, 2)))
-    assert given.cells(6, (3000, 10), now=(3, 2)) == (3, 2)
+    fixed = plan_join_exchange(StreamJoin(BAND, within=5, layout=(3, 2)))
+    assert fixed.cells(6, (3000, 10), now=(3, 2)) == (3, 2)
 
 
 EXPLAINED = [
