@@ -135,3 +135,22 @@ def test_windows_whose_late_rows_are_worked_on_behind_the_exchange_are_sent_rows
     graph.fragments(sums, sums.late.filter(col("v") > 0, name="behind"))
     assert "w" not in graph.split.partials
     assert any(edge.ref == Ref("w", LATE) or edge.ref.step == "behind" for edge in graph.split.edges)
+
+
+def test_a_join_begins_a_leg_of_its_own_which_the_steps_behind_it_share() -> None:
+    graph = Graph()
+    left, right = graph.source("left"), graph.source("right").select("a", w=col("v"))
+    pairs = left.join(right, on="a", within="5 s", name="j").filter(col("w") > 0, name="f")
+    counts = pairs.key_by("a").window(ps.tumbling("10 s"), name="w").aggregate(n=ps.count())
+    assert graph.fragments(counts) == [["select"], ["j", "f"], ["w"]]
+    ports = {(edge.ref.step, edge.port) for edge in graph.split.edges if edge.join is not None}
+    assert ports == {("left", "left"), ("select", "right")}
+    assert ("f", 2, "w", ("a",)) in graph.edges()
+
+
+def test_both_sides_of_a_stream_that_is_joined_with_itself_are_sent() -> None:
+    graph = Graph()
+    rows = graph.source()
+    graph.fragments(rows.join(rows, on=ps.band("v", 2), within="5 s", suffix="_right", name="j"))
+    ports = [(edge.ref.step, edge.port) for edge in graph.split.edges if edge.join is not None]
+    assert ports == [("rows", "left"), ("rows", "right")]

@@ -1,4 +1,4 @@
-"""Joins whose run dies at any moment, and goes on with another number of partitions or another layout.
+"""Joins whose run dies at many moments, and goes on with another number of partitions or another layout.
 
 The fragments run in this process (`spark_in_process.py`), and what a death would leave is kept at every
 moment, as in `test_crash.py`.
@@ -27,7 +27,7 @@ def _few_rounds_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_joins_that_die_at_any_moment_and_go_on_write_every_row_once(tmp_path: Path) -> None:
+def test_joins_that_die_at_many_moments_and_go_on_write_every_row_once(tmp_path: Path) -> None:
     expected, folder = joining.expected_sinks(tmp_path / "whole"), tmp_path / "run"
     folder.mkdir()
     with keep_states(folder, tmp_path / "states", "replace", "unlink") as states:
@@ -35,6 +35,8 @@ def test_joins_that_die_at_any_moment_and_go_on_write_every_row_once(tmp_path: P
     assert states.points == set(POINTS)
     assert len(states.moments) > 20
     for number, moment in enumerate(states.restore_each()):
+        if number % 3:  # its neighbours are one rename away, and test_crash.py tries each of those
+            continue
         again = InProcessSparkEngine(1 + number % 5, seed=number)
         if any((folder / "checkpoint" / "commits").glob("*-end.json")):
             with pytest.raises(CheckpointError, match="the run of this checkpoint has ended"):
