@@ -199,7 +199,9 @@ class Segment:
         if len(conditions) == 0:
             yield from self._find_by_clock(boxes, share)
             return
-        n_at_once = max(1, policy.SIZES.compared_at_once // max(1, self.n_live))
+        share_looked_at = 1.0 if self._index is None else self._index.plan.share
+        n_compared = max(1.0, self.n_live * share_looked_at)
+        n_at_once = max(1, int(policy.SIZES.compared_at_once / n_compared))
         for begin in range(0, len(boxes), n_at_once):
             part = boxes if n_at_once >= len(boxes) else boxes.take(slice(begin, begin + n_at_once))
             box, row = self._look(part, conditions, run, share)
