@@ -63,14 +63,12 @@ class Loop:
         """Return the function that runs, or is compiled."""
         return write_function(self._function, self._steps) if self._steps else self._function
 
-    @property
-    def is_loaded(self) -> bool:
-        """Return whether the machine code is in this process: running it then costs no more than a call."""
-        return "compiled" in self.__dict__
+    def version(self, compiled: bool, *, or_loaded: bool = False) -> Function:
+        """Return the loop at one of its two speeds.
 
-    def version(self, compiled: bool) -> Function:
-        """Return the loop at one of its two speeds."""
-        return self.compiled if compiled else self.plain
+        or_loaded  whether it is the quick one too if this process has its machine code already
+        """
+        return self.compiled if compiled or (or_loaded and "compiled" in self.__dict__) else self.plain
 
     def with_rules(self, signature: str | None, **rules: Loop) -> Loop:
         """Return the loop with `rules` in the place of the names that stand for them."""

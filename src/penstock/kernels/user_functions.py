@@ -127,9 +127,9 @@ class CheckedFunction(Loop):
         """Return the same loop, checked; it is kept on disk where the rule that it calls is."""
         return cls(inner._source, inner.signature, cached=rule._cached)
 
-    def version(self, compiled: bool) -> Function:
+    def version(self, compiled: bool, *, or_loaded: bool = False) -> Function:
         """Return the loop at one of its two speeds, if it has both."""
-        return self.compiled if compiled and self.compiles else self.plain
+        return super().version(compiled and self.compiles, or_loaded=or_loaded)
 
     @property
     def compiles(self) -> bool:

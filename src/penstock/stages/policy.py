@@ -93,9 +93,8 @@ class JitPolicy:
         if work is None:
             work = max(len(array) for array in arguments if isinstance(array, np.ndarray) and array.ndim == 1)
         self._work += work
-        return loop.version(
-            self._work > self._compile_after or (work > self._loaded_work and loop.is_loaded)
-        )(*arguments)
+        is_much = self._work > self._compile_after
+        return loop.version(is_much, or_loaded=work > self._loaded_work)(*arguments)
 
     def compiles(self, work: int) -> bool:
         """Return whether a loop with this much work would run compiled."""

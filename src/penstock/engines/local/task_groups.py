@@ -19,20 +19,15 @@ from enum import Enum
 
 from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
-from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, Op, Routing
+from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, Routing
 from penstock.operators.process import Process
 from penstock.operators.rows import Accumulate, Filter, Map, Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import KEYED, PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Step, group_fused
 
-_SINGLE = (Source, Sink, Process)
-"""Operators with one task, whatever the parallelism says."""
-
-
-def has_one_task(op: Op) -> bool:
-    """Return whether an operator has one task; the parallelism of a join is the number of its cells."""
-    return isinstance(op, _SINGLE) or op.kind == JOIN
+_ONE_TASK = (Source.kind, Sink.kind, Process.kind, JOIN)
+"""Kinds of operators with one task; the parallelism of a join is the number of its cells."""
 
 
 class Role(Enum):
@@ -87,7 +82,7 @@ def split_into_groups(
     for fused in group_fused(plan):
         for chain in _split_chain(fused, max_replicas):
             head, degree = chain[0], chain[0].degree.least
-            if has_one_task(head.op):
+            if head.op.kind in _ONE_TASK:
                 halves = [(1, Role.WHOLE)]
             elif is_decomposed(head, saved=saved, ordered=head.name in ordered):
                 halves = [(degree, Role.PARALLEL), (degree if head.up.key else 1, Role.MERGE)]
@@ -106,7 +101,7 @@ def _split_chain(steps: list[Step], max_replicas: int) -> Iterator[list[Step]]:
     chain: list[Step] = []
     for step in steps:
         replicated = step.degree.least > 1 or (step.degree.elastic and max_replicas > 1)
-        if chain and replicated and (isinstance(step.op, Sink) or has_one_task(chain[0].op)):
+        if chain and replicated and (isinstance(step.op, Sink) or chain[0].op.kind in _ONE_TASK):
             yield chain
             chain = []
         chain.append(step)
@@ -128,7 +123,7 @@ def is_decomposed(step: Step, *, saved: bool, ordered: bool = False) -> bool:
 
 def is_elastic(step: Step) -> bool:
     """Return whether the number of replicas of a group that begins with the step can change during a run."""
-    if not step.degree.elastic or has_one_task(step.op) or is_broadcast(step):
+    if not step.degree.elastic or step.op.kind in _ONE_TASK or is_broadcast(step):
         return False
     return bool(step.up.key) or not is_keyed(step)
 
@@ -140,7 +135,7 @@ def is_keyed(step: Step) -> bool:
 
 def is_broadcast(step: Step) -> bool:
     """Return whether every replica receives every row."""
-    return step.routing is Routing.BROADCAST and not step.op.stateful and not has_one_task(step.op)
+    return step.routing is Routing.BROADCAST and not step.op.stateful and step.op.kind not in _ONE_TASK
 
 
 def can_rescale(group: TaskGroup) -> bool:
