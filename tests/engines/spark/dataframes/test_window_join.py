@@ -198,6 +198,8 @@ MISTAKES: Sequence[tuple[dict[str, Any], type[PenstockError], str]] = [
     ({"on": ps.left("x") + 1}, SchemaError, "a join's predicate"),
     ({"time": "x"}, TimeError, 'time column "x" is of type bigint'),
     ({"time": ("ts", "when")}, SchemaError, 'there is no column "when"'),
+    ({"time": ("ts", "ts", "ts")}, TimeError, "is not one for both frames, or two"),
+    ({"delay": ("1 s",)}, TimeError, "delay=\\('1 s',\\) is not one for both frames"),
     ({"suffix": None}, SchemaError, 'both sides have a column "ts"'),
     ({"within": None}, TimeError, "a join needs within="),
     ({"on": lambda left, right: True}, NotSupported, "is a function of Python[\\s\\S]*write it as a graph"),

@@ -100,13 +100,23 @@ def window_join(
             _require_frame(df)
         from penstock.engines.spark.dataframes.join_plan import FrameJoin
 
-        times = time if isinstance(time, tuple) else (time, time)
-        delays = delay if isinstance(delay, tuple) else (delay, delay)
+        times, delays = _for_both_frames("time", time), _for_both_frames("delay", delay)
         op = StreamJoin(on, within, window, how=how, suffix=suffix)
         return FrameJoin(op, left, right, times, delays).plan()
     except PenstockError as wrong:
         wrong.at(None, where)
         raise
+
+
+def _for_both_frames(name: str, value: Any) -> tuple[Any, Any]:
+    """Return what is meant for the left and for the right: one value is meant for both."""
+    values = value if isinstance(value, tuple) else (value, value)
+    if len(values) != 2:
+        raise TimeError(
+            f"{name}={value!r:.80} is not one for both frames, or two",
+            hint=f"write {name}=..., or {name}=(of the left, of the right)",
+        )
+    return values
 
 
 def _require_frame(df: Any) -> None:
