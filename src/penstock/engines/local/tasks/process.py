@@ -142,7 +142,7 @@ class ProcessTask(InputTask):
         """Note the rows of the round, and which rounds have now ended on all their channels."""
         if round_group not in self._sharing:
             return
-        if round_group in channel.reached:
+        if channel.kept and round_group in channel.reached:
             number = channel.reached[round_group] + channel.feedback
             self._kept.setdefault((round_group, number), []).append((channel, channel.take_kept()))
         if channel.feedback:
