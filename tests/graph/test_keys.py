@@ -230,14 +230,18 @@ def test_rows_are_sent_to_their_key_anew_behind_a_function_that_only_says_it_kee
 def test_explain_says_the_key_and_where_it_is_lost() -> None:
     graph = users().graph
     pipe = graph["trades"].key_by("user").filter(col("n") > 0, name="positive")
-    pipe.map(tag, schema=USERS, name="tags").keyless().window(MINUTE, name="all").aggregate(COUNT).sink(
-        ps.write.memory()
-    )
+    tags = pipe.map(tag, schema=USERS, name="tags")
+    tags.filter(col("n") > 1, name="more").sink(ps.write.memory())
+    tags.keyless().window(MINUTE, name="all").aggregate(COUNT).sink(ps.write.memory())
     lines = [line.strip() for line in graph.explain().splitlines()]
     keys = [line for line in lines if line.startswith("key  ")]
     assert keys[0] == "key         user"
     assert keys[1].startswith("key         user, lost behind this step: row function tag may have changed it")
-    assert keys[2] == "key         none: all rows are one group"
+    assert keys[2:] == [
+        "key         user, lost behind tags",  # what is filtered
+        "key         user, lost behind tags",  # and what is written of it
+        "key         none: all rows are one group",
+    ]
     steps = {step["name"]: step for step in json.loads(graph.explain(format="json"))["steps"]}
     assert steps["positive"]["gives"]["out"]["key"] == ["user"]
     assert steps["tags"]["gives"]["out"]["lost_key"] == ["user"]

@@ -115,6 +115,8 @@ def _explain_key(step: Step) -> str | None:
     lost = next((stream.lost_key for stream in step.outputs.values() if stream.lost_key is not None), None)
     if lost is not None and lost.step == step.name:
         return f"{', '.join(lost.key)}, lost behind this step: {lost.reason}"
+    if step.up.lost_key is not None:
+        return f"{', '.join(step.up.lost_key.key)}, lost behind {step.up.lost_key.step}"
     if isinstance(step.op, Windows) and not key:
         return "none: all rows are one group"
     return key or None
