@@ -374,7 +374,7 @@ class RowBuffer:
         while len(self._orders) < len(orders):
             self._orders.append([NO_ORDER] * self.n_rows)
         for number, buffered in enumerate(self._orders):
-            buffered += orders[number] if number < len(orders) else [NO_ORDER] * len(rows)
+            buffered.extend(orders[number] if number < len(orders) else [NO_ORDER] * len(rows))
         self.n_rows += len(rows)
         return True
 
