@@ -109,7 +109,11 @@ def describe_end(problem: BaseException, handles: list[ps.Run]) -> dict[str, Any
     cause = problem.__cause__ or problem
     if isinstance(cause, PenstockError):
         error = {"type": type(cause).__name__, "fact": cause.fact, "step": cause.step}
-        error |= {"where": None if cause.where is None else str(cause.where), "detail": cause.detail, "hint": cause.hint}
+        error |= {
+            "where": None if cause.where is None else str(cause.where),
+            "detail": cause.detail,
+            "hint": cause.hint,
+        }
     elif isinstance(cause, KeyboardInterrupt | SystemExit):
         number = Code.TERMINATED if isinstance(cause, SystemExit) else Code.INTERRUPTED
         error = {"type": type(cause).__name__, "fact": MEANING[number]}
