@@ -135,7 +135,7 @@ def test_who_follows_the_hint_for_float_times_has_a_program_that_runs() -> None:
     assert 'time_unit="us"' in str(caught.value.hint)
     assert moment in str(caught.value.hint)
     for engine in ("reference", "local"):
-        taken = build(lambda: eval(whole), "int64", time_unit="us").collect(engine)
-        assert taken.column("n").to_pylist() == [1]
-        taken = build(lambda: eval(moment), "timestamp[us, UTC]").collect(engine)
-        assert taken.column("n").to_pylist() == [1]
+        counts = build(lambda: eval(whole), "int64", time_unit="us").collect(engine)
+        assert counts.column("n").to_pylist() == [1]
+        counts = build(lambda: eval(moment), "timestamp[us, UTC]").collect(engine)
+        assert counts.column("n").to_pylist() == [1]
