@@ -387,8 +387,8 @@ class JoinStage:
         ):
             if not self._notes_pairs[own]:
                 continue
-            first = np.unique(at[~rows.paired[at]])
-            rows.paired[first] = True
+            first = np.unique(at[~rows.has_pair[at]])
+            rows.has_pair[first] = True
             if own != side:
                 self._changes.note_paired(own, rows, first)
             if own == LEFT_SIDE and self._how == "semi":
@@ -441,7 +441,7 @@ class JoinStage:
             if len(over) and self._predicate.keys is not None:
                 self._predicate.keys.release(part.codes[1, over])
             if self._leaves_alone[side]:
-                alone = over[~part.paired[over]]
+                alone = over[~part.has_pair[over]]
                 if len(alone):
                     rows.append(self._results.leave_alone(side, part, alone))
         over = self._unmatchable[side].expire(horizon)

@@ -133,7 +133,7 @@ def rows_to_save(rows: JoinRows, *, waits: bool) -> pa.RecordBatch:
         "number": pa.array(rows.numbers),
         "clock": pa.array(np.ascontiguousarray(rows.codes[CLOCK])),
         "time": pa.array(rows.times),
-        "paired": pa.array(rows.paired),
+        "paired": pa.array(rows.has_pair),
         "waits": pa.array(np.full(len(rows), waits)),
     }
     saved |= {f"order {place}": pa.array(column) for place, column in enumerate(rows.order)}
@@ -224,7 +224,9 @@ class JoinSnapshots:
                 entries = set(zip(numbers, clocks, strict=True))
                 for older in rows:
                     both = zip(older.numbers.tolist(), older.codes[CLOCK].tolist(), strict=True)
-                    older.paired[:] |= np.fromiter((entry in entries for entry in both), np.bool_, len(older))
+                    older.has_pair[:] |= np.fromiter(
+                        (entry in entries for entry in both), np.bool_, len(older)
+                    )
             rows.append(newer)
             waits.append(newer_waits)
         return concat_saved(rows), np.concatenate(waits)
