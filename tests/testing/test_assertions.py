@@ -59,6 +59,12 @@ class WrappedRun:
     def metrics(self) -> Any:
         return self._run.metrics()
 
+    def status(self) -> Any:
+        return self._run.status()
+
+    async def finished(self) -> RunResult:
+        return self._engine.change(await self._run.finished())
+
 
 class Forgetful(EngineWrapper):
     """Loses the last row of every table."""

@@ -19,7 +19,7 @@ from penstock.engines.protocol import Engine, RunResult
 from penstock.errors import SchemaError
 from penstock.expr import to_plain
 from penstock.graph.pipegraph import PipeGraph
-from penstock.graph.run import resolve_engine, start, wait
+from penstock.graph.run import resolve_engine, start
 from penstock.operators.aggregates import Fold
 from penstock.operators.function import Row
 from penstock.operators.windows import Windows
@@ -54,7 +54,7 @@ def assert_engines_agree(
         # Why: in process, several sources advance independently unless asked for rounds, as the others do.
         options = LocalOptions(deterministic=True) if name == "local" else None
         run = start(plan, engine, {"options": options, "clock": clock()}, "run")
-        results.append((name, wait(run)))
+        results.append((name, run.wait()))
     (judge, first), *rest = results
     for name, result in rest:
         for ref, table in first.collected.items():

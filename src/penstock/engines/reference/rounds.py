@@ -171,6 +171,11 @@ class Interpreter:
         assert isinstance(node, SourceNode), f"{name} is a source"
         return node
 
+    def source_frontiers(self) -> Mapping[str, Frontier]:
+        """Return how far every source with a time has come, after the last round."""
+        timed = [step.name for step in self.plan.sources if step.as_source.resolve() is not None]
+        return {name: self._outputs[name] for name in timed}
+
     def round(self, batches: Mapping[str, SourceBatch], *, ended: Collection[str] = ()) -> None:
         """Process one batch per source; `ended` sources have no more and hold nothing back."""
         started_at = self.clock.now()
