@@ -288,8 +288,11 @@ class ProcessRoutine:
         return self._running is None
 
     def control(self, port: str, rows: Iterable[TimedRow]) -> None:
-        """Pass rows of a control port to `on_control`."""
+        """Pass rows of a control port to `on_control`; once the operator has ended they are unrouted."""
         for row in rows:
+            if self._running is None:
+                self.accounts.unrouted += 1
+                continue
             try:
                 self._operator.on_control(port, Row(row.values, self._schemas[port]))
             except Exception as cause:
@@ -320,6 +323,8 @@ class ProcessRoutine:
                 raise self._error("process", cause) from cause
         if self.not_awaited is not None:
             raise self._error("process", self.not_awaited)
+        if self.context.hopeless:  # it was told that this is over, and waits for it again
+            self.close()
         if awaited is not None:
             raise FunctionError(
                 f"{type(self._operator).__name__}.process waits for {awaited!s:.80}, which no row can bring",

@@ -391,7 +391,7 @@ class JoinStage:
             rows.has_pair[first] = True
             if own != side:
                 self._changes.note_paired(own, rows, first)
-            if own == LEFT_SIDE and self._how == "semi":
+            if own == LEFT_SIDE and self._how == "semi" and len(first):
                 leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
         return leaves
 
