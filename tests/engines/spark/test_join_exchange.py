@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.join_exchange import JoinExchange, JoinPartitioner, plan_join_exchange
+from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.grid_place import GridPlace, choose_cells
 from penstock.stages.keys.slots import BUCKETS
@@ -24,6 +25,10 @@ SCHEMA = pa.schema(
     [("key", pa.string()), ("v", pa.int64()), ("id", pa.int64()), ("tags", pa.list_(pa.string()))]
 )
 BAND, FUNCTION = ps.band("v", 3), lambda left, right: True
+
+
+def plan_exchange(op: StreamJoin) -> JoinExchange:
+    return plan_join_exchange(op, Stream(SCHEMA), Stream(SCHEMA))
 
 
 def batch_of(rows: list[tuple[str, int, int]], *, has_order: bool) -> Batch:
@@ -66,7 +71,7 @@ rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers
 def test_every_two_rows_that_may_be_a_pair_meet_on_one_partition(
     op: StreamJoin, lefts: list[Any], rights: list[Any], n: int, has_order: bool
 ) -> None:
-    exchange = plan_join_exchange(op)
+    exchange = plan_exchange(op)
     n = max(n, exchange.n_least)
     of_left = places_of(exchange, 0, batch_of(lefts, has_order=has_order), n)
     of_right = places_of(exchange, 1, batch_of(rights, has_order=has_order), n)
@@ -88,7 +93,7 @@ def test_every_two_rows_that_may_be_a_pair_meet_on_one_partition(
 def test_where_a_row_goes_depends_on_nothing_but_the_row(
     op: StreamJoin, given_rows: list[Any], n: int, has_order: bool
 ) -> None:
-    exchange, batch = plan_join_exchange(op), batch_of(given_rows, has_order=has_order)
+    exchange, batch = plan_exchange(op), batch_of(given_rows, has_order=has_order)
     for side in (0, 1):
         whole = places_of(exchange, side, batch, n)
         alone = [places_of(exchange, side, batch.take(np.array([at])), n) for at in range(len(given_rows))]
@@ -103,7 +108,7 @@ def test_where_a_row_goes_depends_on_nothing_but_the_row(
 def test_every_bucket_of_state_has_one_home_and_is_restored_wherever_its_rows_are(
     op: StreamJoin, n: int
 ) -> None:
-    exchange = plan_join_exchange(op)
+    exchange = plan_exchange(op)
     n = max(n, exchange.n_least)
     for bucket in range(2 * BUCKETS):
         side = bucket // BUCKETS
@@ -124,7 +129,7 @@ def test_new_rows_have_buckets_that_their_own_cell_restores(m: int, n: int, numb
 
 @pytest.mark.parametrize("has_order", [True, False])
 def test_rows_are_spread_evenly_even_if_all_are_of_one_time_and_value(has_order: bool) -> None:
-    exchange = plan_join_exchange(StreamJoin(BAND, within=5, layout=(4, 2)))
+    exchange = plan_exchange(StreamJoin(BAND, within=5, layout=(4, 2)))
     places = places_of(exchange, 0, batch_of([("a", 1, 7)] * 4000, has_order=has_order), 8)
     counts = Counter(min(of_row) for of_row in places.values())
     assert len(counts) == 4
@@ -148,13 +153,13 @@ def test_no_layout_brings_fewer_rows_to_a_cell_than_the_one_that_is_chosen(
 
 
 def test_cells_follow_the_rows_of_each_side_when_that_is_worth_its_price() -> None:
-    exchange = plan_join_exchange(StreamJoin(BAND, within=5))
+    exchange = plan_exchange(StreamJoin(BAND, within=5))
     assert exchange.cells(6) == (2, 3)
     assert exchange.cells(6, (1000, 900), now=(2, 3)) == (2, 3)
     assert exchange.cells(6, (3000, 10), now=(2, 3)) == (6, 1)
     assert exchange.cells(6, (10, 3000), now=(6, 1)) == (1, 6)
     assert exchange.cells(2, (1000, 900), now=(2, 3)) == (2, 1), "there are fewer partitions"
-    fixed = plan_join_exchange(StreamJoin(BAND, within=5, layout=(3, 2)))
+    fixed = plan_exchange(StreamJoin(BAND, within=5, layout=(3, 2)))
     assert fixed.cells(6, (3000, 10), now=(3, 2)) == (3, 2)
 
 
@@ -206,4 +211,4 @@ def test_explain_says_how_rows_reach_cells_and_why(options: dict[str, Any], text
 
 def test_a_join_of_pairs_that_cannot_fail_is_spread_whatever_becomes_of_errors() -> None:
     join = StreamJoin(BAND, within=5)
-    assert plan_join_exchange(replace(join, on_error="skip")).lines == (True, True)
+    assert plan_exchange(replace(join, on_error="skip")).lines == (True, True)

@@ -123,8 +123,9 @@ def explain_join(step: Step) -> list[str]:
     assert isinstance(op, StreamJoin), "the only operator of its kind"
     left, right = (port.stream for port in step.inputs)
     bound = op.resolve(left, right)
-    is_keyed = any(isinstance(term, Equal) for term in op.terms)
-    has_bands = any(isinstance(term, Band) for term in op.terms)
+    terms = op.match_terms(left, right)
+    is_keyed = any(isinstance(term, Equal) for term in terms)
+    has_bands = any(isinstance(term, Band) for term in terms)
     if is_keyed or has_bands:
         how = "a hash of the keys" if is_keyed else "a grid of the bands, where they are narrow, else a scan"
     else:

@@ -142,7 +142,8 @@ class SparkEngine:
             if fragment.steps:
                 lines.append(f"fragment {fragment.number}, {how}: {names}")
             lines += [
-                f"{step.name}: {plan_join_exchange(step.op).describe()}"
+                f"{step.name}: "
+                + plan_join_exchange(step.op, *(port.stream for port in step.inputs)).describe()
                 for step in fragment.steps
                 if isinstance(step.op, StreamJoin)
             ]

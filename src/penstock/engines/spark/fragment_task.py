@@ -193,7 +193,7 @@ class FragmentTask:
             return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), site.accounts)
         if isinstance(step.op, StreamJoin):
             left, right = (port.stream for port in step.inputs)
-            place = plan_join_exchange(step.op).place(self.partition, self.layouts[step.name])
+            place = plan_join_exchange(step.op, left, right).place(self.partition, self.layouts[step.name])
             return _ChainedStep(
                 step, build_join_stage(step.op, left, right, site, place=place), site.accounts
             )

@@ -182,7 +182,11 @@ def _edges(plan: Plan, placement: Mapping[str, int]) -> list[Edge]:
         if step is None:
             edges.append(Edge(number, ref, DRIVER, None, None, schema))
         else:
-            join = plan_join_exchange(step.op) if isinstance(step.op, StreamJoin) else None
+            join = (
+                plan_join_exchange(step.op, *(port.stream for port in step.inputs))
+                if isinstance(step.op, StreamJoin)
+                else None
+            )
             key, home = state_key(step), placement[step.name]
             edges.append(Edge(number, ref, home, step.name, key, schema, port, join))
     return edges
@@ -285,7 +289,11 @@ class JobTask(Frozen):
         """Return where the state is that a step has on a partition, by bucket."""
         handles = self.state.get(step.name, {})
         if isinstance(step.op, StreamJoin):
-            owns, n, layout = plan_join_exchange(step.op).owns, self.n_partitions, self.layouts[step.name]
+            owns, n, layout = (
+                plan_join_exchange(step.op, *(port.stream for port in step.inputs)).owns,
+                self.n_partitions,
+                self.layouts[step.name],
+            )
             return {bucket: at for bucket, at in handles.items() if owns(bucket, partition, n, layout)}
         return {bucket: at for bucket, at in handles.items() if bucket % self.n_partitions == partition}
 

@@ -19,7 +19,7 @@ import pyarrow.types as kind
 
 from penstock.frozen import Frozen
 from penstock.operators.join_predicate import Band, Equal
-from penstock.operators.op import OnError
+from penstock.operators.op import OnError, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
 from penstock.stages.join.grid_place import WHOLE, GridPlace, choose_cells, rows_per_cell, side_and_bucket
@@ -108,16 +108,16 @@ class JoinExchange(Frozen):
         return f"{shape}: {self.why}"
 
 
-def plan_join_exchange(op: StreamJoin) -> JoinExchange:
+def plan_join_exchange(op: StreamJoin, left: Stream, right: Stream) -> JoinExchange:
     """Return how the rows of a join reach its cells."""
-    layout = op.layout if isinstance(op.layout, tuple) else None
-    equal = [term for term in op.terms if isinstance(term, Equal)]
+    layout, terms = op.layout if isinstance(op.layout, tuple) else None, op.match_terms(left, right)
+    equal = [term for term in terms if isinstance(term, Equal)]
     if op.last_rows is not None:
         return JoinExchange((), (False, False), "the last rows are those of the whole stream")
     if equal:
         keys = tuple(term.left for term in equal), tuple(term.right for term in equal)
         return JoinExchange(keys, (True, True), "some columns are equal", layout)
-    can_fail = any(not isinstance(term, Band) for term in op.terms)
+    can_fail = any(not isinstance(term, Band) for term in terms)
     if can_fail and op.on_error != OnError.FAIL:
         why = "a row of which several pairs fail is one error, and must be known in one place"
         return JoinExchange((), (False, False), why, layout and (1, 1))

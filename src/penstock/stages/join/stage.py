@@ -66,7 +66,8 @@ class JoinStage:
         place: GridPlace = WHOLE,
     ) -> None:
         self.op, self.site, self.run_cells, self.place = op, site, run_cells, place
-        has_keys = any(isinstance(term, Equal) for term in op.terms)
+        self._terms = op.match_terms(left, right)
+        has_keys = any(isinstance(term, Equal) for term in self._terms)
         self._cells = CellGrid(layout, has_keys=has_keys, sharing=sharing)
         self._left, self._right = left, right
         self._how = op.how
@@ -85,7 +86,7 @@ class JoinStage:
 
     def _begin(self) -> None:
         """Start with no rows."""
-        self._predicate = JoinPredicate(self.op.terms, self._left, self._right, self.site)
+        self._predicate = JoinPredicate(self._terms, self._left, self._right, self.site)
         keys = self._predicate.keys
         self._key_buckets = None if keys is None else KeyBuckets(keys.types)
         self._cells.clear()

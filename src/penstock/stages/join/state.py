@@ -44,7 +44,7 @@ def join_fingerprint(op: StreamJoin, left: Stream, right: Stream) -> Fingerprint
     resolved = op.resolve(left, right)
     return {
         "operator": f"{op.how} join",
-        "predicate": " and ".join(map(str, op.terms)),
+        "predicate": " and ".join(map(str, op.match_terms(left, right))),
         "bound": str(resolved.window)
         if resolved.window is not None
         else f"last rows {resolved.last_rows}"

@@ -279,7 +279,9 @@ class SparkJobs:
         for step in self._plan:
             if isinstance(step.op, StreamJoin):
                 rows, now = count_rows_of_sides(task.state.get(step.name, {})), self._layouts.get(step.name)
-                self._layouts[step.name] = plan_join_exchange(step.op).cells(n_partitions, rows, now)
+                self._layouts[step.name] = plan_join_exchange(
+                    step.op, *(port.stream for port in step.inputs)
+                ).cells(n_partitions, rows, now)
         return replace(task, n_partitions=n_partitions, layouts=dict(self._layouts))
 
     def wake_ups(self, round_: int, partitions: Iterable[int] | None = None) -> list[WireRow]:
