@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels.join.boxes import BLOCK, scan_boxes, search_boxes
+from penstock.kernels.join.boxes import BLOCK, chain_rows, scan_boxes, search_chains
 from tests.naive.joins import points_in_boxes
 
 EDGE = st.sampled_from([-(2**63), -(2**63) + 1, -1, 0, 1, 2**63 - 2, 2**63 - 1])
@@ -56,42 +56,32 @@ def test_a_scan_finds_the_points_in_every_box(compiled: bool) -> None:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_an_index_finds_the_points_in_every_box(compiled: bool) -> None:
-    loop = search_boxes.version(compiled)
+def test_chains_find_the_points_in_every_box_once(compiled: bool) -> None:
+    """Few chains for many cells, so that cells of one box share some; rows are added in two steps."""
+    chain, search = chain_rows.version(compiled), search_chains.version(compiled)
 
     @LAW
-    @given(cases(), st.integers(1, 4), st.integers(0, 2))
-    def law(case: Any, width: int, shift: int) -> None:
+    @given(cases(), st.integers(1, 4), st.integers(59, 62), st.integers(1, 4), st.integers(0, 20))
+    def law(case: Any, width: int, scale: int, n_bits: int, oldest: int) -> None:
         points, boxes = case
         codes, lows, highs = arrays(points, boxes)
-        codes[0] //= 2**60
-        lows[0] //= 2**60
-        highs[0] //= 2**60
+        for part in (codes, lows, highs):
+            part[0] //= 2**60
         points = codes.T.tolist()
         boxes = list(zip(lows.T.tolist(), highs.T.tolist(), strict=True))
-        groups = codes[0] // width
-        order = np.lexsort((codes[1], groups))
-        least = groups.min() if len(groups) else 0
-        runs = (groups[order] - least) >> shift
-        starts = np.searchsorted(runs, np.arange(int(runs.max(initial=0)) + 2))
+        heads, links = np.full(1 << n_bits, -1), np.empty(len(points), np.int64)
+        cells = codes[0] // width, codes[1] >> scale
+        for begin, end in ((0, oldest), (oldest, len(points))):
+            new = [of_axis[begin:end].copy() for of_axis in cells]
+            chain(*new, begin, heads, links, 64 - n_bits)
+        ends = [part for axis in (0, 1) for part in (lows[axis], highs[axis])]
+        ends = [ends[0] // width, ends[1] // width, ends[2] >> scale, ends[3] >> scale]
+        n_cells = int(((ends[1] - ends[0] + 1) * (ends[3] - ends[2] + 1)).sum())
         box, row = np.empty(200, np.int64), np.empty(200, np.int64)
-        n = loop(
-            order,
-            groups[order],
-            codes[1][order],
-            starts,
-            shift,
-            codes,
-            lows,
-            highs,
-            lows[0] // width,
-            highs[0] // width,
-            lows[1].copy(),
-            highs[1].copy(),
-            box,
-            row,
-        )
-        assert sorted(zip(box[:n].tolist(), row[:n].tolist(), strict=True)) == points_in_boxes(points, boxes)
+        used = np.empty(n_cells, np.int64), np.empty(n_cells, np.int64)
+        n = search(heads, links, 64 - n_bits, oldest, codes, lows, highs, *ends, *used, box, row)
+        found = sorted(zip(box[:n].tolist(), row[:n].tolist(), strict=True))
+        assert found == [hit for hit in points_in_boxes(points, boxes) if hit[1] >= oldest]
 
     law()
 

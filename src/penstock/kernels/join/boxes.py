@@ -3,8 +3,8 @@
 A stored row is a point of int64 codes, one for each condition of the join; a new row is a box, a range of
 codes for each of them. So one loop serves bands of any type, equalities and bounds of time. The scan compares
 every row of a range with every box, two codes at a time, in blocks that stay in the cache, and looks for the
-rows only in blocks that have a hit, because hits are rare. The search asks an order of the rows by two codes,
-and looks only at the rows between the ends of its ranges.
+rows only in blocks that have a hit, because hits are rare. The search looks only at the rows of the cells of
+a grid in which a box lies; the rows of a cell are a chain.
 
 `python -m bench join` measures both.
 """
@@ -20,6 +20,8 @@ Ints = npt.NDArray[np.int64]
 
 BLOCK = 1024
 """Rows of a block: two codes of each are half of the smallest first cache."""
+MIX_FIRST, MIX_SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+"""Odd numbers whose products have well-mixed high bits: the place of a cell in a table."""
 
 
 @loop("Ir Ir Ir Ir Ir Ir Ir Ir I I")
@@ -74,76 +76,98 @@ def scan_boxes(
     return n_hits
 
 
-@loop("Ir Ir Ir Ir i I2 I2 I2 Ir Ir Ir Ir I I")
-def search_boxes(
-    order: Ints,
-    groups: Ints,
-    seconds: Ints,
-    starts: Ints,
+@loop("Ir Ir i I I i")
+def chain_rows(first: Ints, second: Ints, begin: int, heads: Ints, links: Ints, shift: int) -> None:
+    """Put rows before the chains of their cells.
+
+    first, second  int64[n]  the cell of each row
+    begin          the slot of the first row
+    heads          int64[h]  written: the newest row of each chain; -1 for none
+    links          int64[c]  written: the row after each in its chain
+    shift          64 less the bits of a place in `heads`
+    """
+    for row in range(first.shape[0]):
+        head = (np.uint64(first[row]) * MIX_FIRST + np.uint64(second[row]) * MIX_SECOND) >> np.uint64(shift)
+        links[begin + row] = heads[head]
+        heads[head] = begin + row
+
+
+@loop("Ir Ir i i I2 I2 I2 Ir Ir Ir Ir I I I I")
+def search_chains(
+    heads: Ints,
+    links: Ints,
     shift: int,
+    oldest: int,
     codes: Ints,
     lows: Ints,
     highs: Ints,
-    first_groups: Ints,
-    last_groups: Ints,
+    first_low: Ints,
+    first_high: Ints,
     second_low: Ints,
     second_high: Ints,
+    open_boxes: Ints,
+    open_rows: Ints,
     boxes: Ints,
     rows: Ints,
 ) -> int:
-    """Find the rows of each box by an index; return how many there are.
+    """Find the rows of each box by the chains of its cells; return how many there are.
 
-    order                    int64[n]     the rows by (group, second code)
-    groups, seconds          int64[n]     of the rows in that order
-    starts                   int64[s]     where each run of 2^shift groups begins, from the least group on;
-                                          the last is n
-    codes                    int64[k, n]  all codes of the rows, as they are stored
+    All chains are followed a row at a time, side by side: a step has to wait for memory, and the steps of
+    different chains wait together.
+
+    heads, links, shift      as `chain_rows` left them
+    oldest                   rows before this one are over
+    codes                    int64[k, n]  all codes of the rows, by slot
     lows, highs              int64[k, m]  the ranges of each box, both ends included
-    first_groups             int64[m]     the range of groups in which the rows of a box lie
-    last_groups              int64[m]
-    second_low, second_high  int64[m]     the range of the second code
+    first_low, first_high    int64[m]     the cells in which the rows of a box lie
+    second_low, second_high  int64[m]
+    open_boxes, open_rows    int64[o]     used: one for each cell of each box
     boxes, rows              int64[c]     written: the box and the row of the first c hits
     """
-    n_rows = order.shape[0]
-    if n_rows == 0:
-        return 0
-    least = groups[0]
-    greatest = groups[n_rows - 1]
+    n_open = 0
+    for box in range(first_low.shape[0]):
+        begin = n_open
+        first = first_low[box]
+        while first <= first_high[box]:
+            second = second_low[box]
+            while second <= second_high[box]:
+                head = np.int64(
+                    (np.uint64(first) * MIX_FIRST + np.uint64(second) * MIX_SECOND) >> np.uint64(shift)
+                )
+                is_new = True  # two cells of a box may have one chain
+                for place in range(begin, n_open):
+                    if open_rows[place] == head:
+                        is_new = False
+                if is_new:
+                    open_boxes[n_open] = box
+                    open_rows[n_open] = head
+                    n_open += 1
+                second += 1
+            first += 1
+    for place in range(n_open):
+        open_rows[place] = heads[open_rows[place]]
     n_codes = codes.shape[0]
     n_hits = 0
-    for box in range(lows.shape[1]):
-        low = second_low[box]
-        high = second_high[box]
-        group = max(least, first_groups[box])
-        last = min(greatest, last_groups[box])
-        while group <= last:
-            run = (group - least) >> shift
-            at = starts[run]
-            past = starts[run + 1]
-            while at < past:
-                middle = (at + past) >> 1
-                if groups[middle] < group or (groups[middle] == group and seconds[middle] < low):
-                    at = middle + 1
-                else:
-                    past = middle
-            if at == n_rows:
-                break
-            if groups[at] > group:  # no such row in this group, and none between it and that of the next row
-                group = groups[at]
+    while n_open > 0:
+        n_left = 0
+        for place in range(n_open):
+            row = open_rows[place]
+            if row < oldest:
                 continue
-            while at < n_rows and groups[at] == group and seconds[at] <= high:
-                row = order[at]
-                at += 1
-                inside = True
-                for code in range(n_codes):
-                    value = codes[code, row]
-                    if value < lows[code, box] or value > highs[code, box]:
-                        inside = False
-                        break
-                if inside:
-                    if n_hits < boxes.shape[0]:
-                        boxes[n_hits] = box
-                        rows[n_hits] = row
-                    n_hits += 1
-            group += 1
+            box = open_boxes[place]
+            open_boxes[n_left] = box
+            open_rows[n_left] = links[row]
+            n_left += 1
+            inside = True
+            for code in range(n_codes):
+                value = codes[code, row]
+                if value < lows[code, box] or value > highs[code, box]:
+                    inside = False
+                    break
+            if inside:
+                if n_hits < boxes.shape[0]:
+                    boxes[n_hits] = box
+                    rows[n_hits] = row
+                n_hits += 1
+        n_open = n_left
     return n_hits

@@ -18,7 +18,7 @@ from penstock.operators.op import OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
 from penstock.stages.join.index import CLOCK
-from penstock.stages.join.segments import JoinRows
+from penstock.stages.join.join_rows import RowsOfSide
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.input import build_time_column
 from penstock.stages.rows.order import (
@@ -34,7 +34,7 @@ from penstock.stages.rows.order import (
 class Pairs:
     """Pairs that may join, or do: a place among left rows and one among right rows for each."""
 
-    def __init__(self, left: JoinRows, left_at: Ints, right: JoinRows, right_at: Ints) -> None:
+    def __init__(self, left: RowsOfSide, left_at: Ints, right: RowsOfSide, right_at: Ints) -> None:
         self.left, self.left_at, self.right, self.right_at = left, left_at, right, right_at
 
     def __len__(self) -> int:
@@ -49,12 +49,12 @@ class Pairs:
     @cached_property
     def left_batch(self) -> pa.RecordBatch:
         """Return the left rows, one for each pair."""
-        return self.left.rows.take(pa.array(self.left_at))
+        return self.left.take_batch(self.left_at)
 
     @cached_property
     def right_batch(self) -> pa.RecordBatch:
         """Return the right rows, one for each pair."""
-        return self.right.rows.take(pa.array(self.right_at))
+        return self.right.take_batch(self.right_at)
 
 
 class JoinResults:
@@ -81,7 +81,7 @@ class JoinResults:
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return Batch(rows, np.maximum(left.times, right.times), _join_orders(left.order, right.order))
 
-    def leave_alone(self, side: int, rows: JoinRows, at: Ints) -> Batch:
+    def leave_alone(self, side: int, rows: RowsOfSide, at: Ints) -> Batch:
         """Return rows of one side, with nulls for the other, but a shared column is a right row's own."""
         own, times, order, clock = _take_rows([(rows, at)])
         if side == LEFT_SIDE:
@@ -118,12 +118,12 @@ class _RowsAt(NamedTuple):
     clock: Ints
 
 
-def _take_rows(lots: Sequence[tuple[JoinRows, Ints]]) -> _RowsAt:
+def _take_rows(lots: Sequence[tuple[RowsOfSide, Ints]]) -> _RowsAt:
     """Return the rows at some places of several lots, one after the other; of one lot in one step."""
     if all(rows is lots[0][0] for rows, _ in lots):
         rows, at = lots[0][0], np.concatenate([at for _, at in lots])
         order = tuple(column[at] for column in rows.order)
-        return _RowsAt(rows.rows.take(pa.array(at)), rows.times[at], order, rows.codes[CLOCK][at])
+        return _RowsAt(rows.take_batch(at), rows.times[at], order, rows.codes[CLOCK][at])
     parts = [_take_rows([lot]) for lot in lots]
     return _RowsAt(
         pa.concat_batches([part.rows for part in parts]),

@@ -30,11 +30,19 @@ from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_boun
 from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
 from penstock.stages.join.grid_place import WHOLE, GridPlace
 from penstock.stages.join.index import CLOCK, Boxes
+from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.model import JoinLoad, JoinWork, Layout
 from penstock.stages.join.pairs import JoinResults, Pairs
 from penstock.stages.join.predicate import JoinPredicate
-from penstock.stages.join.segments import JoinRows, RowSegments, Segment
-from penstock.stages.join.state import ChangedRows, JoinSnapshots, SavedJoin, rows_to_save, select_changed
+from penstock.stages.join.row_store import RowStore
+from penstock.stages.join.state import (
+    ChangedRows,
+    JoinSnapshots,
+    SavedJoin,
+    no_rows,
+    rows_to_save,
+    select_changed,
+)
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
@@ -82,6 +90,7 @@ class JoinStage:
         self._notes_pairs = (op.how in ("left", "full", "anti", "semi"), op.how in ("right", "full"))
         self._run = policy.JitPolicy()
         self._work = JoinWork()
+        self._no_rows = (no_rows(left.schema), no_rows(right.schema))
         self._begin()
 
     def _begin(self) -> None:
@@ -90,7 +99,7 @@ class JoinStage:
         keys = self._predicate.keys
         self._key_buckets = None if keys is None else KeyBuckets(keys.types)
         self._cells.clear()
-        self._unmatchable = (RowSegments(), RowSegments())
+        self._unmatchable = (RowStore(), RowStore())
         self._changes = ChangedRows()
         self._n_rows = 0
         self.watermark: float = BEFORE_ALL
@@ -147,7 +156,7 @@ class JoinStage:
 
     def change_layout(self, layout: Layout) -> None:
         """Spread the stored rows over other cells, between two batches."""
-        self._cells.rearrange(layout)
+        self._cells.rearrange(layout, self._predicate.conditions, self._run)
 
     def snapshot(self) -> dict[int, bytes]:
         """Return the state per side and bucket: all of it at first, then what changed."""
@@ -220,8 +229,8 @@ class JoinStage:
     def _saved_lots(self, side: int) -> Iterator[tuple[JoinRows, bool, Mask]]:
         """Yield all rows of a side, whether they wait, and which of them changed although they are old."""
         for part in self._parts(side):
-            for segment in part.segments:
-                rows = segment.live_rows()
+            if len(part):
+                rows = part.live_rows()
                 yield rows, False, np.zeros(len(rows), np.bool_)
 
     def _counts(self) -> Ints:
@@ -235,7 +244,7 @@ class JoinStage:
     def _note_saved(self) -> None:
         self._saved_watermark = self.watermark
 
-    def _parts(self, side: int) -> list[RowSegments]:
+    def _parts(self, side: int) -> list[RowStore]:
         return [*self._cells.parts[side], self._unmatchable[side]]
 
     def _emit(self, rows: list[Batch]) -> Outputs:
@@ -285,33 +294,36 @@ class JoinStage:
     def _split_matchable(self, side: int, rows: JoinRows) -> tuple[JoinRows, JoinRows]:
         """Return rows with all their codes, and those that nothing can be paired with."""
         valid = self._predicate.valid(side, rows.rows)
-        unmatchable = rows.take(np.flatnonzero(~valid))
+        unmatchable = self._no_rows[side]
         if not valid.all():
-            rows = rows.take(np.flatnonzero(valid))
+            unmatchable, rows = rows.take(np.flatnonzero(~valid)), rows.take(np.flatnonzero(valid))
         return replace(rows, codes=self._predicate.codes(side, rows.rows, rows.codes[CLOCK])), unmatchable
 
     def _store_new(self, side: int, rows: JoinRows) -> None:
         self._store_split(side, *self._split_matchable(side, rows))
 
-    def _store_split(self, side: int, rows: JoinRows, unmatchable: JoinRows) -> None:
-        """Store new rows; those that find no partner only if they leave without one."""
+    def _store_split(
+        self, side: int, rows: JoinRows, unmatchable: JoinRows
+    ) -> list[tuple[RowStore, slice, Ints | slice]]:
+        """Store rows, those that find no partner only if they leave without one; return where they are."""
         if self._predicate.keys is not None:
             self._predicate.keys.keep(rows.codes[1])
-        self._cells.store(side, rows)
+        places = self._cells.store(side, rows, self._predicate.conditions, self._run)
         self._changes.note(side, rows.buckets)
         if self._leaves_alone[side]:
-            self._unmatchable[side].add(unmatchable)
+            self._unmatchable[side].add(unmatchable, (), self._run)
             self._changes.note(side, unmatchable.buckets)
+        return places
 
     def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
         """Find the pairs of new rows with stored ones, and emit those that failed."""
         errors: list[tuple[Pairs, list[ErrorContext]]] = []
         lots: list[Pairs] = []
-        for segment, at, stored_at in self._search(side, new):
+        for stored, at, stored_at in self._search(side, new):
             if side == LEFT_SIDE:
-                pairs = Pairs(new, at, segment.rows, stored_at)
+                pairs = Pairs(new, at, stored, stored_at)
             else:
-                pairs = Pairs(segment.rows, stored_at, new, at)
+                pairs = Pairs(stored, stored_at, new, at)
             pairs = self._test(pairs, errors)
             if len(pairs):
                 lots.append(pairs)
@@ -377,21 +389,21 @@ class JoinStage:
                 leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
         return leaves
 
-    def _search(self, side: int, new: JoinRows) -> Iterator[tuple[Segment, Ints, Ints]]:
-        """Yield where candidates of new rows are stored: a segment, and the places of both."""
+    def _search(self, side: int, new: JoinRows) -> Iterator[tuple[RowStore, Ints, Ints]]:
+        """Yield where candidates of new rows are stored: the store, and the places of both."""
         if not len(new):
             return
         clocks = self._bound.ranges(side, new.codes[CLOCK])
         boxes, places = self._predicate.boxes(new.codes, clocks)
         conditions = self._predicate.conditions
         searches: list[Search] = []
-        prepared: RowSegments | None = None
+        prepared: RowStore | None = None
         for cell in self._cells.cells(side, new.buckets[places]):
             cell_boxes = boxes if cell.rows is None else boxes.take(cell.rows)
             cell_places = places if cell.rows is None else places[cell.rows]
             if cell.stored is not prepared:  # once for all that share it
                 prepared = cell.stored
-                prepared.prepare(cell_boxes, conditions)
+                prepared.prepare(cell_boxes, conditions, self._run)
                 self._work.n_compared += len(cell_boxes) * prepared.n_scanned
             search = partial(self._search_cell, cell_boxes, cell_places, cell)
             if conditions:
@@ -405,11 +417,10 @@ class JoinStage:
         for hits in lots:
             yield from hits
 
-    def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[Segment, Ints, Ints]]:
+    def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[RowStore, Ints, Ints]]:
         """Yield the candidates in one cell."""
-        for segment in cell.stored.segments:
-            for box, row in segment.find(boxes, self._predicate.conditions, self._run, cell.share):
-                yield segment, places[box], row
+        for box, row in cell.stored.find(boxes, self._predicate.conditions, self._run, cell.share):
+            yield cell.stored, places[box], row
 
     def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
         """Forget what the watermark has passed; rows that leave without a partner go to `rows`."""
@@ -420,10 +431,13 @@ class JoinStage:
 
     def _forget(self, side: int, horizon: int, rows: list[Batch]) -> None:
         for part in self._cells.parts[side]:
-            for over in part.expire(horizon):
-                if self._predicate.keys is not None:
-                    self._predicate.keys.release(over.codes[1])
-                if self._leaves_alone[side] and not over.paired.all():
-                    rows.append(self._results.leave_alone(side, over, np.flatnonzero(~over.paired)))
-        expired = self._unmatchable[side].expire(horizon)
-        rows += [self._results.leave_alone(side, over, np.arange(len(over))) for over in expired]
+            over = part.expire(horizon)
+            if len(over) and self._predicate.keys is not None:
+                self._predicate.keys.release(part.codes[1, over])
+            if self._leaves_alone[side]:
+                alone = over[~part.paired[over]]
+                if len(alone):
+                    rows.append(self._results.leave_alone(side, part, alone))
+        over = self._unmatchable[side].expire(horizon)
+        if len(over):
+            rows.append(self._results.leave_alone(side, self._unmatchable[side], over))
