@@ -22,7 +22,7 @@ from penstock.stages.stage import Stage, StageContext
 if TYPE_CHECKING:
     from penstock.operators.stream_join import StreamJoin
     from penstock.stages.join.cells import RunCells
-    from penstock.stages.join.grid_place import GridPlace
+    from penstock.stages.join.grid_place import CellPlace
     from penstock.stages.join.stage import JoinStage
 
 
@@ -35,7 +35,7 @@ def build_join_stage(
     layout: tuple[int, int] = (1, 1),
     sharing: int = 1,
     run_cells: RunCells | None = None,
-    place: GridPlace | None = None,
+    place: CellPlace | None = None,
 ) -> JoinStage:
     """Return the stage of a join of two streams, which is fed by port.
 

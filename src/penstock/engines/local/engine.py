@@ -109,15 +109,11 @@ class LocalEngine:
         return lines + [f"{text}: {', '.join(names)}" for text, names in own_threads.items() if names]
 
 
-ASSUMED_RATE = 1_000.0
-"""Rows a second of each side that the prediction for a join assumes before anything is measured."""
-
-
 def explain_join(step: Step) -> list[str]:
     """Return the layout of a join's cells, how pairs are found, and what the model predicts (DP-Join, 5)."""
     from penstock.operators.join_predicate import Band, Equal
     from penstock.operators.stream_join import StreamJoin
-    from penstock.stages.join.model import JoinLoad
+    from penstock.stages.join.model import ASSUMED_RATE, JoinLoad
 
     op = step.op
     assert isinstance(op, StreamJoin), "the only operator of its kind"

@@ -2,18 +2,53 @@
 
 The left is spread over m parts and the right over n; cell (i, j) has left part i and right part j, so each
 row is in all cells of one row or one column, and each pair in one cell. One of them is the row's home: the
-first cell of its row, or of its column. The home counts it, emits it if it is late, and saves it.
+first cell of its row, or of its column. The home counts it, emits it if it is late, and saves it: there the
+row has a bucket. In other cells it is a copy, and has none.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 
 from penstock.frozen import Frozen
 from penstock.stages.join.bounds import LEFT_SIDE
-from penstock.stages.join.model import Layout, list_layouts
+from penstock.stages.join.conditions import Condition
+from penstock.stages.join.join_rows import JoinRows
+from penstock.stages.join.model import Layout
 from penstock.stages.keys.slots import BUCKETS
-from penstock.stages.rows.batch import Ints
+from penstock.stages.rows.batch import Ints, Mask
+
+NO_BUCKET = -1
+"""Stands for the bucket of a copy: its home is another cell, which saves it."""
+
+
+class CellPlace(Protocol):
+    """Which cell of a join a stage is, where others are elsewhere."""
+
+    @property
+    def pairs_meet_twice(self) -> bool:
+        """Return whether a pair is found in the homes of both its rows; the left row's emits it."""
+
+    def buckets(self, side: int, numbers: Ints) -> Ints:
+        """Return buckets for new rows of a side: such as this cell owns, whoever restores it."""
+
+    def own_buckets(self) -> Mask:
+        """Return bool[2, 256]: the buckets of both sides that it saves."""
+
+    def take_up(self, side: int, rows: JoinRows, conditions: Sequence[Condition], *, anew: bool) -> JoinRows:
+        """Return the saved rows of a side that belong here; `anew` gives them other buckets."""
+
+    def take_up_unmatchable(self, side: int, rows: JoinRows, *, anew: bool) -> JoinRows:
+        """Return the saved rows that nothing can be paired with that belong here."""
+
+
+def spread_buckets(part: int, n_parts: int, numbers: Ints) -> Ints:
+    """Return buckets of one part for rows of these numbers: as even as they are."""
+    return np.asarray(part + n_parts * (numbers % max(1, BUCKETS // n_parts)), np.int64)
 
 
 class GridPlace(Frozen):
@@ -35,31 +70,30 @@ class GridPlace(Frozen):
         return bucket % self.layout[side] == self.parts[side]
 
     def buckets(self, side: int, numbers: Ints) -> Ints:
-        """Return buckets for new rows of a side: such as this part owns, whoever restores it."""
-        part, n_parts = self.parts[side], self.layout[side]
-        return np.asarray(part + n_parts * (numbers % max(1, BUCKETS // n_parts)), np.int64)
+        """Implement `CellPlace.buckets`."""
+        return spread_buckets(self.parts[side], self.layout[side], numbers)
+
+    @property
+    def pairs_meet_twice(self) -> bool:
+        """Implement `CellPlace.pairs_meet_twice`: two lines of cells cross once."""
+        return False
+
+    def own_buckets(self) -> Mask:
+        """Implement `CellPlace.own_buckets`."""
+        of_sides = [np.arange(BUCKETS) % self.layout[side] == self.parts[side] for side in (0, 1)]
+        return np.array([of_sides[side] & self.is_home(side) for side in (0, 1)])
+
+    def take_up(self, side: int, rows: JoinRows, conditions: Sequence[Condition], *, anew: bool) -> JoinRows:
+        """Implement `CellPlace.take_up`: only what belongs here was read."""
+        return rows if self.is_home(side) else replace(rows, buckets=np.full(len(rows), NO_BUCKET))
+
+    def take_up_unmatchable(self, side: int, rows: JoinRows, *, anew: bool) -> JoinRows:
+        """Implement `CellPlace.take_up_unmatchable`."""
+        return self.take_up(side, rows, (), anew=anew)
 
 
 WHOLE = GridPlace()
 """The only cell."""
-
-
-def choose_cells(max_cells: int, rates: tuple[float, float] = (1.0, 1.0)) -> Layout:
-    """Return the layout of up to so many cells that brings the fewest rows to each: x / m + y / n.
-
-    Behind an exchange a row costs most where it is received and stored, once in each cell of its row or
-    column; comparisons are shared out evenly by any layout (DP-Join, 3.3, expression 6).
-
-    >>> choose_cells(6), choose_cells(6, (30.0, 1.0)), choose_cells(7)
-    ((2, 3), (6, 1), (2, 3))
-    """
-    layouts = list_layouts(max_cells)
-    return min(layouts, key=lambda layout: (rows_per_cell(layout, rates), layout[0] * layout[1]))
-
-
-def rows_per_cell(layout: Layout, rates: tuple[float, float]) -> float:
-    """Return how many rows a cell receives, or holds, of so many of both sides."""
-    return rates[0] / layout[0] + rates[1] / layout[1]
 
 
 def side_and_bucket(saved_bucket: int) -> tuple[int, int]:

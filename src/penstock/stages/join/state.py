@@ -12,6 +12,7 @@ left out when the rows come back, so that nothing is written because rows are ov
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow as pa
 from penstock.frozen import Frozen
 from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
+from penstock.stages.join.grid_place import NO_BUCKET
 from penstock.stages.join.index import CLOCK
 from penstock.stages.join.join_rows import JoinRows, RowsOfSide, concat_join_rows
 from penstock.stages.keys.slots import BUCKETS
@@ -91,10 +93,11 @@ class ChangedRows:
     def note(self, side: int, buckets: Ints) -> None:
         """Note that rows of these buckets came or changed."""
         if self.tracks:
-            self._changed[side, buckets] = True
+            self._changed[side, buckets[buckets != NO_BUCKET]] = True
 
     def note_paired(self, side: int, rows: RowsOfSide, at: Ints) -> None:
         """Note that stored rows have found their first partner."""
+        at = at[rows.buckets[at] != NO_BUCKET]
         if self.tracks and len(at):
             buckets = rows.buckets[at]
             self._changed[side, buckets] = True
@@ -117,6 +120,21 @@ class ChangedRows:
         self.tracks, self.number, self._held = True, number, held
         self._changed[:] = False
         self._paired = []
+
+    def start_over(self, owned: Mask) -> None:
+        """Let the next snapshot have all rows, and say of every bucket that is owned what it holds."""
+        self.tracks, self._held = False, owned
+
+
+def number_anew(saved: SavedJoin) -> tuple[SavedJoin, int]:
+    """Return rows that came from several cells with numbers that no two share, and the next number."""
+    n_left, n_right = (len(side.rows) for side in saved.sides)
+    numbers = np.arange(n_left), n_left + np.arange(n_right)
+    left, right = (
+        replace(side, rows=replace(side.rows, numbers=of_side))
+        for side, of_side in zip(saved.sides, numbers, strict=True)
+    )
+    return replace(saved, sides=(left, right)), n_left + n_right
 
 
 def _paired_batch(parts: Sequence[tuple[int, Ints, Ints, Ints]]) -> pa.RecordBatch:

@@ -108,6 +108,14 @@ class DriverLoop:
             writer.open(resume=name in known, n_written=self.accounts[name].rows_out)
         self.checkpoint.adopt()
 
+    def metrics(self) -> dict[str, Accounts]:
+        """Return the accounts so far; those of joins say what cells they have."""
+        joins = self.jobs.joins
+        return {
+            name: joins[name].measure(accounts, self._job) if name in joins else copy.deepcopy(accounts)
+            for name, accounts in self.accounts.items()
+        }
+
     def end(self, *, failed: bool = False) -> RunResult:
         """Close readers and sinks, whatever happens to one of them; raise the first error at the end."""
         outcome = "failed" if failed else "drained" if self._done.drained else "stopped"
