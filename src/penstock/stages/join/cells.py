@@ -22,7 +22,6 @@ import numpy as np
 
 from penstock.frozen import Frozen
 from penstock.stages import policy
-from penstock.stages.join.conditions import Condition
 from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.model import Layout
 from penstock.stages.join.row_store import ALONE, RowStore, Share
@@ -70,26 +69,26 @@ class CellGrid:
             m = n = m * n
         self.parts = ([RowStore() for _ in range(m)], [RowStore() for _ in range(n)])
 
-    def rearrange(self, layout: Layout, conditions: Sequence[Condition], run: policy.JitPolicy) -> None:
+    def rearrange(self, layout: Layout, run: policy.JitPolicy) -> None:
         """Spread the rows over other parts; as no search is under way, no pair is lost or found twice."""
         before, self.layout = self.parts, layout
         self.clear()
         for side, parts in enumerate(before):
             for part in parts:
                 for rows in part.take_all():
-                    self.store(side, rows, conditions, run)
+                    self.store(side, rows, run)
 
     def store(
-        self, side: int, rows: JoinRows, conditions: Sequence[Condition], run: policy.JitPolicy
+        self, side: int, rows: JoinRows, run: policy.JitPolicy
     ) -> list[tuple[RowStore, slice, Ints | slice]]:
         """Store rows of one side, each in its part; return the parts, their slots, and whose they are."""
         parts = self.parts[side]
         if len(parts) == 1:
-            return [(parts[0], parts[0].add(rows, conditions, run), slice(None))]
+            return [(parts[0], parts[0].add(rows, run), slice(None))]
         part_of = rows.buckets % len(parts)
         places = [np.flatnonzero(part_of == part) for part in range(len(parts))]
         return [
-            (part, part.add(rows.take(at), conditions, run), at)
+            (part, part.add(rows.take(at), run), at)
             for part, at in zip(parts, places, strict=True)
             if len(at)
         ]

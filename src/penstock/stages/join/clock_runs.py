@@ -33,10 +33,10 @@ class ClockRuns:
 
     def __init__(self) -> None:
         self._runs: list[ClockRun] = []
-        self._least = _LAST
+        self._least, self._n_rows = _LAST, 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._runs))
+        return self._n_rows
 
     def __iter__(self) -> Iterator[ClockRun]:
         return iter(self._runs)
@@ -48,6 +48,7 @@ class ClockRuns:
 
     def add(self, clock: Ints, first_slot: int) -> None:
         """Note the clocks of new rows, which have the slots from the first on."""
+        self._n_rows += len(clock)
         run = _sort_run(clock, np.arange(first_slot, first_slot + len(clock)))
         self._least = min(self._least, int(run.clock[0]))
         runs = self._runs
@@ -69,7 +70,11 @@ class ClockRuns:
                     kept.append(ClockRun(run.clock[n_over:], run.slots[n_over:]) if n_over else run)
             self._runs = kept
             self._least = min((int(run.clock[0]) for run in kept), default=_LAST)
-        return over[0] if len(over) == 1 else np.concatenate([_NONE, *over])
+        if not over:
+            return _NONE
+        slots = over[0] if len(over) == 1 else np.concatenate(over)
+        self._n_rows -= len(slots)
+        return slots
 
     def slots(self) -> Ints:
         """Return the slots of all rows, in order."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.frozen import Frozen
-from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.batch import Ints, Mask, Selection, take_values
 from penstock.stages.rows.order import Order, concat_orders
 
 
@@ -78,7 +78,9 @@ class JoinRows(Frozen):
 
     def take_batch(self, at: Ints) -> pa.RecordBatch:
         """Implement `RowsOfSide.take_batch`."""
-        return self.rows.take(pa.array(at))
+        selection = Selection(len(at), lambda: at)
+        columns = [take_values(column, selection) for column in self.rows.columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
 
     def take_column(self, name: str, at: Ints) -> pa.Array:
         """Implement `RowsOfSide.take_column`."""

@@ -72,8 +72,13 @@ class JoinResults:
         self._window = resolved.window if resolved.has_window_columns else None
         self._time = left.require_time("the left side of a join")
 
-    def join(self, lots: Sequence[Pairs]) -> Batch:
-        """Return the columns of both rows of all pairs, at the later time."""
+    def join(self, lots: Sequence[Pairs], *, in_order: bool = False) -> Batch:
+        """Return the columns of both rows of all pairs, at the later time.
+
+        in_order  by time and place, if that is easy: rows that are taken in order are not taken again
+        """
+        if in_order and len(lots) == 1:
+            lots = [_sort_pairs(lots[0])]
         left = _take_rows([(pairs.left, pairs.left_at) for pairs in lots])
         right = _take_rows([(pairs.right, pairs.right_at) for pairs in lots])
         columns = [*left.rows.columns, *(right.rows.column(name) for name, _ in self._right_fields)]
@@ -100,13 +105,25 @@ class JoinResults:
         """Return all rows by (time, place, columns)."""
         whole = merge_batches(batches, self.schema)
         places = sort_indices([whole.times, *whole.order], whole.rows)
-        return whole.take(places)
+        return whole if (places[1:] > places[:-1]).all() else whole.take(places)
 
     def _window_columns(self, starts: Ints) -> list[pa.Array]:
         """Return the bounds of the window of each row, where results name them."""
         if self._window is None:
             return []
         return [build_time_column(bounds, self._time) for bounds in (starts, starts + self._window.size)]
+
+
+def _sort_pairs(pairs: Pairs) -> Pairs:
+    """Return pairs by time and place, as far as these tell them apart."""
+    left, left_at, right, right_at = pairs.left, pairs.left_at, pairs.right, pairs.right_at
+    if len(pairs) == 1:
+        return pairs
+    order = _join_orders(
+        tuple(column[left_at] for column in left.order), tuple(column[right_at] for column in right.order)
+    )
+    places = sort_indices([np.maximum(left.times[left_at], right.times[right_at]), *order])
+    return Pairs(left, left_at[places], right, right_at[places])
 
 
 class _RowsAt(NamedTuple):

@@ -224,11 +224,13 @@ class JoinPredicate:
             elif isinstance(term, PairBatchFunction):
                 self.tests.append(BatchFunctionTest(term, site))
 
-    def valid(self, side: int, rows: pa.RecordBatch) -> Mask:
-        """Return which rows can have a partner at all."""
-        valid = np.ones(rows.num_rows, np.bool_)
+    def valid(self, side: int, rows: pa.RecordBatch) -> Mask | None:
+        """Return which rows can have a partner at all; None if all can."""
+        valid: Mask | None = None
         for condition in self.conditions:
-            valid &= condition.valid(side, rows)
+            of_condition = condition.valid(side, rows)
+            if of_condition is not None:
+                valid = of_condition if valid is None else valid & of_condition
         return valid
 
     def codes(self, side: int, rows: pa.RecordBatch, clock: Ints) -> Ints:
@@ -237,11 +239,14 @@ class JoinPredicate:
 
     def boxes(self, codes: Ints, clocks: tuple[Ints, Ints]) -> tuple[Boxes, Ints]:
         """Return what rows look for, by their codes and the clocks that they meet; and which rows do."""
-        ranges = [clocks, *(one.ranges(codes[place]) for place, one in enumerate(self.conditions, 1))]
+        with np.errstate(all="ignore"):  # floats overflow to infinity
+            ranges = [clocks, *(one.ranges(codes[place]) for place, one in enumerate(self.conditions, 1))]
         lows, highs = (np.array(ends, np.int64) for ends in zip(*ranges, strict=True))
-        places = np.flatnonzero((lows <= highs).all(axis=0))
-        boxes = Boxes(lows, highs)
-        return boxes if len(places) == len(boxes) else boxes.take(places), places
+        boxes, is_full = Boxes(lows, highs), lows <= highs
+        if is_full.all():
+            return boxes, np.arange(len(boxes))
+        places = np.flatnonzero(is_full.all(axis=0))
+        return boxes.take(places), places
 
     def holds(self, pairs: Pairs) -> Mask | None:
         """Return which candidates fulfil the conditions that ranges do not decide; None if there are none."""

@@ -113,7 +113,7 @@ class RowStore:
 
     def take_column(self, name: str, at: Ints) -> pa.Array:
         """Implement `RowsOfSide.take_column`."""
-        return self._payload.take(at, name).column(0)
+        return self._payload.take_column(name, at)
 
     def live_rows(self) -> JoinRows:
         """Return the live rows, as they came; there must be some."""
@@ -133,7 +133,7 @@ class RowStore:
         self._clear()
         return rows
 
-    def add(self, rows: JoinRows, conditions: Sequence[Condition], run: policy.JitPolicy) -> slice:
+    def add(self, rows: JoinRows, run: policy.JitPolicy) -> slice:
         """Store rows; return their slots, which hold until more come."""
         n_new = len(rows)
         if not n_new:
@@ -157,7 +157,7 @@ class RowStore:
         self._payload.add(rows.rows)
         self._runs.add(np.array(clock), begin)
         if self._index is not None:
-            self._index.add(self._codes[:, begin:end], begin, conditions, run)
+            self._index.add(self._codes, begin, end, run)
         return slice(begin, end)
 
     def _grow(self, n_slots: int, n_codes: int, n_attributes: int) -> None:
@@ -216,8 +216,7 @@ class RowStore:
             self._keeps_scanning = True
             return
         self._index = GridIndex(plan, self._capacity)
-        begin = int(live[0])
-        self._index.add(self._codes[:, begin : self._n_slots], begin, conditions, run)
+        self._index.add(self._codes, int(live[0]), self._n_slots, run)
 
     def find(
         self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy, share: Share = ALONE
@@ -231,26 +230,23 @@ class RowStore:
         n_at_once = max(1, int(policy.SIZES.compared_at_once / n_compared))
         for begin in range(0, len(boxes), n_at_once):
             part = boxes if n_at_once >= len(boxes) else boxes.take(slice(begin, begin + n_at_once))
-            for box, row in self._look(part, conditions, run, share):
+            for box, row in self._look(part, run, share):
                 if len(box):
                     yield box + begin, row
 
-    def _look(
-        self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy, share: Share
-    ) -> Iterator[Hits]:
+    def _look(self, boxes: Boxes, run: policy.JitPolicy, share: Share) -> Iterator[Hits]:
         if self._index is None:
             yield self._scan(boxes, run, share)
             return
-        (box, row), wide = self._index.search(self._codes, self._first, boxes, conditions, run)
+        (box, row), wide = self._index.search(self._codes, self._first, boxes, run)
         if share is not ALONE:
             first, past = share.ends(self._first, self._n_slots)
             own = (row >= first) & (row < past)
             box, row = box[own], row[own]
         yield box, row
-        if wide is not None:
-            places = np.flatnonzero(wide)
-            box, row = self._scan(boxes.take(places), run, share)
-            yield places[box], row
+        if len(wide):
+            box, row = self._scan(boxes.take(wide), run, share)
+            yield wide[box], row
 
     def _find_by_clock(self, boxes: Boxes, share: Share) -> Iterator[Hits]:
         """Yield all rows whose clock is in the range of each box."""

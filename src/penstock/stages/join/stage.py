@@ -92,6 +92,7 @@ class JoinStage:
         self._run = policy.JitPolicy()
         self._work = JoinWork()
         self._no_rows = (no_rows(left.schema), no_rows(right.schema))
+        self._is_alone = True  # rows of one side only are processed: their pairs are all that leave
         self._begin()
 
     def _begin(self) -> None:
@@ -125,6 +126,7 @@ class JoinStage:
     def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
         """Take rows of one side in: emit late ones, and the pairs that they make with what is stored."""
         rows: list[Batch] = []
+        self._is_alone = True
         yield from self._take_in(port, batch, watermark, rows)
         yield from self._emit(rows)
 
@@ -152,6 +154,7 @@ class JoinStage:
         copies  rows whose home is another cell
         """
         rows: list[Batch] = []
+        self._is_alone = sum(batch.num_rows > 0 for batch in batches.values()) == 1
         for port in (RIGHT, LEFT):
             if port in batches:
                 yield from self._take_in(port, batches[port], before, rows)
@@ -167,7 +170,7 @@ class JoinStage:
 
     def change_layout(self, layout: Layout) -> None:
         """Spread the stored rows over other cells, between two batches."""
-        self._cells.rearrange(layout, self._predicate.conditions, self._run)
+        self._cells.rearrange(layout, self._run)
 
     def snapshot(self) -> dict[int, bytes]:
         """Return the state per side and bucket: all of it at first, then what changed."""
@@ -286,11 +289,14 @@ class JoinStage:
         if not batch.num_rows:
             return
         admitted = self._bound.admit(batch.times, watermark)
-        n_late, n_outside = int(admitted.late.sum()), int(admitted.no_window.sum())
+        n_late, n_outside = (
+            0 if mask is None else int(np.count_nonzero(mask)) for mask in (admitted.late, admitted.no_window)
+        )
         accounts.late += n_late
         accounts.no_window += n_outside
         accounts.passed += batch.num_rows - n_late - n_outside
         if n_late and is_home:
+            assert admitted.late is not None, "some are late"
             yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
         numbered = self._number_rows(side, batch, admitted.rows, admitted.clock)
         if not is_home:
@@ -299,27 +305,28 @@ class JoinStage:
         yield from self._match(side, new, rows)
         self._store_split(side, new, unmatchable)
 
-    def _number_rows(self, side: int, batch: Batch, at: Ints, clock: Ints) -> JoinRows:
-        """Return new rows with their numbers and buckets; their clock is their only code yet."""
-        n_rows, numbers = batch.num_rows, self._n_rows + at
-        self._n_rows += n_rows
-        is_all = len(at) == n_rows and bool((at[1:] > at[:-1]).all())
-        columns = batch.rows if is_all else batch.rows.take(pa.array(at))
+    def _number_rows(self, side: int, batch: Batch, at: Ints | None, clock: Ints) -> JoinRows:
+        """Return new rows, or some of them, with numbers and buckets; their clock is their only code yet."""
+        columns, times, order = batch.rows, batch.times, batch.order
+        numbers = np.arange(self._n_rows, self._n_rows + batch.num_rows)
+        self._n_rows += batch.num_rows
+        if at is not None:
+            numbers, times, order = numbers[at], times[at], tuple(column[at] for column in order)
+            columns = columns.take(pa.array(at))
         keys = self._predicate.keys
         if keys is None or self._key_buckets is None:
             buckets = self.place.buckets(side, numbers)
         else:
             of_keys = [columns.column(name) for name in keys.names[side]]
-            buckets = self._key_buckets.of(of_keys, len(at)).astype(np.int64)
-        order = tuple(column[at] for column in batch.order)
-        paired = np.zeros(len(at), np.bool_)
-        return JoinRows(clock.reshape(1, -1), batch.times[at], order, columns, buckets, numbers, paired)
+            buckets = self._key_buckets.of(of_keys, len(numbers)).astype(np.int64)
+        paired = np.zeros(len(numbers), np.bool_)
+        return JoinRows(clock.reshape(1, -1), times, order, columns, buckets, numbers, paired)
 
     def _split_matchable(self, side: int, rows: JoinRows) -> tuple[JoinRows, JoinRows]:
         """Return rows with all their codes, and those that nothing can be paired with."""
         valid = self._predicate.valid(side, rows.rows)
         unmatchable = self._no_rows[side]
-        if not valid.all():
+        if valid is not None:
             unmatchable, rows = rows.take(np.flatnonzero(~valid)), rows.take(np.flatnonzero(valid))
         return replace(rows, codes=self._predicate.codes(side, rows.rows, rows.codes[CLOCK])), unmatchable
 
@@ -332,10 +339,10 @@ class JoinStage:
         """Store rows, those that find no partner only if they leave without one; return where they are."""
         if self._predicate.keys is not None:
             self._predicate.keys.keep(rows.codes[1])
-        places = self._cells.store(side, rows, self._predicate.conditions, self._run)
+        places = self._cells.store(side, rows, self._run)
         self._changes.note(side, rows.buckets)
         if self._leaves_alone[side]:
-            self._unmatchable[side].add(unmatchable, (), self._run)
+            self._unmatchable[side].add(unmatchable, self._run)
             self._changes.note(side, unmatchable.buckets)
         return places
 
@@ -355,7 +362,7 @@ class JoinStage:
                     pairs = pairs.where(pairs.left.buckets[pairs.left_at] != NO_BUCKET)
                 lots += [pairs] if len(pairs) else []
         if lots and self._how not in ("semi", "anti"):
-            rows.append(self._results.join(lots))
+            rows.append(self._results.join(lots, in_order=self._is_alone))
         yield from self._handle_errors(side, errors)
 
     def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
