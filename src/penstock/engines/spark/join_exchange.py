@@ -249,8 +249,8 @@ class JoinPartitioner:
         some = batch.rows.select(list(names)).take(pa.array(places))
         for condition, lots in zip(conditions, self._sampled, strict=True):
             valid = condition.valid(self._side, some)
-            if valid.any():
-                rows = some if valid.all() else some.take(pa.array(np.flatnonzero(valid)))
+            rows = some if valid is None else some.take(pa.array(np.flatnonzero(valid)))
+            if rows.num_rows:
                 lots.append((step, condition.codes(self._side, rows)))
 
     def _partition_by_value(
@@ -259,7 +259,7 @@ class JoinPartitioner:
         """Yield rows for the range that each lies in, and copies for those that its band reaches into."""
         condition = self._exchange.condition(layout.band)
         valid = condition.valid(self._side, batch.rows)
-        if not valid.all():
+        if valid is not None:
             alone = batch.where(~valid)
             for part, rows in _split(alone, self._parts(alone, layout.n_parts)):
                 yield part, (), rows

@@ -418,7 +418,7 @@ class JoinStage:
             rows.paired[first] = True
             if own != side:
                 self._changes.note_paired(own, rows, first)
-            if own == LEFT_SIDE and self._how == "semi":
+            if len(first) and own == LEFT_SIDE and self._how == "semi":
                 leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
         return leaves
 
