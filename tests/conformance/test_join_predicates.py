@@ -94,7 +94,7 @@ def test_an_equality_and_more_in_one_expression_pair_what_fulfils_both(case: Cas
 
 
 @pytest.mark.parametrize("how", ["left", "full", "anti"])
-def test_an_equality_in_an_expression_leaves_the_same_rows_alone(case: Case, how: str) -> None:
+def test_an_equality_in_an_expression_leaves_the_same_rows_alone(case: Case, how: Any) -> None:
     left = case.timed_source("t key v", [(1, "a", 5), (1, "c", 1), (1, None, 9)], name="left")
     right = case.timed_source("u:int64 key w:int64", [(1, "a", 3), (1, "d", 2), (1, None, 1)], name="right")
     joined = left.join(right, on=ps.left("key") == ps.right("key"), within=2, how=how, suffix="_r")

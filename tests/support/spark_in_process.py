@@ -35,8 +35,8 @@ from penstock.engines.spark.wire import NO_EDGE, SCHEMA, Kind, WireRow, from_wir
 from penstock.errors import NotSupported
 from penstock.events import EventSink
 from penstock.plan.plan import Plan, Step
+from penstock.stages.join.cell_places import RangeLayout
 from penstock.stages.join.conditions import order_floats
-from penstock.stages.join.ranges import RangeLayout
 
 Alone = Callable[[int], bool]
 

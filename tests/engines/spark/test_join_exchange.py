@@ -23,9 +23,8 @@ from penstock.engines.spark.join_exchange import (
 )
 from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
-from penstock.stages.join.grid_place import GridPlace
+from penstock.stages.join.cell_places import GridPlace, RangeLayout
 from penstock.stages.join.model import ExchangeLoad, Layout
-from penstock.stages.join.ranges import RangeLayout
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Batch
 
@@ -69,9 +68,9 @@ def places_of(
     homes: dict[int, int] = {}
     copies: dict[int, list[int]] = {}
     partitioner = JoinPartitioner(exchange, side, SCHEMA)
-    for home, others, rows in partitioner.partition(batch, n, layout or grid_of(exchange, n)):
+    for home, away, rows in partitioner.partition(batch, n, layout or grid_of(exchange, n)):
         for id_ in rows.rows.column("id").to_pylist():
-            copies.setdefault(id_, []).extend(others)
+            copies.setdefault(id_, []).extend(away)
             if home is not None:
                 assert id_ not in homes, "a row has one home"
                 homes[id_] = home

@@ -3,7 +3,7 @@
 Rows that must be equal in some columns meet on the partition of their key's bucket. All others meet in m x n
 cells, one to a partition: a left row goes to one row of cells and a right row to one column (DP-Join, 4.3).
 Which one follows from the row alone, so that a task that is tried again sends it to the same. Where a band
-bounds how far apart partners are, the cells may be ranges of its attribute instead (`ranges.py`), if the
+bounds how far apart partners are, the cells may be ranges of its attribute instead (`cell_places.py`), if the
 model says that the busiest cell then has less to do (`driver/join_planner.py` knows what rows are like).
 
 Whether a row has found a partner must be known in one place, so in a grid a side whose rows leave for having
@@ -25,10 +25,16 @@ from penstock.operators.join_predicate import Band, Equal
 from penstock.operators.op import OnError, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
+from penstock.stages.join.cell_places import (
+    WHOLE,
+    CellPlace,
+    GridPlace,
+    RangeLayout,
+    RangePlace,
+    side_and_bucket,
+)
 from penstock.stages.join.conditions import Condition, FloatBand, IntBand
-from penstock.stages.join.grid_place import WHOLE, CellPlace, GridPlace, side_and_bucket
 from penstock.stages.join.model import ASSUMED_RATE, ExchangeLoad, Layout, list_layouts
-from penstock.stages.join.ranges import RangeLayout, RangePlace
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.order import NO_ORDER
@@ -246,10 +252,10 @@ class JoinPartitioner:
         firsts = np.arange(0, batch.num_rows, step)
         # Why not all of them first: values may repeat every so many rows.
         places = np.minimum(firsts + (firsts * 40503 >> 7) % step, batch.num_rows - 1)
-        some = batch.rows.select(list(names)).take(pa.array(places))
+        sample = batch.rows.select(list(names)).take(pa.array(places))
         for condition, lots in zip(conditions, self._sampled, strict=True):
-            valid = condition.valid(self._side, some)
-            rows = some if valid is None else some.take(pa.array(np.flatnonzero(valid)))
+            valid = condition.valid(self._side, sample)
+            rows = sample if valid is None else sample.take(pa.array(np.flatnonzero(valid)))
             if rows.num_rows:
                 lots.append((step, condition.codes(self._side, rows)))
 

@@ -19,9 +19,9 @@ import pyarrow as pa
 from penstock.kernels.join.boxes import scan_boxes
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages import policy
+from penstock.stages.join.cell_places import NO_BUCKET
 from penstock.stages.join.clock_runs import ClockRuns
 from penstock.stages.join.conditions import Condition
-from penstock.stages.join.grid_place import NO_BUCKET
 from penstock.stages.join.index import CLOCK, Boxes, GridIndex, Hits, plan_index
 from penstock.stages.join.join_rows import JoinRows, take_join_rows
 from penstock.stages.join.payload import Payload

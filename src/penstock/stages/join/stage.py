@@ -27,8 +27,8 @@ from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
+from penstock.stages.join.cell_places import NO_BUCKET, WHOLE, CellPlace
 from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
-from penstock.stages.join.grid_place import NO_BUCKET, WHOLE, CellPlace
 from penstock.stages.join.index import CLOCK, Boxes
 from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.model import JoinLoad, JoinWork, Layout

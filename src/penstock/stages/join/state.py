@@ -20,7 +20,7 @@ import pyarrow as pa
 from penstock.frozen import Frozen
 from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
-from penstock.stages.join.grid_place import NO_BUCKET
+from penstock.stages.join.cell_places import NO_BUCKET
 from penstock.stages.join.index import CLOCK
 from penstock.stages.join.join_rows import JoinRows, RowsOfSide, concat_join_rows
 from penstock.stages.keys.slots import BUCKETS

@@ -14,8 +14,8 @@ import penstock as ps
 from penstock.engines.checkpoint.state_files import StateHandle
 from penstock.engines.spark.driver.join_planner import JoinPlanner, cut_ranges
 from penstock.engines.spark.join_exchange import JoinPartitioner, reduce_sample
+from penstock.stages.join.cell_places import RangeLayout
 from penstock.stages.join.model import ExchangeLoad, list_layouts
-from penstock.stages.join.ranges import RangeLayout
 from penstock.stages.rows.batch import Batch
 
 SCHEMA = {"t": "int64", "v": "int64"}

@@ -12,7 +12,7 @@ from penstock.accounts import JoinAccounts
 from penstock.engines.spark.driver import rounds as ahead
 from penstock.engines.spark.driver.join_planner import JoinPlanner
 from penstock.engines.spark.session.session import RunSession
-from penstock.stages.join.ranges import RangeLayout
+from penstock.stages.join.cell_places import RangeLayout
 from tests.support.crashing_graph import read_rows
 from tests.support.spark_in_process import InProcessJobs, InProcessSparkEngine
 
@@ -28,7 +28,7 @@ def batches(seed: int, n_batches: int = 6) -> list[list[dict[str, int]]]:
     ]
 
 
-def graph_of(folder: Path, how: str) -> ps.PipeGraph:
+def graph_of(folder: Path, how: Any) -> ps.PipeGraph:
     graph = ps.PipeGraph("ranges")
     left, right = (
         graph.source(

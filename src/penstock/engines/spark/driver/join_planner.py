@@ -23,9 +23,8 @@ from penstock.engines.checkpoint.state_files import StateHandle
 from penstock.engines.spark.join_exchange import JoinLayout, plan_join_exchange, reduce_sample
 from penstock.operators.stream_join import StreamJoin
 from penstock.plan.plan import Step
-from penstock.stages.join.grid_place import side_and_bucket
+from penstock.stages.join.cell_places import RangeLayout, side_and_bucket
 from penstock.stages.join.model import EXCHANGE, WORTH, ExchangeLoad
-from penstock.stages.join.ranges import RangeLayout
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints
 
