@@ -114,9 +114,9 @@ def test_chains_find_the_points_in_every_box_once(compiled: bool) -> None:
         assert not (set(box[:n].tolist()) & set(left_out))
         if all(unit == ALL_ONE for _, unit, _ in axes):
             assert not left_out
-        found = sorted(zip(box[:n].tolist(), row[:n].tolist(), strict=True))
+        hits = sorted(zip(box[:n].tolist(), row[:n].tolist(), strict=True))
         in_boxes = points_in_boxes(points, boxes)
-        assert found == [hit for hit in in_boxes if hit[1] >= oldest and hit[0] not in left_out]
+        assert hits == [hit for hit in in_boxes if hit[1] >= oldest and hit[0] not in left_out]
 
     law()
 

@@ -37,7 +37,7 @@ class RowsOfSide(Protocol):
         """Return int64[n]: of the rows as they came, each once."""
 
     @property
-    def paired(self) -> Mask:
+    def has_pair(self) -> Mask:
         """Return bool[n]: which have a partner; this is written."""
 
     def take_batch(self, at: Ints) -> pa.RecordBatch:
@@ -56,7 +56,7 @@ class JoinRows(Frozen):
     rows     all their columns
     buckets  int64[n]     by which they are saved, and spread over cells
     numbers  int64[n]     of the rows as they came, each once
-    paired   bool[n]      which have a partner; the one thing that changes
+    has_pair bool[n]      which have a partner; the one thing that changes
     """
 
     codes: Ints
@@ -65,7 +65,7 @@ class JoinRows(Frozen):
     rows: pa.RecordBatch
     buckets: Ints
     numbers: Ints
-    paired: Mask
+    has_pair: Mask
 
     def __len__(self) -> int:
         return len(self.times)
@@ -73,7 +73,7 @@ class JoinRows(Frozen):
     @property
     def nbytes(self) -> int:
         """Return the memory held."""
-        arrays: list[Any] = [self.codes, self.times, *self.order, self.buckets, self.numbers, self.paired]
+        arrays: list[Any] = [self.codes, self.times, *self.order, self.buckets, self.numbers, self.has_pair]
         return sum(int(array.nbytes) for array in arrays) + int(self.rows.nbytes)
 
     def take_batch(self, at: Ints) -> pa.RecordBatch:
@@ -100,7 +100,7 @@ def take_join_rows(rows: RowsOfSide, at: Ints) -> JoinRows:
         rows.take_batch(at),
         rows.buckets[at],
         rows.numbers[at],
-        rows.paired[at],
+        rows.has_pair[at],
     )
 
 
@@ -115,5 +115,5 @@ def concat_join_rows(parts: Sequence[JoinRows]) -> JoinRows:
         pa.concat_batches([part.rows for part in parts]),
         np.concatenate([part.buckets for part in parts]),
         np.concatenate([part.numbers for part in parts]),
-        np.concatenate([part.paired for part in parts]),
+        np.concatenate([part.has_pair for part in parts]),
     )

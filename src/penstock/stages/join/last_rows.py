@@ -116,9 +116,9 @@ class LastRowsJoinStage(JoinStage):
             self.site.accounts.passed += len(matchable) + len(unmatchable)
             yield from self._match(side, matchable, rows)
             for part, slots, at in stored[side]:
-                part.paired[slots] |= matchable.paired[at]
+                part.has_pair[slots] |= matchable.has_pair[at]
             if self._leaves_alone[side]:
-                rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.paired)))
+                rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.has_pair)))
                 rows.append(self._results.leave_alone(side, unmatchable, np.arange(len(unmatchable))))
         for side, (matchable, _) in enumerate(split):
             if not self._n_last[side] and keys is not None:  # no row of this side is ever met

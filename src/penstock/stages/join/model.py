@@ -27,7 +27,7 @@ Layout = tuple[int, int]
 COMPARISON = 0.3e-9
 """Seconds of one comparison, before anything is measured (`python -m bench join`)."""
 CELL_DELAY = 20e-6
-"""Seconds that one more cell delays a row, before anything is measured: to wake a thread."""
+"""Seconds that one more cell delays a row, before it is measured (`CellThreads`): to wake a thread."""
 ASSUMED_RATE = 1_000.0
 """Rows a second of each side that a prediction assumes before anything is measured."""
 EXCHANGE = 0.5e-6

@@ -126,16 +126,16 @@ class ArrayColumn:
 
     def keep(self, slots: Ints) -> None:
         """Implement `StoreColumn.keep`."""
-        kept = []
+        left_arrays = []
         ends = np.searchsorted(slots, self._begins)
         for at, values in enumerate(self._arrays):
             of_array = slots[ends[at] : ends[at + 1]]
             if len(of_array) == len(values):
-                kept.append(values)
+                left_arrays.append(values)
             elif len(of_array):  # a copy: what is gone frees its memory
-                kept.append(values.take(pa.array(of_array - self._begins[at])))
-        self._arrays = kept
-        self._begins = np.cumsum([0, *map(len, kept)]).tolist()
+                left_arrays.append(values.take(pa.array(of_array - self._begins[at])))
+        self._arrays = left_arrays
+        self._begins = np.cumsum([0, *map(len, left_arrays)]).tolist()
 
 
 class Payload:

@@ -1,8 +1,8 @@
 """Stored rows of one part of one side of a join, by attribute (DP-Join, 4.4.1).
 
 A row has a slot, which is the number of rows that were stored before it; every attribute is an array by slot
-that grows. Their order by clock is kept apart (`clock_runs.py`), because rows may come late. When half of
-the slots are of rows that are over, those that live move together.
+that grows. Their order by clock is kept apart, because rows may come late: few sorted runs, as in a
+log-structured merge tree. When half of the slots are of rows that are over, those that live move together.
 
 Whether a scan or an index (`index.py`) finds the rows of a box is a question of cost: rows are scanned until
 that has cost as much as an index does, and then get one, if boxes are small. The answer is the same.
@@ -16,17 +16,108 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from penstock.frozen import Frozen
 from penstock.kernels.join.boxes import scan_boxes
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages import policy
 from penstock.stages.join.cell_places import NO_BUCKET
-from penstock.stages.join.clock_runs import ClockRuns
 from penstock.stages.join.conditions import Condition
 from penstock.stages.join.index import CLOCK, Boxes, GridIndex, Hits, plan_index
 from penstock.stages.join.join_rows import JoinRows, take_join_rows
 from penstock.stages.join.payload import Payload
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.rows.order import NO_ORDER, Order
+
+RUN_GROWTH = 4
+"""How many times longer than the run after it a run is at least, or they are merged."""
+_NEVER = 2**63 - 1
+
+
+class ClockRun(Frozen):
+    """Rows by their clock, as they came where it is equal."""
+
+    clock: Ints
+    slots: Ints
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+
+class ClockRuns:
+    """The live rows of one part of one side."""
+
+    def __init__(self) -> None:
+        self._runs: list[ClockRun] = []
+        self._least, self._n_rows = _NEVER, 0
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __iter__(self) -> Iterator[ClockRun]:
+        return iter(self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        return 16 * len(self)
+
+    def add(self, clock: Ints, first_slot: int) -> None:
+        """Note the clocks of new rows, which have the slots from the first on."""
+        self._n_rows += len(clock)
+        run = _sort_run(clock, np.arange(first_slot, first_slot + len(clock)))
+        self._least = min(self._least, int(run.clock[0]))
+        runs = self._runs
+        runs.append(run)
+        while len(runs) > 1 and len(runs[-2]) <= RUN_GROWTH * len(runs[-1]):
+            before, last = runs[-2:]
+            runs[-2:] = [_merge_runs(before, last)]
+
+    def expire(self, horizon: int) -> Ints:
+        """Remove the rows whose clock is before the horizon; return their slots, by run."""
+        over = []
+        if self._least < horizon:
+            left_runs = []
+            for run in self._runs:
+                n_over = int(np.searchsorted(run.clock, horizon))
+                if n_over:
+                    over.append(run.slots[:n_over])
+                if n_over < len(run):
+                    left_runs.append(ClockRun(run.clock[n_over:], run.slots[n_over:]) if n_over else run)
+            self._runs = left_runs
+            self._least = min((int(run.clock[0]) for run in left_runs), default=_NEVER)
+        if not over:
+            return _NONE
+        slots = over[0] if len(over) == 1 else np.concatenate(over)
+        self._n_rows -= len(slots)
+        return slots
+
+    def slots(self) -> Ints:
+        """Return the slots of all rows, in order."""
+        return np.sort(np.concatenate([_NONE, *(run.slots for run in self._runs)]))
+
+    def renumber(self, slots: Ints) -> None:
+        """Take note that these slots, all that there are and in order, are those from 0 on from now on."""
+        self._runs = [ClockRun(np.array(run.clock), np.searchsorted(slots, run.slots)) for run in self._runs]
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _sort_run(clock: Ints, slots: Ints) -> ClockRun:
+    if (clock[1:] >= clock[:-1]).all():
+        return ClockRun(clock, slots)
+    order = np.argsort(clock, kind="stable")
+    return ClockRun(clock[order], slots[order])
+
+
+def _merge_runs(before: ClockRun, last: ClockRun) -> ClockRun:
+    clock, slots = (
+        np.concatenate([before.clock, last.clock]),
+        np.concatenate([before.slots, last.slots]),
+    )
+    if before.clock[-1] <= last.clock[0]:
+        return ClockRun(clock, slots)
+    return _sort_run(clock, slots)
 
 
 class Share(NamedTuple):
@@ -103,8 +194,8 @@ class RowStore:
         return tuple(self._attributes[3:])
 
     @property
-    def paired(self) -> Mask:
-        """Implement `RowsOfSide.paired`."""
+    def has_pair(self) -> Mask:
+        """Implement `RowsOfSide.has_pair`."""
         return self._paired
 
     def take_batch(self, at: Ints) -> pa.RecordBatch:
@@ -148,7 +239,7 @@ class RowStore:
         for place, attribute in enumerate(attributes):
             self._attributes[place, begin:end] = attribute
         self._attributes[len(attributes) :, begin:end] = NO_ORDER
-        self._paired[begin:end] = rows.paired
+        self._paired[begin:end] = rows.has_pair
         clock = self._codes[CLOCK, begin:end]
         np.maximum.accumulate(clock, out=self._tops[begin:end])
         if begin and self._tops[begin - 1] > self._tops[begin]:

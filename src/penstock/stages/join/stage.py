@@ -41,8 +41,6 @@ from penstock.stages.join.state import (
     SavedJoin,
     no_rows,
     number_anew,
-    rows_to_save,
-    select_changed,
 )
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
@@ -195,20 +193,14 @@ class JoinStage:
         pieces: dict[int, bytes] = {}
         for side, of_side in enumerate(lots):
             partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
-            if not is_tracking:
-                partly = set()
-            saved = []
-            for rows, waits, is_changed in of_side:
-                is_new = (rows.numbers >= first_new) | is_changed
-                chosen = select_changed(rows, changed[side], partly, is_new)
-                if len(chosen):
-                    saved.append(rows_to_save(chosen, waits=waits))
-            changes = {}
-            for bucket in partly.intersection(changed[side].tolist()):
-                of_bucket = paired[side].column("bucket").to_numpy() == bucket
-                changes[bucket] = paired[side].take(pa.array(np.flatnonzero(of_bucket)))
-            pieces |= self._snapshots.encode(
-                side, changed[side], saved, changes, held[side], self.watermark, self._counts()
+            pieces |= self._snapshots.encode_changed(
+                side,
+                of_side,
+                (changed[side], paired[side], held[side]),
+                partly if is_tracking else set(),
+                first_new,
+                self.watermark,
+                self._counts(),
             )
         self._note_saved()
         return pieces
@@ -414,11 +406,11 @@ class JoinStage:
         ):
             if not self._notes_pairs[own]:
                 continue
-            first = np.unique(at[~rows.paired[at]])
-            rows.paired[first] = True
+            first = np.unique(at[~rows.has_pair[at]])
+            rows.has_pair[first] = True
             if own != side:
                 self._changes.note_paired(own, rows, first)
-            if len(first) and own == LEFT_SIDE and self._how == "semi":
+            if own == LEFT_SIDE and self._how == "semi" and len(first):
                 leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
         return leaves
 
@@ -468,7 +460,7 @@ class JoinStage:
             if len(over) and self._predicate.keys is not None:
                 self._predicate.keys.release(part.codes[1, over])
             if len(over) and self._leaves_alone[side]:
-                alone = over[~part.paired[over] & (part.buckets[over] != NO_BUCKET)]
+                alone = over[~part.has_pair[over] & (part.buckets[over] != NO_BUCKET)]
                 if len(alone):
                     rows.append(self._results.leave_alone(side, part, alone))
         over = self._unmatchable[side].expire(horizon)

@@ -151,7 +151,7 @@ def rows_to_save(rows: JoinRows, *, waits: bool) -> pa.RecordBatch:
         "number": pa.array(rows.numbers),
         "clock": pa.array(np.ascontiguousarray(rows.codes[CLOCK])),
         "time": pa.array(rows.times),
-        "paired": pa.array(rows.paired),
+        "paired": pa.array(rows.has_pair),
         "waits": pa.array(np.full(len(rows), waits)),
     }
     saved |= {f"order {place}": pa.array(column) for place, column in enumerate(rows.order)}
@@ -167,6 +167,34 @@ class JoinSnapshots:
     def __init__(self, op: StreamJoin, left: Stream, right: Stream, step: str) -> None:
         self.fingerprint = join_fingerprint(op, left, right)
         self._step, self._schemas = step, (left.schema, right.schema)
+
+    def encode_changed(
+        self,
+        side: int,
+        lots: Iterable[tuple[JoinRows, bool, Mask]],
+        buckets: tuple[Ints, pa.RecordBatch, Ints],
+        partly: Collection[int],
+        first_new: int,
+        watermark: float,
+        counts: Ints,
+    ) -> dict[int, bytes]:
+        """Return the pieces of the buckets of a side that have changed.
+
+        lots     rows, whether they wait, and which of them changed although they are old
+        buckets  those that have changed, who was paired in them, and of how many rows each has
+        partly   the buckets of which a piece has only what changed
+        """
+        changed, paired, n_rows = buckets
+        saved = []
+        for rows, waits, is_changed in lots:
+            chosen = select_changed(rows, changed, partly, (rows.numbers >= first_new) | is_changed)
+            if len(chosen):
+                saved.append(rows_to_save(chosen, waits=waits))
+        changes = {}
+        for bucket in set(partly).intersection(changed.tolist()):
+            of_bucket = paired.column("bucket").to_numpy() == bucket
+            changes[bucket] = paired.take(pa.array(np.flatnonzero(of_bucket)))
+        return self.encode(side, changed, saved, changes, n_rows, watermark, counts)
 
     def encode(
         self,
@@ -242,7 +270,9 @@ class JoinSnapshots:
                 entries = set(zip(numbers, clocks, strict=True))
                 for older in rows:
                     both = zip(older.numbers.tolist(), older.codes[CLOCK].tolist(), strict=True)
-                    older.paired[:] |= np.fromiter((entry in entries for entry in both), np.bool_, len(older))
+                    older.has_pair[:] |= np.fromiter(
+                        (entry in entries for entry in both), np.bool_, len(older)
+                    )
             rows.append(newer)
             waits.append(newer_waits)
         return concat_saved(rows), np.concatenate(waits)
