@@ -158,7 +158,7 @@ def search_chains(
     shift: int,
     oldest: int,
     codes: Ints,
-    others: Ints,
+    more_codes: Ints,
     lows: Ints,
     highs: Ints,
     axes: Ints,
@@ -178,7 +178,7 @@ def search_chains(
     heads, links, shift    as `chain_rows` left them
     oldest                 rows before this one are over
     codes                  int64[k, n]  all codes of the rows, by slot
-    others                 int64[j]     which of them are neither the clock nor on an axis
+    more_codes             int64[j]     which of them are neither the clock nor on an axis
     lows, highs            int64[k, m]  the ranges of each box, both ends included
     axes, units, widths    as for `chain_rows`
     open_boxes, open_rows  int64[o]     used: at least `MOST_CELLS` for each box
@@ -233,8 +233,8 @@ def search_chains(
                 and lows[second, box] <= links[row, 2] <= highs[second, box]
                 and lows[0, box] <= links[row, 3] <= highs[0, box]
             )
-            for place_of_code in range(others.shape[0]):
-                code = others[place_of_code]
+            for place_of_code in range(more_codes.shape[0]):
+                code = more_codes[place_of_code]
                 inside = inside and lows[code, box] <= codes[code, row] <= highs[code, box]
             if inside:
                 if n_hits < boxes.shape[0]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from time import perf_counter
 
 import numpy as np
@@ -222,11 +223,11 @@ class JoinStage:
         self._n_rows = int(restored.counts[0])
         if anew:
             restored, self._n_rows = number_anew(restored)
-        held = np.zeros((2, BUCKETS), np.bool_)
         self._take_up(restored, anew=anew)
         if anew:
             self._changes.start_over(self.place.own_buckets())
             return
+        held = np.zeros((2, BUCKETS), np.bool_)
         for side in (LEFT_SIDE, RIGHT_SIDE):
             for rows, _, _ in self._saved_lots(side):
                 held[side, rows.buckets] = True
@@ -287,8 +288,7 @@ class JoinStage:
         accounts.late += n_late
         accounts.no_window += n_outside
         accounts.passed += batch.num_rows - n_late - n_outside
-        if n_late and is_home:
-            assert admitted.late is not None, "some are late"
+        if n_late and is_home and admitted.late is not None:
             yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
         numbered = self._number_rows(side, batch, admitted.rows, admitted.clock)
         if not is_home:
@@ -347,7 +347,11 @@ class JoinStage:
                 pairs = Pairs(new, at, stored, stored_at)
             else:
                 pairs = Pairs(stored, stored_at, new, at)
-            pairs = self._test(pairs, errors)
+            pairs, failures = self._predicate.select(pairs, stops=self._errors.stops)
+            if failures and self._errors.stops:
+                failed, contexts = failures[0]
+                self._errors.handle(self._results.join([failed]), np.ones(len(failed), np.bool_), contexts)
+            errors += failures
             if len(pairs):
                 rows += self._note_pairs(pairs, side)
                 if self.place.pairs_meet_twice:
@@ -356,26 +360,6 @@ class JoinStage:
         if lots and self._how not in ("semi", "anti"):
             rows.append(self._results.join(lots, in_order=self._is_alone))
         yield from self._handle_errors(side, errors)
-
-    def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
-        """Return the candidates that fulfil what is left of the predicate; those that fail go to `errors`."""
-        held = self._predicate.holds(pairs)
-        if held is not None:
-            pairs = pairs.where(held)
-        for test in self._predicate.tests:
-            if not len(pairs):
-                break
-            holds, failures = test.evaluate(pairs, stops=self._errors.stops)
-            if failures:
-                failed = np.zeros(len(pairs), np.bool_)
-                failed[[place for place, _ in failures]] = True
-                errors.append((pairs.where(failed), [context for _, context in failures]))
-                if self._errors.stops:
-                    self._errors.handle(
-                        self._results.join([errors[0][0]]), np.ones(len(failures), np.bool_), errors[0][1]
-                    )
-            pairs = pairs.where(holds)
-        return pairs
 
     def _handle_errors(self, side: int, errors: Sequence[tuple[Pairs, list[ErrorContext]]]) -> Outputs:
         """Count the new rows of which pairs failed, each once, and emit the pairs."""
@@ -439,8 +423,7 @@ class JoinStage:
         lots = list(self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches))
         self._work.n_searches += len(boxes)
         self._work.busy_seconds += (perf_counter() - started_at) * max(1, len(searches))
-        for hits in lots:
-            yield from hits
+        yield from chain.from_iterable(lots)
 
     def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[RowStore, Ints, Ints]]:
         """Yield the candidates in one cell."""
