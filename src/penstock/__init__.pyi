@@ -81,6 +81,7 @@ from penstock.operators.windows import KeyedWindows as KeyedWindows
 from penstock.operators.windows import MapReduceWindows as MapReduceWindows
 from penstock.operators.windows import PanedWindows as PanedWindows
 from penstock.operators.windows import ParallelWindows as ParallelWindows
+from penstock.operators.windows import WindowContext as WindowContext
 from penstock.options import Elastic as Elastic
 from penstock.options import LocalOptions as LocalOptions
 from penstock.options import SparkOptions as SparkOptions

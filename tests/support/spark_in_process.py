@@ -165,6 +165,13 @@ class InProcessRun:
         loop, outcome = self._loop, self._result.outcome
         return describe_status(loop.plan, outcome, loop.accounts, loop.watermarks, loop.clock.now(), None)
 
+    def statistics(self) -> tuple[()]:
+        """Returns nothing."""
+        return ()
+
+    def measurements(self) -> None:
+        """Returns nothing."""
+
     async def finished(self) -> RunResult:
         """Returns its result."""
         return self._result

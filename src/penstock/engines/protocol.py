@@ -30,6 +30,7 @@ from penstock.plan.plan import Plan, Ref
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
+    from penstock.engines.local.metrics.statistics import TaskStatistics
     from penstock.events import EventSink
 
 
@@ -133,6 +134,12 @@ class Run(Protocol):
 
     async def finished(self) -> RunResult:
         """Wait for the end as `wait` does, without blocking the event loop; it does not stop the run."""
+
+    def statistics(self) -> Sequence[TaskStatistics]:
+        """Return what every task has counted so far; nothing where the engine does not count."""
+
+    def measurements(self) -> Measurements | None:
+        """Return latencies and where the time went so far, where the engine measures them."""
 
 
 class EngineHarness(Protocol):
@@ -376,6 +383,14 @@ class BackgroundRun(ABC):
             state = "failed" if self._result is None else self._result.outcome
         now = self._clock.now()
         return describe_status(self._plan, state, self.metrics(), self.watermarks(), now, self._failure)
+
+    def statistics(self) -> Sequence[TaskStatistics]:
+        """Return what every task has counted so far; nothing where the engine does not count."""
+        return ()
+
+    def measurements(self) -> Measurements | None:
+        """Return latencies and where the time went so far, where the engine measures them."""
+        return None
 
     def is_worker(self, thread: threading.Thread) -> bool:
         """Return whether a thread, other than that of the run, does its work."""

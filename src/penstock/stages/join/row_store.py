@@ -306,7 +306,7 @@ class RowStore:
         if plan.share * costs.index_share > 1:
             self._keeps_scanning = True
             return
-        self._index = GridIndex(plan, self._capacity)
+        self._index = GridIndex(plan, len(self._codes), self._capacity)
         self._index.add(self._codes, int(live[0]), self._n_slots, run)
 
     def find(
