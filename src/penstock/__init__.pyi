@@ -9,6 +9,7 @@ from penstock import spark as spark
 from penstock import testing as testing
 from penstock import write as write
 from penstock.accounts import Accounts as Accounts
+from penstock.accounts import JoinAccounts as JoinAccounts
 from penstock.clock import ManualClock as ManualClock
 from penstock.clock import WallClock as WallClock
 from penstock.connect.protocol import Reader as Reader

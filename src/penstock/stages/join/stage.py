@@ -40,10 +40,11 @@ from penstock.stages.join.state import (
     ChangedRows,
     JoinSnapshots,
     SavedJoin,
+    count_by_bucket,
     no_rows,
     number_anew,
 )
-from penstock.stages.keys.slots import BUCKETS, KeyBuckets
+from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
@@ -180,29 +181,10 @@ class JoinStage:
 
         buckets  as they are numbered in snapshots: those of the right from 256
         """
-        is_tracking, first_new = self._changes.tracks, self._changes.number
-        held = np.zeros((2, BUCKETS), np.int64)
         lots = [list(self._saved_lots(side)) for side in (LEFT_SIDE, RIGHT_SIDE)]
-        for side, of_side in enumerate(lots):
-            for rows, _, _ in of_side:
-                held[side] += np.bincount(rows.buckets, minlength=BUCKETS)
-        changed, paired = self._changes.take([counts > 0 for counts in held], self._n_rows)
-        if is_tracking and self._has_moved() and not any(map(len, changed)) and held.any():
-            # Why: what is over is known by the watermark of the newest piece, so one must say it.
-            side = int(np.flatnonzero(held.any(axis=1))[0])
-            changed[side] = np.flatnonzero(held[side])[:1]
-        pieces: dict[int, bytes] = {}
-        for side, of_side in enumerate(lots):
-            partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
-            pieces |= self._snapshots.encode_changed(
-                side,
-                of_side,
-                (changed[side], paired[side], held[side]),
-                partly if is_tracking else set(),
-                first_new,
-                self.watermark,
-                self._counts(),
-            )
+        pieces = self._snapshots.encode_changes(
+            lots, self._changes, buckets, self.watermark, self._counts(), has_moved=self._has_moved()
+        )
         self._note_saved()
         return pieces
 
@@ -227,11 +209,8 @@ class JoinStage:
         if anew:
             self._changes.start_over(self.place.own_buckets())
             return
-        held = np.zeros((2, BUCKETS), np.bool_)
-        for side in (LEFT_SIDE, RIGHT_SIDE):
-            for rows, _, _ in self._saved_lots(side):
-                held[side, rows.buckets] = True
-        self._changes.start(held, self._n_rows)
+        lots = [list(self._saved_lots(side)) for side in (LEFT_SIDE, RIGHT_SIDE)]
+        self._changes.start(count_by_bucket(lots) > 0, self._n_rows)
         self._note_saved()
 
     def _take_up(self, restored: SavedJoin, *, anew: bool) -> None:

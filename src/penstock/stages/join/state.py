@@ -126,6 +126,19 @@ class ChangedRows:
         self.tracks, self._held = False, owned
 
 
+Lots = Sequence[tuple[JoinRows, bool, Mask]]
+"""Rows of a side, whether they wait, and which of them changed although they are old."""
+
+
+def count_by_bucket(lots: Sequence[Lots]) -> Ints:
+    """Return int64[2, 256]: how many rows each bucket of both sides has."""
+    n_rows = np.zeros((2, BUCKETS), np.int64)
+    for side, of_side in enumerate(lots):
+        for rows, _, _ in of_side:
+            n_rows[side] += np.bincount(rows.buckets, minlength=BUCKETS)
+    return n_rows
+
+
 def number_anew(saved: SavedJoin) -> tuple[SavedJoin, int]:
     """Return rows that came from several cells with numbers that no two share, and the next number."""
     n_left, n_right = (len(side.rows) for side in saved.sides)
@@ -168,33 +181,44 @@ class JoinSnapshots:
         self.fingerprint = join_fingerprint(op, left, right)
         self._step, self._schemas = step, (left.schema, right.schema)
 
-    def encode_changed(
+    def encode_changes(
         self,
-        side: int,
-        lots: Iterable[tuple[JoinRows, bool, Mask]],
-        buckets: tuple[Ints, pa.RecordBatch, Ints],
-        partly: Collection[int],
-        first_new: int,
+        lots: Sequence[Lots],
+        changes: ChangedRows,
+        buckets: Collection[int],
         watermark: float,
         counts: Ints,
+        *,
+        has_moved: bool,
     ) -> dict[int, bytes]:
-        """Return the pieces of the buckets of a side that have changed.
+        """Return the pieces of all that has changed; of these buckets only the changes.
 
-        lots     rows, whether they wait, and which of them changed although they are old
-        buckets  those that have changed, who was paired in them, and of how many rows each has
-        partly   the buckets of which a piece has only what changed
+        has_moved  rows may be over since the last snapshot
         """
-        changed, paired, n_rows = buckets
-        saved = []
-        for rows, waits, is_changed in lots:
-            chosen = select_changed(rows, changed, partly, (rows.numbers >= first_new) | is_changed)
-            if len(chosen):
-                saved.append(rows_to_save(chosen, waits=waits))
-        changes = {}
-        for bucket in set(partly).intersection(changed.tolist()):
-            of_bucket = paired.column("bucket").to_numpy() == bucket
-            changes[bucket] = paired.take(pa.array(np.flatnonzero(of_bucket)))
-        return self.encode(side, changed, saved, changes, n_rows, watermark, counts)
+        is_tracking, first_new = changes.tracks, changes.number
+        n_rows = count_by_bucket(lots)
+        changed, paired = changes.take([of_side > 0 for of_side in n_rows], int(counts[0]))
+        if is_tracking and has_moved and not any(map(len, changed)) and n_rows.any():
+            # Why: what is over is known by the watermark of the newest piece, so one must say it.
+            side = int(np.flatnonzero(n_rows.any(axis=1))[0])
+            changed[side] = np.flatnonzero(n_rows[side])[:1]
+        pieces: dict[int, bytes] = {}
+        for side, of_side in enumerate(lots):
+            partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
+            if not is_tracking:
+                partly = set()
+            saved = []
+            for rows, waits, is_changed in of_side:
+                is_new = (rows.numbers >= first_new) | is_changed
+                chosen = select_changed(rows, changed[side], partly, is_new)
+                if len(chosen):
+                    saved.append(rows_to_save(chosen, waits=waits))
+            of_buckets = {}
+            for bucket in partly.intersection(changed[side].tolist()):
+                of_bucket = paired[side].column("bucket").to_numpy() == bucket
+                of_buckets[bucket] = paired[side].take(pa.array(np.flatnonzero(of_bucket)))
+            pieces |= self.encode(side, changed[side], saved, of_buckets, n_rows[side], watermark, counts)
+        return pieces
 
     def encode(
         self,
