@@ -213,7 +213,7 @@ class JoinPredicate:
         if equal:
             types = [left.schema.field(term.left).type for term in equal]
             self.keys = KeyEquality([term.left for term in equal], [term.right for term in equal], types)
-        bands = [_build_band(term, left, right) for term in terms if isinstance(term, Band)]
+        bands = [build_band(term, left, right) for term in terms if isinstance(term, Band)]
         self.conditions: list[Condition] = [*([self.keys] if self.keys else []), *bands]
         self.tests: list[PairTest] = []
         for term in terms:
@@ -259,7 +259,8 @@ class JoinPredicate:
         return mask
 
 
-def _build_band(term: Band, left: Stream, right: Stream) -> Condition:
+def build_band(term: Band, left: Stream, right: Stream) -> Condition:
+    """Return the condition of a band, by the types of its columns."""
     types = (left.schema.field(term.left).type, right.schema.field(term.right).type)
     band = FloatBand if any(map(kind.is_floating, types)) else IntBand
     return band(term.left, term.right, term.width, strict=term.strict)
