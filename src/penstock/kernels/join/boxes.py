@@ -126,8 +126,8 @@ def chain_rows(
     units       int64[2]     what they stand for, as `find_cell` says
     widths      float64[2]   of cells
     heads       int64[h]     written: the newest row of each chain; -1 for none
-    links       int64[n, 4]  written: the row after each in its chain, its codes on the axes, and its clock, which
-                             is its first code: what a search looks at is in one place
+    links       int64[n, 4]  written: the row after each in its chain, its codes on the axes, and its first
+                             code, the clock: what a search looks at is in one place
     shift       64 less the bits of a place in `heads`
     """
     bits = np.zeros(1, np.int64)
