@@ -292,7 +292,8 @@ class BackgroundRun(ABC):
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"penstock-{engine}", daemon=True)
-        self._observer = threading.Thread(target=self._observe, name="penstock-log", daemon=True)
+        self._observer = threading.Timer(FIRST_LOOK_S, self._observe)
+        self._observer.name, self._observer.daemon = "penstock-log", True
 
     @abstractmethod
     def execute(self) -> RunResult:
@@ -324,7 +325,8 @@ class BackgroundRun(ABC):
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raise what stopped it, or TimeoutError if it takes longer."""
         thread = threading.current_thread()
-        if thread is self._thread or self.is_worker(thread):
+        may_work = thread is not threading.main_thread()  # that one never does
+        if thread is self._thread or (may_work and self.is_worker(thread)):
             graph = self._plan.graph
             raise EngineError(
                 f"a function of the run of {graph} waits for the end of that run, which waits for it",
@@ -435,6 +437,7 @@ class BackgroundRun(ABC):
             with self._lock:
                 self._over.set()
                 wakes, self._wakes = self._wakes, []
+            self._observer.cancel()
             for wake in wakes:
                 wake()
         if not reports and self._failure is not None and not self._claimed.wait(CLAIM_SECONDS):
@@ -442,8 +445,8 @@ class BackgroundRun(ABC):
 
     def _observe(self) -> None:
         """Warn, now and then, of what the run has dropped."""
-        delay_s = FIRST_LOOK_S
-        while not self._over.wait(delay_s):
-            delay_s = LOOK_S
+        is_over = self._over.is_set()
+        while not is_over:
             with suppress(RuntimeError):  # counts that changed while they were copied: the next look has them
                 self._log.report(self.metrics(), self.idle_sources())
+            is_over = self._over.wait(LOOK_S)
