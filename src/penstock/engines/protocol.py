@@ -120,8 +120,11 @@ class Run(Protocol):
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raise what stopped it, or TimeoutError after `timeout` seconds."""
 
-    def stop(self) -> None:
-        """Ask the run to stop after the current batch; `wait` then returns."""
+    def stop(self, *, drain: bool = False) -> None:
+        """Ask the run to stop after the current batch; `wait` then returns.
+
+        With `drain` all windows are closed first, as at the end of the sources.
+        """
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
@@ -269,6 +272,7 @@ class BackgroundRun(ABC):
     def __init__(self, graph: str, engine: str) -> None:
         self._graph = graph
         self._stopping, self._over = threading.Event(), threading.Event()
+        self._drains = False
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"penstock-{engine}", daemon=True)
@@ -309,8 +313,12 @@ class BackgroundRun(ABC):
         assert self._result is not None, "a run that did not fail has a result"
         return self._result
 
-    def stop(self) -> None:
-        """Ask the run to stop after the rounds in progress; `wait` then returns."""
+    def stop(self, *, drain: bool = False) -> None:
+        """Ask the run to stop after the rounds in progress; `wait` then returns.
+
+        With `drain` all windows are closed first, as at the end of the sources.
+        """
+        self._drains = self._drains or drain
         self._stopping.set()
 
     def is_worker(self, thread: threading.Thread) -> bool:

@@ -23,7 +23,7 @@ from penstock.connect.batching import batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows
 from penstock.connect.readers.csv import build_csv_format
-from penstock.connect.readers.program import DEFAULT_BATCH
+from penstock.connect.readers.iterables import DEFAULT_BATCH
 from penstock.connect.readers.text import JsonlFormat
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
