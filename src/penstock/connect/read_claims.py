@@ -14,22 +14,22 @@ graph: items wait for their reader, up to a limit.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncIterable, Iterator
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.connect.protocol import SourceBatch
 from penstock.errors import ConnectorError
-from penstock.timing.units import Duration, micros
+from penstock.timing.units import micros
+
+if TYPE_CHECKING:
+    import asyncio
 
 DEFAULT_WAIT = "100 ms"
 """How long the first row of a batch waits for others."""
-MAX_ITEMS = 1_024
-"""Items of an asynchronous iterable that wait to be taken."""
 
 
 class AbandonedRead(BaseException):  # no error: it ends a thread that nobody waits for
@@ -122,19 +122,18 @@ class WaitingRead:
         return None
 
 
-def check_wait(name: str, value: object) -> int | None:
-    """Return a length of time of a user in microseconds; None where there is no limit."""
-    if value is None:
-        return None
-    if isinstance(value, str | timedelta) and micros(value, subject=f"{name}=") > 0:
-        return micros(value, subject=f"{name}=")
+def check_wait(value: object) -> int:
+    """Return the `wait=` of a user in microseconds."""
+    if isinstance(value, str | timedelta) and (us := micros(value, subject="wait=")) > 0:
+        return us
     raise ConnectorError(
-        f"{name}={value!r} is not a length of time",
-        hint=f'give a duration above zero: {name}="{DEFAULT_WAIT}"',
+        f"wait={value!r} is not a length of time",
+        hint=f'give a duration above zero: wait="{DEFAULT_WAIT}"',
     )
 
 
-Wait = Duration | None
+MAX_ITEMS = 1_024
+"""Items of an asynchronous iterable that wait to be taken."""
 _END = object()
 
 
@@ -190,6 +189,8 @@ class AsyncItems:
             self._thread.join(1.0)
 
     def _run(self) -> None:
+        import asyncio  # it takes long to load, and few programs need it
+
         try:
             asyncio.run(self._pump())
         except asyncio.CancelledError:
@@ -201,6 +202,8 @@ class AsyncItems:
             self._changed.notify_all()
 
     async def _pump(self) -> None:
+        import asyncio
+
         self._room, self._loop, self._task = (
             asyncio.Event(),
             asyncio.get_running_loop(),

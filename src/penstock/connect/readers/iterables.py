@@ -26,11 +26,12 @@ from penstock.connect import batching
 from penstock.connect.batching import RowRange, SourceRowBatch, check_size, to_source_batch
 from penstock.connect.conversion import cast_batch, convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
-from penstock.connect.read_claims import DEFAULT_WAIT, AsyncItems, Wait, WaitingRead, check_wait
+from penstock.connect.read_claims import DEFAULT_WAIT, AsyncItems, WaitingRead, check_wait
 from penstock.errors import ConnectorError, PenstockError, SchemaError
 from penstock.expr.types import parse_schema
 from penstock.expr.values import from_python, to_numpy
 from penstock.frozen import Frozen
+from penstock.timing.units import Duration
 
 DEFAULT_BATCH = 1_000
 """Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
@@ -339,7 +340,7 @@ def iterable(
     *,
     schema: object,
     batch: int | None = None,
-    wait: Wait = DEFAULT_WAIT,
+    wait: Duration | None = DEFAULT_WAIT,
     bounded: bool = True,
 ) -> IterableReader:
     """Read rows lazily, `batch` at a time (default 1,000), or those that came within `wait` of the first.
@@ -354,7 +355,8 @@ def iterable(
             hint="give an iterable of rows, or a function that returns one",
         )
     size = check_size("batch", batch) or DEFAULT_BATCH
-    return IterableReader(source, parse_schema(schema), size, bounded, check_wait("wait", wait))
+    wait_us = None if wait is None else check_wait(wait)
+    return IterableReader(source, parse_schema(schema), size, bounded, wait_us)
 
 
 def generator(
@@ -362,7 +364,7 @@ def generator(
     *,
     schema: object,
     batch: int | None = None,
-    wait: Wait = DEFAULT_WAIT,
+    wait: Duration | None = DEFAULT_WAIT,
     bounded: bool = True,
 ) -> GeneratorReader:
     """Read what a generator function yields: rows, lists of rows, RecordBatches and `Watermark(t)`.
@@ -382,4 +384,5 @@ def generator(
             hint="yield rows in it, which makes it an asynchronous generator",
         )
     size = check_size("batch", batch) or DEFAULT_BATCH
-    return GeneratorReader(function, parse_schema(schema), size, bounded, check_wait("wait", wait))
+    wait_us = None if wait is None else check_wait(wait)
+    return GeneratorReader(function, parse_schema(schema), size, bounded, wait_us)
