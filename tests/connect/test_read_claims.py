@@ -28,7 +28,7 @@ Items = st.lists(st.sampled_from(["row", "bad", "list", "columns", "watermark"])
 
 def make_items(kinds: list[str]) -> tuple[list[Any], int]:
     """Items of these kinds, and how many rows they have."""
-    numbers, items = count(), []
+    numbers, items = count(), list[Any]()
     for kind in kinds:
         if kind == "row":
             items.append({"a": next(numbers)})
@@ -126,7 +126,7 @@ def test_a_read_that_does_not_wait_cannot_be_claimed() -> None:
 
 
 def test_what_comes_after_a_read_was_abandoned_is_dropped_and_the_source_is_closed() -> None:
-    closed = []
+    closed = list[bool]()
 
     def source() -> Iterator[int]:
         try:
