@@ -16,6 +16,7 @@ from penstock.connect.protocol import Writer as Writer
 from penstock.connect.readers.iterables import Watermark as Watermark
 from penstock.engines.protocol import Run as Run
 from penstock.engines.protocol import RunResult as RunResult
+from penstock.engines.run_log import RunStatus as RunStatus
 from penstock.errors import CheckpointError as CheckpointError
 from penstock.errors import ConnectorError as ConnectorError
 from penstock.errors import EngineError as EngineError
@@ -36,6 +37,7 @@ from penstock.expr.nodes.text_and_time import concat as concat
 from penstock.expr.nodes.text_and_time import from_epoch as from_epoch
 from penstock.graph.multipipe import MultiPipe as MultiPipe
 from penstock.graph.pipegraph import PipeGraph as PipeGraph
+from penstock.graph.run import handle_signals as handle_signals
 from penstock.operators.aggregates import Aggregate as Aggregate
 from penstock.operators.aggregates import approx_distinct as approx_distinct
 from penstock.operators.aggregates import collect as collect

@@ -147,3 +147,113 @@ def test_many_keys_at_once_are_all_given_out(case: Case) -> None:
     rows = case.timed_source("t k:int64", [(1, k % 500) for k in range(1000)]).key_by("k")
     out = case.run(rows.window(ps.tumbling(10)).aggregate(n=ps.count()))
     assert sorted((row["k"], row["n"]) for row in out.rows()) == [(k, 2) for k in range(500)]
+
+
+def keyed_words(case: Case) -> ps.MultiPipe:
+    """Words in two minutes, in two batches, with their minutes' counts."""
+    rows = [(t, word) for t, word in enumerate(["to", "be", "or", "not", "to", "be", "that", "is", "to"])]
+    more = [(60 + t, word) for t, word in enumerate(["all", "the", "all", "men", "all", "the"])]
+    words = case.timed_source("t key", rows, more).key_by("key")
+    return words.window(ps.tumbling("1 min"), name="words").aggregate(n=ps.count())
+
+
+def top_three(rows: list[Any]) -> list[dict[str, Any]]:
+    """The three most frequent words."""
+    return [{"key": row.key, "n": row.n} for row in sorted(rows, key=lambda row: (-row.n, row.key))[:3]]
+
+
+@everywhere
+def test_behind_keyless_a_window_takes_the_rows_of_all_keys_together(case: Case) -> None:
+    windows = keyed_words(case).keyless().window(ps.tumbling("1 min"), name="top")
+    case.gives(
+        windows.apply(top_three, schema={"key": "string", "n": "int64"}),
+        "window_start window_end key n",
+        (0, 60, "to", 3),
+        (0, 60, "be", 2),
+        (0, 60, "is", 1),
+        (60, 120, "all", 3),
+        (60, 120, "the", 2),
+        (60, 120, "men", 1),
+    )
+
+
+def test_a_window_behind_a_keyed_window_has_its_key(case: Case) -> None:
+    windows = keyed_words(case).window(ps.tumbling("2 min"), name="both").aggregate(n=ps.sum("n"))
+    case.gives(
+        windows.filter(col("n") > 1),
+        "key window_start window_end n",
+        ("to", 0, 120, 3),
+        ("be", 0, 120, 2),
+        ("all", 0, 120, 3),
+        ("the", 0, 120, 2),
+    )
+
+
+def pass_on(row: Any) -> dict[str, Any]:
+    """The columns as they are, but for the value."""
+    return {"t": row.t, "key": row.key, "v": row.v * 10}
+
+
+def shift_key(row: Any) -> dict[str, Any]:
+    """Another key for every other row."""
+    return {"t": row.t, "key": row.key if row.v % 2 else "x", "v": row.v}
+
+
+COLUMNS = {"t": "int64", "key": "string", "v": "int64"}
+KEY_ROWS = [(t, "abc"[t % 3], t) for t in range(9)]
+
+
+def test_a_function_that_keeps_the_key_stands_between_key_by_and_a_window(case: Case) -> None:
+    rows = case.timed_source("t key v", KEY_ROWS[:4], KEY_ROWS[4:]).key_by("key")
+    mapped = rows.map(pass_on, schema=COLUMNS, keeps="key", parallelism=2)
+    case.gives(
+        mapped.window(ps.tumbling(100)).aggregate(s=ps.sum("v")),
+        "key window_start window_end s",
+        ("a", 0, 100, 90),
+        ("b", 0, 100, 120),
+        ("c", 0, 100, 150),
+    )
+
+
+def test_rows_are_grouped_by_the_values_they_have_whatever_a_function_is_said_to_keep(case: Case) -> None:
+    # State by key, then a function that does change it: rows of "x" come from every replica.
+    rows = case.timed_source("t key v", KEY_ROWS[:4], KEY_ROWS[4:]).key_by("key")
+    first = rows.filter(lambda row, state: True, state=list, parallelism=2)
+    moved = first.map(shift_key, schema=COLUMNS, keeps="key", parallelism=2)
+    case.gives(
+        moved.window(ps.tumbling(100), parallelism=2).aggregate(n=ps.count()),
+        "key window_start window_end n",
+        ("a", 0, 100, 1),
+        ("b", 0, 100, 2),
+        ("c", 0, 100, 1),
+        ("x", 0, 100, 5),
+    )
+
+
+def test_late_rows_have_their_key_still(case: Case) -> None:
+    rows = case.timed_source("t key v", [(50, "a", 1)], [(3, "a", 2), (4, "b", 3), (5, "a", 4)])
+    windows = rows.key_by("key").window(ps.tumbling(10), name="w", parallelism=2).aggregate(n=ps.count())
+    late = windows.late.window(ps.tumbling(10), parallelism=2).aggregate(s=ps.sum("v"))
+    case.gives(late, "key window_start window_end s", ("a", 0, 10, 6), ("b", 0, 10, 3))
+
+
+def test_failed_rows_have_their_key_still(case: Case) -> None:
+    rows = case.timed_source("t key v", [(1, "a", 0), (2, "b", 1), (3, "a", 0), (4, "b", 0)])
+    checked = rows.key_by("key").filter(
+        lambda row: 1 // row.v > 0, on_error="dead_letter", name="checked", parallelism=2
+    )
+    failed = checked.errors.window(ps.tumbling(10)).aggregate(n=ps.count())
+    case.gives(failed, "key window_start window_end n", ("a", 0, 10, 2), ("b", 0, 10, 1))
+
+
+def test_a_joined_pair_has_the_key_of_the_left(case: Case) -> None:
+    left = case.timed_source("t key v", KEY_ROWS, name="left").key_by("key")
+    right = case.timed_source("t v:int64", [(t, t) for t in range(9)], name="right")
+    pairs = left.join(right, on="v", within=0, suffix="_right")
+    case.gives(
+        pairs.window(ps.tumbling(100)).aggregate(n=ps.count()),
+        "key window_start window_end n",
+        ("a", 0, 100, 3),
+        ("b", 0, 100, 3),
+        ("c", 0, 100, 3),
+    )

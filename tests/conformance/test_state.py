@@ -82,7 +82,7 @@ def test_a_row_behind_the_watermark_is_late_for_state(case: Case, t: int, late: 
 def test_a_step_with_state_hands_its_rows_on_in_time_for_windows(case: Case) -> None:
     batches = [[(t, "a", t)] for t in (3, 1, 7, 12, 9, 25)]
     rows = case.timed_source("t key v", *batches, delay=5).key_by("key")
-    windows = rows.map(step_up, schema=GROWN, state=dict).window(ps.tumbling(10), name="w")
+    windows = rows.map(step_up, schema=GROWN, state=dict).keyless().window(ps.tumbling(10), name="w")
     outcome = case.gives(
         windows.aggregate(s=ps.sum("grown")),
         "window_start window_end s",

@@ -116,10 +116,10 @@ WRONG_KIND = [
     Mistake(
         "a function and columns",
         lambda p: p.map(double, n=col("n")),
-        GraphError,
-        "map has no option n=",
+        FunctionError,
+        'map takes a function, and n=col("n") is a column',
         "map",
-        also=".with_columns(n=...)",
+        also='.with_columns(n=col("n"))',
     ),
     Mistake(
         "a function for a column",

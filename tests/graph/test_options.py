@@ -61,6 +61,64 @@ def test_a_branch_and_a_window_may_be_called_like_an_option() -> None:
     assert "window" in trades().window(**windows).aggregate(n=ps.count()).schema.names
 
 
+@pytest.mark.parametrize(
+    "name", [*StepOptions.__annotations__, "schema", "state", "keeps", "compile", "key", "self"]
+)
+def test_a_column_may_have_any_name_on_every_verb_that_takes_columns(name: str) -> None:
+    expr: Any = {name: col("user")}
+    assert trades().with_columns(**expr).schema.names[-1] == name
+    assert trades().with_columns(expr).schema.names[-1] == name
+    assert trades().with_columns({name: 7}).schema.names[-1] == name
+    assert trades().select("n", **expr).schema.names == ["n", name]
+    assert trades().key_by(**expr).stream.key == (name,)
+    tags: Any = {name: col("tags")}
+    for pipe in (trades().flat_map(tags), trades().flat_map(**tags)):
+        assert pipe.schema.field(name).type == "string"
+    branches: Any = {name: col("n") > 1, "rest": col("n") <= 1}
+    assert [pipe.feeds[0].port for pipe in trades().split(**branches)] == [name, "rest"]
+    counts: Any = {name: ps.count()}
+    assert trades().window(ps.tumbling("1 s")).aggregate(**counts).schema.names[-1] == name
+
+
+@pytest.mark.parametrize(
+    "name", [*StepOptions.__annotations__, "lateness", "early", "partial", "pattern", "device"]
+)
+def test_a_window_may_have_any_name(name: str) -> None:
+    windows = {name: ps.tumbling("1 s"), "slow": ps.tumbling("2 s")}
+    op: Any = trades().window(windows).aggregate(n=ps.count()).graph.steps["window"].op
+    assert [label for label, _ in op.specs] == [name, "slow"]
+
+
+def test_a_plain_value_under_the_name_of_an_option_is_the_option_and_alone_it_is_refused() -> None:
+    step = trades().with_columns(x=1, name="Ada").graph.steps["Ada"]
+    assert "name" not in step.outputs["out"].columns
+    check_refusal(
+        Mistake(
+            "only options",
+            lambda p: p.with_columns(name="Ada", parallelism=2),
+            ps.FunctionError,
+            "with_columns names no column: name='Ada', parallelism=2 is taken for an option of the step",
+            "with_columns",
+            "for a column of that name: .with_columns(name=ps.lit(...))",
+        )
+    )
+
+
+@pytest.mark.parametrize("name", ["name", "state", "schema", "keeps", "compile"])
+def test_map_takes_no_columns_and_says_which_verb_does(name: str) -> None:
+    expr: Any = {name: col("user")}
+    check_refusal(
+        Mistake(
+            name,
+            lambda p: p.map(**expr),
+            ps.FunctionError,
+            f'map takes a function, and {name}=col("user") is a column',
+            "map",
+            f'.with_columns({name}=col("user"))',
+        )
+    )
+
+
 def test_select_takes_columns_as_expressions_too() -> None:
     assert trades().select(col("n"), "user", x=col("n") + 1).schema.names == ["n", "user", "x"]
 

@@ -122,7 +122,7 @@ def test_accumulate_gives_the_key_and_the_state() -> None:
     pipe = keyed.accumulate(lambda row, state: state + 1, 0, schema={"seen": "int64"})
     assert types(pipe) == {"user": "string", "item": "string", "seen": "int64"}
     assert pipe.stream.key == ("user", "item")
-    assert pipe.late.stream == keyed.stream.without_key()
+    assert pipe.late.stream == keyed.stream
 
 
 def test_the_schema_of_a_state_may_come_from_its_first_value() -> None:
@@ -141,7 +141,7 @@ def test_a_window_gives_key_bounds_and_results() -> None:
         "revenue": "double",
     }
     assert (pipe.stream.key, pipe.stream.time) == (("user",), STAMP)
-    assert pipe.late.stream == keyed.stream.without_key()
+    assert pipe.late.stream == keyed.stream
 
 
 def test_windows_by_name_are_labelled_count_windows_numbered_and_early_results_marked() -> None:

@@ -1,4 +1,4 @@
-"""Random graphs through the public API: every verb, splits, merges, windows, joins, sides, degrees.
+"""Random graphs through the public API: every verb, splits, merges, windows, joins, sides, degrees, loops.
 
 A graph is drawn as a list of choices, so that the same graph can be built again with other settings.
 Rows keep the columns of `EVENTS` between verbs, so that any verb can follow any other.
@@ -6,9 +6,9 @@ Rows keep the columns of `EVENTS` between verbs, so that any verb can follow any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from hypothesis import strategies as st
@@ -55,7 +55,7 @@ def _map(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
 
 
 def _row_map(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
-    return pipe.map(same, schema=EVENTS, parallelism=n)
+    return pipe.map(same, schema=EVENTS, keeps="key", parallelism=n)
 
 
 def _flat_map(pipe: ps.MultiPipe, n: int) -> ps.MultiPipe:
@@ -114,11 +114,129 @@ MEETINGS = ("merge", "join")
 WHATS = (*VERBS, *FORKS, *MEETINGS, "source", "sink")
 
 
-def choices(*, max_degree: int = 3, max_size: int = 10) -> st.SearchStrategy[list[Choice]]:
+class Loop(ps.ProcessOperator):
+    """The base of the own loops: they push rows of `EVENTS`."""
+
+    outputs: ClassVar[Mapping[str, Any]] = {"out": EVENTS}
+
+
+class Threes(Loop):
+    """Makes one row of three, which tells their order; of the rest too, when no more can come."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        port, over = ctx.inputs["in"], False
+        while not over:
+            over = not await ctx.wait_for_all({"in": 3})
+            rows: list[Any] = [port.pop() for _ in range(min(3, len(port)))]
+            if rows:
+                digits = [(row.value or 0) % 10 for row in rows]
+                value = int("".join(map(str, digits)))
+                await ctx.outputs["out"].push({**same(rows[0]), "value": value})
+
+
+class Hold(Loop):
+    """Takes all rows, and pushes how many there were when no more can come."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        n = 0
+        while await ctx.wait_for_any({"in": 1}):
+            ctx.inputs["in"].pop()
+            n += 1
+        if n:
+            await ctx.outputs["out"].push({"key": "held", "value": n, "t": n})
+
+
+class Lag(Loop):
+    """Keeps the two latest rows back until the end."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        port = ctx.inputs["in"]
+        while await ctx.wait_for_all({"in": 3}):
+            await ctx.outputs["out"].push(same(port.pop()))
+        while len(port):
+            await ctx.outputs["out"].push(same(port.pop()))
+
+
+class First(Loop):
+    """Passes four rows on, and returns."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        for _ in range(4):
+            if not await ctx.wait_for_all({"in": 1}):
+                return
+            await ctx.outputs["out"].push(same(ctx.inputs["in"].pop()))
+
+
+class Rounds(Loop):
+    """Says how many rows came together."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        port = ctx.inputs["in"]
+        while await ctx.wait_for_any({"in": 1}):
+            n, row = len(port), same(port.peek())
+            while len(port):
+                port.pop()
+            await ctx.outputs["out"].push({**row, "value": n})
+
+
+class Pairs(Loop):
+    """Pairs rows of two ports, one by one; what one port has too many of is never taken."""
+
+    inputs = ("left", "right")
+
+    async def process(self, ctx: ps.Context) -> None:
+        while await ctx.wait_for_all({"left": 1, "right": 1}):
+            left, right = same(ctx.inputs["left"].pop()), same(ctx.inputs["right"].pop())
+            await ctx.outputs["out"].push({**left, "value": (left["value"] or 0) + (right["value"] or 0)})
+
+
+class Either(Pairs):
+    """Takes all that is there from two ports, and says how many wait on the other."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        left, right = ctx.inputs["left"], ctx.inputs["right"]
+        while await ctx.wait_for_any({"left": 1, "right": 1}):
+            for port, other in ((left, right), (right, left)):
+                while len(port):
+                    await ctx.outputs["out"].push({**same(port.pop()), "value": len(other)})
+
+
+class Limit(Loop):
+    """Marks rows with the latest value that came to its control port."""
+
+    control = ("limit",)
+
+    def __init__(self) -> None:
+        self.limit: int | None = None
+
+    def on_control(self, port: str, row: Any) -> None:
+        self.limit = row.value
+
+    async def process(self, ctx: ps.Context) -> None:
+        while await ctx.wait_for_all({"in": 1}):
+            await ctx.outputs["out"].push({**same(ctx.inputs["in"].pop()), "value": self.limit})
+
+
+LOOPS: dict[str, type[Loop]] = {
+    "threes": Threes,
+    "hold": Hold,
+    "lag": Lag,
+    "first": First,
+    "rounds": Rounds,
+    "feedback": Limit,
+}
+LOOP_MEETINGS: dict[str, type[Loop]] = {"pairs": Pairs, "either": Either, "control": Limit}
+OF_ONE_SOURCE = (*(action for action in WHATS if action != "source"), "merge", *LOOPS, *LOOP_MEETINGS)
+"""What is done to graphs with own loops: all of it comes from one source, so engines agree in every mode."""
+
+
+def choices(
+    *, max_degree: int = 3, max_size: int = 10, whats: Sequence[str] = WHATS
+) -> st.SearchStrategy[list[Choice]]:
     """What to do to a graph, in order."""
     one = st.builds(
         Choice,
-        st.sampled_from(WHATS),
+        st.sampled_from(whats),
         st.integers(0, 7),
         st.integers(0, 7),
         st.integers(1, max_degree),
@@ -157,6 +275,8 @@ def _do(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Ca
     pipe = pipes[at]
     if choice.action in VERBS:
         pipes[at] = VERBS[choice.action](pipe, choice.degree)
+    elif choice.action in LOOPS:
+        pipes[at] = _loop(choice, graph, pipe)
     elif choice.action == "source":
         pipes.append(_source(graph, rows, choice.degree))
     elif choice.action == "sink":
@@ -166,7 +286,7 @@ def _do(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Ca
     elif choice.action in FORKS:
         pipes[at : at + 1] = _fork(choice, pipe)
     elif len(pipes) > 1:
-        _meet(choice, pipes)
+        _meet(choice, graph, pipes)
     elif choice.action == "join":
         pipes[at] = _join(choice, pipe, pipe)
 
@@ -176,15 +296,28 @@ def _fork(choice: Choice, pipe: ps.MultiPipe) -> list[ps.MultiPipe]:
         return list(pipe.split(even=col("value") % 2 == 0, odd=col("value") % 2 != 0))
     if choice.action == "copy":
         return [_filter(pipe, choice.degree), _map(pipe, choice.degree)]
-    windows = pipe.window(ps.tumbling(6)).aggregate(value=ps.count())
+    windows = pipe.keyless().window(ps.tumbling(6)).aggregate(value=ps.count())
     results = windows.select(key=ps.lit("all"), value=col("value"), t=col("window_end"))
     return [results, windows.late]
 
 
-def _meet(choice: Choice, pipes: list[ps.MultiPipe]) -> None:
+def _loop(choice: Choice, graph: ps.PipeGraph, pipe: ps.MultiPipe) -> ps.MultiPipe:
+    name = f"{choice.action}-{len(graph.steps)}"
+    (out,) = graph.operator(LOOPS[choice.action](), inputs=[pipe], name=name)
+    if choice.action == "feedback":
+        pipe_back = out if choice.other % 2 else _map(out, choice.degree)
+        pipe_back.feed_back(name, "limit")
+    return out
+
+
+def _meet(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe]) -> None:
     left = pipes.pop(choice.at % len(pipes))
     right = pipes.pop(choice.other % len(pipes))
-    if set(left.feeds) & set(right.feeds):
+    if choice.action == "control":
+        pipes += graph.operator(Limit(), inputs=[left], control=[right])
+    elif choice.action in LOOP_MEETINGS:
+        pipes += graph.operator(LOOP_MEETINGS[choice.action](), inputs=[left, right])
+    elif set(left.feeds) & set(right.feeds):
         pipes.append(left)
     elif choice.action == "merge":
         pipes.append(left.merge(right))

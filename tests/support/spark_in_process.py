@@ -21,6 +21,7 @@ from penstock.clock import Clock
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.protocol import EngineHarness, Gap, RunOptions, RunResult
+from penstock.engines.run_log import RunStatus, describe_status
 from penstock.engines.spark.driver.job_results import JobResult, read_job_result
 from penstock.engines.spark.driver.jobs import RemoteBatches, SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
@@ -135,6 +136,15 @@ class InProcessRun:
     def metrics(self) -> Mapping[str, Accounts]:
         """Returns the accounts."""
         return self._loop.accounts
+
+    def status(self) -> RunStatus:
+        """Returns how it has ended."""
+        loop, outcome = self._loop, self._result.outcome
+        return describe_status(loop.plan, outcome, loop.accounts, loop.watermarks, loop.clock.now(), None)
+
+    async def finished(self) -> RunResult:
+        """Returns its result."""
+        return self._result
 
 
 class InProcessSparkEngine:

@@ -105,12 +105,11 @@ def generate_rows(streams: Streams, port: str, out: ResultSink, most: int) -> It
     yield [dict(zip(schema.names, (begin, MARK, float(MARK), MARK, 0), strict=True))]
     if not out.filled.wait(PATIENCE_S):
         raise TimeoutError(f"the windows were not full after {PATIENCE_S} s")
-    yield from _pace_rows(side, schema.names, begin, out.began_at, most)
+    yield from _pace_rows(side, schema, begin, out.began_at, most)
 
 
-def _pace_rows(
-    side: Side, names: list[str], begin: int, began_at: int, most: int
-) -> Iterator[list[dict[str, Any]]]:
+def _pace_rows(side: Side, schema: pa.Schema, begin: int, began_at: int, most: int) -> Iterator[Any]:
+    """Yield rows when they are due: one as a row, or all of them as columns."""
     at = side.cuts[1]
     dues = began_at + (side.times - begin) * 1_000
     columns = (side.times, side.first, side.second.astype(np.float64), np.arange(len(dues)), dues)
@@ -119,8 +118,10 @@ def _pace_rows(
         while (left := due - time.perf_counter_ns()) > 0:
             time.sleep((left - POLLED_NS) / 1e9 if left > POLLED_NS else 0)
         end = min(at + most, int(np.searchsorted(dues, time.perf_counter_ns(), side="right")))
-        rows = zip(*(column[at:end].tolist() for column in columns), strict=True)
-        yield [dict(zip(names, row, strict=True)) for row in rows]
+        if most == 1:
+            yield [{name: column[at].item() for name, column in zip(schema.names, columns, strict=True)}]
+        else:
+            yield pa.RecordBatch.from_arrays([pa.array(column[at:end]) for column in columns], schema=schema)
         at = end
 
 

@@ -9,6 +9,7 @@ at most once. Neither knows an engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     from penstock.connect.read_claims import WaitingRead
     from penstock.connect.readers.files import Journal
     from penstock.connect.writers.staged_files import FolderStage, StagedFile
+
+
+STOP_REQUESTED: ContextVar[Callable[[], bool]] = ContextVar("STOP_REQUESTED", default=lambda: False)
+"""Returns whether the run of this thread has been asked to stop: for what takes long before the first row."""
+
+
+class OpeningStopped(BaseException):
+    """The run was asked to stop while an output was still being opened; nothing was written to it.
+
+    It is no error, so nothing that handles errors catches it.
+    """
 
 
 class Delivery(StrEnum):

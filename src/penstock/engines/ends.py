@@ -89,6 +89,11 @@ class SourceReader:
         return self._stage.watermark
 
     @property
+    def idle(self) -> bool:
+        """Return whether the source has been silent for so long that its watermark is not waited for."""
+        return self.timed and not self._over and self._stage.idle
+
+    @property
     def frontier(self) -> Frontier:
         """Return the frontier after the rows read so far; the same object until it moves."""
         if self._over:

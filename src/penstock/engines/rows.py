@@ -76,9 +76,10 @@ def key_columns(values: Mapping[str, object], names: Iterable[str]) -> dict[str,
 class TimedRow(Frozen):
     """A row: its columns as plain values, its time, and its position among rows of equal time.
 
-    Rows are ordered by (time, order, columns). `order` begins with the rank of the source and the reader's
-    own number where it has one, and grows by one index at every flat_map; a pair has the left row's order and
-    then the right row's; a window's result has none. What still ties is decided by the columns.
+    Rows are ordered by (time, order, columns). `order` begins with the rank of the source, if there are
+    several, and the reader's own number where it has one, and grows by one index at every flat_map; a pair
+    has the left row's order and then the right row's; a window's result has none. What still ties is decided
+    by the columns.
 
     values  plain values by column, in the order of the stream's schema; never changed
     time    microseconds since 1970; None on a stream without time

@@ -23,7 +23,7 @@ from penstock.graph.pipe import Pipe, refuse_unknown, split_options
 from penstock.graph.run import refuse_gaps, resolve_engine
 from penstock.graph.steps import locate_errors
 from penstock.operators.ends import Sink
-from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, Op
+from penstock.operators.op import ERRORS, IN, LATE, LATE_RIGHT, KeyLoss, Op
 from penstock.operators.process import Process, ProcessOperator
 from penstock.operators.rows import Relay, Split, WithColumns
 from penstock.operators.table_join import TableJoin
@@ -93,7 +93,7 @@ class MultiPipe(Pipe):
                 )
         return self.graph.operator(op, inputs=[self])[0]
 
-    def key_by(self, *names: str, **columns: Expr) -> MultiPipe:
+    def key_by(self, /, *names: str, **columns: Expr) -> MultiPipe:
         """Group rows by columns for the steps that follow; `key_by(big=col("n") > 9)` computes one."""
         key = (*names, *columns)
         with locate_errors(None, find_call_site()):
@@ -103,7 +103,11 @@ class MultiPipe(Pipe):
         pipe = self._add_step(WithColumns, columns) if columns else self
         with locate_errors(None, find_call_site()):
             pipe.stream.require_key(*key)
-        return MultiPipe(pipe.graph, pipe.feeds, replace(pipe.stream, key=key))
+        return MultiPipe(pipe.graph, pipe.feeds, pipe.stream.with_key(*key))
+
+    def keyless(self) -> MultiPipe:
+        """Drop the key: a window that follows takes all rows together, whatever they were grouped by."""
+        return MultiPipe(self.graph, self.feeds, self.stream.with_key())
 
     def join(
         self,
@@ -161,9 +165,7 @@ class MultiPipe(Pipe):
         The table is read once, at the start. Two table rows with one key are an error.
         """
 
-        def make() -> Op:
-            if isinstance(table, Reader):
-                return TableJoin(table, on, how, **options)
+        def make_in_memory() -> Op:
             from penstock import read
 
             reader = read.rows(table) if isinstance(table, (list, tuple)) else read.table(table)
@@ -173,6 +175,9 @@ class MultiPipe(Pipe):
             return op
 
         refuse_unknown(TableJoin.verb, options)
+        make = make_in_memory
+        if isinstance(table, Reader):
+            make = partial(TableJoin, table, on, how, **options)
         return self._add_op(make, stem=TableJoin.verb, name=options.get("name"))
 
     def split(self, function: object = None, n: int | None = None, /, **named: Any) -> Branches:
@@ -247,8 +252,16 @@ class MultiPipe(Pipe):
                     detail=f"the feeds are {', '.join(map(str, feeds))}",
                     hint="for every row twice, let a map between make them different pipes",
                 )
-            same_key = all(pipe.stream.key == stream.key for pipe in pipes)
-        return MultiPipe(self.graph, feeds, stream if same_key else stream.without_key())
+            streams = [stream, *(pipe.stream for pipe in pipes)]
+            losses = [one.lost_key for one in streams if one.lost_key is not None]
+            keys = list(dict.fromkeys(one.key for one in streams))
+            if not losses and len(keys) > 1:
+                different = " and ".join(", ".join(key) or "none" for key in keys)
+                reason = f"pipes with different keys flow together: {different}"
+                losses = [KeyLoss(max(keys), reason, verb, find_call_site())]
+            if losses:
+                stream = replace(stream, key=(), lost_key=losses[0])
+        return MultiPipe(self.graph, feeds, stream)
 
     def sink(self, writer: Writer, **options: Unpack[StepOptions]) -> SinkHandle:
         """Write the rows out."""

@@ -3,12 +3,12 @@
 Every verb ends in `_add_step` or `_add_op`: they refuse options that do not exist, make the operator, and
 return the pipe behind the new step. A keyword of a verb that also names columns, branches or windows is an
 option only if it is called like one and its value is none of these: `with_columns(name=col("a"))` computes a
-column `name`. The verbs for several pipes are those of `MultiPipe`.
+column `name`, and a mapping takes any name. The verbs for several pipes are those of `MultiPipe`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar, Unpack
@@ -80,9 +80,16 @@ class Pipe:
         expression is always a column, and a mapping takes any name: `with_columns({"name": "x"})`.
         """
         more, options = split_options(named)
+        if options and not more and not columns:
+            with locate_errors(WithColumns.verb, find_call_site()):
+                raise FunctionError(
+                    f"with_columns names no column: {', '.join(f'{n}={v!r:.40}' for n, v in options.items())}"
+                    " is taken for an option of the step",
+                    hint=f"for a column of that name: .with_columns({next(iter(options))}=ps.lit(...))",
+                )
         return self._add_step(WithColumns, {**(columns or {}), **more}, **options)
 
-    def select(self, *columns: str | Expr, **named: Any) -> Self:
+    def select(self, /, *columns: str | Expr, **named: Any) -> Self:
         """Keep only these columns, in this order; `select("a", total=col("b") + 1)` computes some.
 
         The options of `ps.StepOptions` go beside the columns, as in `with_columns`.
@@ -122,15 +129,25 @@ class Pipe:
         schema: object = None,
         state: Callable[[], Any] | None = None,
         compile: bool = False,
+        keeps: str | Sequence[str] = (),
         **options: Unpack[StepOptions],
     ) -> Self:
         """Make one row of every row by a function, which gives the whole new row.
 
         After `key_by` and with `state=factory` it is called as `fn(row, state)`. `compile=True` accepts that
         integers wrap at 64 bits, so that a function of them can be compiled; floats and bools need no such
-        permission. `with_columns` computes single columns by expressions.
+        permission. `keeps="user"` says that the function returns this column, or several, as it is: only then
+        is the pipe behind it still keyed by it. `with_columns` computes single columns by expressions.
         """
-        return self._add_step(Map, function, schema, state, compile, **options)
+        keywords = {"schema": schema, "state": state, "compile": compile, "keeps": keeps, **options}
+        for name, value in keywords.items():
+            if isinstance(value, Expr):
+                with locate_errors(Map.verb, find_call_site()):
+                    raise FunctionError(
+                        f"map takes a function, and {name}={value} is a column",
+                        hint=f"for columns by expressions: .with_columns({name}={value})",
+                    )
+        return self._add_step(Map, function, schema, state, compile, keeps, **options)
 
     def flat_map(
         self,
@@ -138,15 +155,23 @@ class Pipe:
         /,
         *,
         schema: object = None,
-        state: Callable[[], Any] | None = None,
+        state: Callable[[], Any] | Expr | None = None,
+        keeps: str | Sequence[str] | Expr = (),
         **named: Any,
     ) -> Self:
         """Make none, one or several rows of every row.
 
         A function gives an iterable of rows; `flat_map(word=col("line").str.split(" "))` gives one row
-        per element of a list. The options of `ps.StepOptions` go beside the column, as in `with_columns`.
+        per element of a list. `keeps=` is that of `map`. The options of `ps.StepOptions` go beside the
+        column, as in `with_columns`: a keyword with an expression is always a column.
         """
         column, options = split_options(named)
+        if isinstance(schema, Expr):
+            column["schema"], schema = schema, None
+        if isinstance(state, Expr):
+            column["state"], state = state, None
+        if isinstance(keeps, Expr):
+            column["keeps"], keeps = keeps, ()
         if column and function is not None:
             # A keyword that is no expression beside a function was meant as an option.
             refuse_unknown(FlatMap.verb, {n: v for n, v in column.items() if not isinstance(v, Expr)})
@@ -156,7 +181,7 @@ class Pipe:
                     detail=f"got a function and {', '.join(column)}",
                     hint=f"write two steps: .flat_map(fn).flat_map({next(iter(column))}=...)",
                 )
-        return self._add_step(FlatMap, column or function, schema, state, **options)
+        return self._add_step(FlatMap, column or function, schema, state, keeps, **options)
 
     def accumulate(
         self,
@@ -171,7 +196,7 @@ class Pipe:
 
     def window(
         self,
-        window: WindowSpec | None = None,
+        window: WindowSpec | Mapping[str, WindowSpec] | None = None,
         /,
         *,
         lateness: Duration = "0 s",
@@ -184,7 +209,8 @@ class Pipe:
         """Group rows into windows; end it with `.aggregate(...)` or `.apply(fn)`.
 
         Several windows by name share the work: `window(fast=ps.tumbling("1 s"), slow=ps.tumbling("1 h"))`
-        gives results with a column `window`. The options of `ps.StepOptions` go beside them.
+        gives results with a column `window`; a mapping takes any name: `window({"early": ...})`. The options
+        of `ps.StepOptions` go beside them.
 
         lateness  how long after its end a window still takes rows in; its result is emitted only then
         early     emit unfinished results at this interval of the clock; adds a column `final`
@@ -194,6 +220,8 @@ class Pipe:
                   `ps.options.Cuda(...)` is "cuda" with limits of your own
         """
         windows, options = split_options(named, WindowSpec)
+        if isinstance(window, Mapping):
+            windows, window = {**window, **windows}, None
         with locate_errors(options.get("name") or "window", find_call_site()):
             for name, value in windows.items():
                 if not isinstance(value, WindowSpec):

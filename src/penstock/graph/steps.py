@@ -17,7 +17,7 @@ from penstock.caller import find_call_site
 from penstock.errors import GraphError, PenstockError, SchemaError, Where, nearest_first
 from penstock.frozen import Frozen
 from penstock.operators.ends import Source
-from penstock.operators.op import JOIN, Degree, Op, Routing, Stream, degree
+from penstock.operators.op import ERRORS, JOIN, LATE, LATE_RIGHT, Degree, Op, Routing, Stream, degree
 from penstock.operators.process import Process
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Input, Ref, Step
@@ -95,8 +95,12 @@ class Steps(dict[str, Step]):
         if op.key is not None and inputs:  # an operator object may bring its own key
             assert isinstance(op.key, tuple), "made so by Op.__post_init__"
             inputs[0].stream.require_key(*op.key)
-            inputs = (replace(inputs[0], stream=replace(inputs[0].stream, key=op.key)), *inputs[1:])
+            inputs = (replace(inputs[0], stream=inputs[0].stream.with_key(*op.key)), *inputs[1:])
         outputs = op.outputs({fed.port: fed.stream for fed in inputs})
+        for port, stream in outputs.items():
+            if stream.lost_key is not None and stream.lost_key.step is None:
+                lost = replace(stream.lost_key, step=label, where=where)
+                outputs[port] = replace(stream, lost_key=lost)
         up = inputs[0].stream if inputs else next(iter(outputs.values()))
         at = self.partitioning(inputs[0].feeds) if inputs else Partitioning(Degree(1, 1))
         if len([fed for fed in inputs if not fed.control]) > 1:
@@ -107,7 +111,9 @@ class Steps(dict[str, Step]):
         alone = op.dedicated or any(self[ref.step].op.dedicated for fed in inputs for ref in fed.feeds)
         fused = (self._fuse if fuse is None else fuse) and op.chainable and same_place and not alone
         key = (up.key or None) if routing is Routing.KEY_BY else at.key if same_place else None
-        if key != next(iter(outputs.values()), up).key:
+        # Why: that a function keeps the key is only said. Rows go to their key anew, so that no answer
+        # depends on whether it is true.
+        if key != next(iter(outputs.values()), up).key or bool(getattr(op, "keeps", ())):
             key = None
         step = Step(label, op, inputs, outputs, replicas, routing, fused, where)
         return step, Partitioning(replicas, key)
@@ -148,8 +154,13 @@ class Steps(dict[str, Step]):
         )
 
     def partitioning(self, feeds: tuple[Ref, ...]) -> Partitioning:
-        """Return where rows are on a pipe; a merged pipe is spread like its first feed."""
+        """Return where rows are on a pipe; a merged pipe is spread like its first feed.
+
+        Late and failed rows may leave a step before they reach the replica of their key.
+        """
         first = self._after[feeds[0].step]
+        if len(feeds) == 1 and feeds[0].port in (LATE, LATE_RIGHT, ERRORS):
+            return Partitioning(first.degree, None)
         return first if len(feeds) == 1 else Partitioning(first.degree, None, merged=True)
 
 
@@ -179,6 +190,8 @@ def choose_routing(op: Op, up: Stream, at: Partitioning) -> tuple[Routing | None
     if routing is not Routing.KEY_BY:
         return routing or Routing.FORWARD, replicas
     if op.routing == Routing.KEY_BY:  # a shuffle that is asked for by name is never left out
+        if up.lost_key is not None:
+            raise up.lost_key.refuse('routing="key_by"', up.schema)
         if not up.key:
             raise GraphError(
                 'routing="key_by" needs a key', hint='say .key_by("user") before it, or key="user"'

@@ -15,6 +15,7 @@ import copy
 import inspect
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, TypeVar
 
@@ -235,13 +236,55 @@ def check_compile(compile: object, function: Function | Expr, state: object, ver
 
 def late_port(up: Stream) -> dict[str, Stream]:
     """Return the `late` port of a step that needs order; a stream without time is in order as it comes."""
-    return {} if up.time is None else {LATE: up.without_key()}
+    return {} if up.time is None else {LATE: up}
 
 
 def keep_key(up: Stream, changed: Iterable[str], schema: pa.Schema) -> Stream:
     """Return the stream with another schema: still keyed unless one of its key columns is changed."""
     down = up.with_schema(schema)
-    return down.without_key() if set(changed) & set(up.key) else down
+    if not set(changed) & set(up.key):
+        return down
+    names = ", ".join(f'"{name}"' for name in up.key if name in set(changed))
+    return down.lose_key(f"{names} has other values behind it")
+
+
+def kept_columns(keeps: object, verb: str) -> tuple[str, ...]:
+    """Return the columns that a function is declared to pass on as they are: one name, or several."""
+    names = (keeps,) if isinstance(keeps, str) else tuple(keeps) if isinstance(keeps, list | tuple) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise FunctionError(
+            f"keeps={keeps!r:.80} names no columns",
+            hint=f'say {verb}(fn, keeps="user"), or several in a list',
+        )
+    return names
+
+
+def function_output(
+    up: Stream, function: BatchFunction | RowFunction, verb: str, keeps: tuple[str, ...]
+) -> Stream:
+    """Return the stream behind a function: the columns it declares, keyed if it keeps those of the key."""
+    schema = require_schema(function, verb)
+    up.require(*keeps)
+    for name in keeps:
+        before = up.schema.field(name).type
+        after = schema.field(name).type if name in schema.names else None
+        if after != before:
+            returns = f'has no column "{name}"' if after is None else f'has "{name}" as {after}'
+            raise SchemaError(
+                f'{verb} is said to keep column "{name}" of type {before}, and its output {returns}',
+                hint="declare it in the schema as it is, or leave it out of keeps=",
+            )
+    missing = [f'"{name}"' for name in up.key if name not in schema.names]
+    down = replace(up, schema=schema)
+    if missing:
+        return down.lose_key(f"{function} returns no column {', '.join(missing)}")
+    if set(up.key) <= set(keeps):
+        return down
+    names = ", ".join(f'"{name}"' for name in up.key)
+    return down.lose_key(
+        f"{function} may have changed it; a function that returns it as it is can say so: "
+        f"{verb}(fn, keeps={f'[{names}]' if len(up.key) > 1 else names})"
+    )
 
 
 def _annotated_schema(fn: Callable[..., Any], *, many: bool) -> pa.Schema | None:

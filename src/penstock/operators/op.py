@@ -14,24 +14,55 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from penstock.errors import GraphError, SchemaError, TimeError, nearest_first
+from penstock.errors import GraphError, SchemaError, TimeError, Where, nearest_first
 from penstock.expr.types import check_column_name
 from penstock.frozen import Frozen
 from penstock.options import is_positive
 from penstock.timing.units import TimeType
 
 
+class KeyLoss(Frozen):
+    """A key that rows had, and that they may have no longer.
+
+    key     its columns
+    reason  what became of it
+    step    the step behind which it is lost, and the line where that was written
+    """
+
+    key: tuple[str, ...]
+    reason: str
+    step: str | None = None
+    where: Where | None = None
+
+    def refuse(self, who: str, schema: pa.Schema) -> GraphError:
+        """Return the error for a step that groups rows, and cannot know whether by this key."""
+        names = ", ".join(f'"{name}"' for name in self.key)
+        at = f" at {self.where}" if self.where is not None else ""
+        again = f".key_by({names})" if set(self.key) <= set(schema.names) else ".key_by(...) a column it has"
+        return GraphError(
+            f"{who} does not know its key: the rows had the key {', '.join(self.key)} before "
+            f'step "{self.step}"{at}',
+            detail=self.reason,
+            hint=f"say {again} before it, or .keyless() to take all rows together",
+        )
+
+
 class Stream(Frozen):
     """The type of an edge.
 
-    schema  columns in canonical types
-    time    type of event time, or None when the source has none; the time itself travels beside the row
-    key     columns that equal rows are grouped by after `key_by`; () for none
+    schema    columns in canonical types
+    time      type of event time, or None when the source has none; the time itself travels beside the row
+    key       columns that equal rows are grouped by after `key_by`; () for none
+    lost_key  the key before a step that may have changed it; None where no key was lost
+
+    Invariant: where `lost_key` is set, `key` is (). A step that groups rows refuses such a stream, so that
+    none ever takes all rows together where a key was meant.
     """
 
     schema: pa.Schema
     time: TimeType | None = None
     key: tuple[str, ...] = ()
+    lost_key: KeyLoss | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -73,13 +104,18 @@ class Stream(Frozen):
         return self.time
 
     def with_schema(self, schema: pa.Schema) -> Stream:
-        """Return the same stream with other columns; the key stays if all its columns do."""
-        key = self.key if all(name in schema.names for name in self.key) else ()
-        return replace(self, schema=schema, key=key)
+        """Return the same stream with other columns; the key is lost unless all its columns stay."""
+        missing = [f'"{name}"' for name in self.key if name not in schema.names]
+        stream = replace(self, schema=schema)
+        return stream.lose_key(f"behind it there is no column {', '.join(missing)}") if missing else stream
 
-    def without_key(self) -> Stream:
-        """Return the same stream with no key."""
-        return replace(self, key=())
+    def lose_key(self, reason: str) -> Stream:
+        """Return the same stream with its key lost, if it has one."""
+        return replace(self, key=(), lost_key=KeyLoss(self.key, reason)) if self.key else self
+
+    def with_key(self, *names: str) -> Stream:
+        """Return the same stream with this key, or with none."""
+        return replace(self, key=names, lost_key=None)
 
 
 def unknown_column(name: str, available: Iterable[str]) -> SchemaError:
@@ -229,10 +265,10 @@ class Op(Frozen, kw_only=True):
         return self.verb
 
     def errors_port(self, up: Stream) -> dict[str, Stream]:
-        """Return the `errors` port, if rows are dead-lettered: the row, the reason and the step."""
+        """Return the `errors` port, if rows are dead-lettered: the row, still keyed, the reason, the step."""
         if self.on_error != OnError.DEAD_LETTER:
             return {}
-        return {ERRORS: Stream(error_schema(up.schema), up.time)}
+        return {ERRORS: replace(up, schema=error_schema(up.schema))}
 
 
 def error_schema(schema: pa.Schema) -> pa.Schema:

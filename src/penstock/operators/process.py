@@ -152,7 +152,11 @@ class Process(Op, kind="P", verb="process", chainable=False):
             )
         times = {stream.time for stream in data.values()}
         time = times.pop() if len(times) == 1 else None
-        return {port: Stream(parse_schema(schema), time) for port, schema in declared.items()}
+        lost = None
+        for stream in data.values():
+            reason = f"{type(self.operator).__name__} may push rows of any key"
+            lost = lost or stream.lose_key(reason).lost_key
+        return {port: Stream(parse_schema(schema), time, lost_key=lost) for port, schema in declared.items()}
 
     def describe(self) -> str:
         """Return the operator's class."""

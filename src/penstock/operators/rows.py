@@ -8,7 +8,7 @@ An expression sees the row as it arrived: the columns of one step do not see eac
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -63,6 +63,8 @@ class FunctionOp(Op):
                 f"only a row function can keep state, and {self.verb} has {function}",
                 hint="use fn(row, state)",
             )
+        if up.lost_key is not None:
+            raise up.lost_key.refuse(f"{self.verb} with state=", up.schema)
         if not up.key:
             raise GraphError(
                 f"{self.verb} with state= needs a key",
@@ -80,23 +82,26 @@ class FunctionOp(Op):
 class Map(FunctionOp, kind="M", verb="map"):
     """Make a row of every row by a row function or a batch function, which gives the whole new row.
 
-    `compile=True` lets a row function be compiled although its integers then wrap at 64 bits.
+    `compile=True` lets a row function be compiled although its integers then wrap at 64 bits. `keeps` names
+    columns that the function returns as they are: the key stays if they are all of it.
     """
 
     function: object
     schema: object = None
     state: Callable[[], Any] | None = None
     compile: bool = False
+    keeps: str | Sequence[str] = ()
     how: functions.BatchFunction | functions.RowFunction = field(init=False, repr=False)
 
     def resolve(self) -> functions.Function:
         """Return the function with its schema."""
+        object.__setattr__(self, "keeps", functions.kept_columns(self.keeps, "map"))
         return functions.as_function(self.function, self.schema, "map")
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
-        """Return the columns that the function declares, without a key."""
+        """Return the columns that the function declares; the key is lost unless the function keeps it."""
         up = inputs[IN]
-        out = up.with_schema(functions.require_schema(self.how, "map")).without_key()
+        out = functions.function_output(up, self.how, "map", tuple(self.keeps))
         return {OUT: out, **self.side_ports(up)}
 
 
@@ -130,25 +135,29 @@ class Filter(FunctionOp, kind="F", verb="filter"):
 class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
     """Make rows of a row: a function gives an iterable of them, an expression gives a list.
 
-    `flat_map(word=col("line").str.split(" "))` gives one row per element, the other columns repeated.
+    `flat_map(word=col("line").str.split(" "))` gives one row per element, the other columns repeated. `keeps`
+    is that of `Map`.
     """
 
     function: object
     schema: object = None
     state: Callable[[], Any] | None = None
+    keeps: str | Sequence[str] = ()
     how: functions.Function = field(init=False, repr=False)
 
     def resolve(self) -> functions.Function:
         """Return the function with its schema, or the one list column."""
+        object.__setattr__(self, "keeps", functions.kept_columns(self.keeps, "flat_map"))
         if not isinstance(self.function, Mapping):
             return functions.as_function(self.function, self.schema, "flat_map", many=True)
         column = functions.as_expressions(self.function.items(), "flat_map")
-        if self.schema is not None:
-            raise FunctionError(
-                "flat_map is given schema= and nothing to declare with it",
-                detail="an expression has a type of its own",
-                hint='leave schema= out; for a column of that name: .flat_map({"schema": ...})',
-            )
+        for option, value in (("schema", self.schema), ("keeps", self.keeps or None)):
+            if value is not None:
+                raise FunctionError(
+                    f"flat_map is given {option}= and nothing to declare with it",
+                    detail="an expression has a type of its own, and the other columns stay as they are",
+                    hint=f'leave {option}= out; for a column of that name: .flat_map({{"{option}": ...}})',
+                )
         if len(column.columns) != 1:
             raise FunctionError(
                 "flat_map takes one list column at a time",
@@ -161,8 +170,7 @@ class FlatMap(FunctionOp, kind="FM", verb="flat_map"):
         up = inputs[IN]
         beside = self.side_ports(up)
         if not isinstance(self.how, functions.Expressions):
-            out = up.with_schema(functions.require_schema(self.how, "flat_map")).without_key()
-            return {OUT: out, **beside}
+            return {OUT: functions.function_output(up, self.how, "flat_map", tuple(self.keeps)), **beside}
         ((name, type_),) = self.how.types(up.schema)
         if not pa.types.is_list(type_):
             raise SchemaError(
@@ -341,6 +349,8 @@ class Accumulate(FunctionOp, kind="A", verb="accumulate", chainable=False, state
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return the key columns and the state's columns, still keyed."""
         up = inputs[IN]
+        if up.lost_key is not None:
+            raise up.lost_key.refuse("accumulate", up.schema)
         if not up.key:
             raise GraphError(
                 "accumulate needs a key", hint='say whose state it is: .key_by("word") before it'

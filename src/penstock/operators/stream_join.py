@@ -8,7 +8,7 @@ they share (`window=`), or by their number (`last_rows=`). What makes two of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -197,9 +197,13 @@ class StreamJoin(
                     hint="rename it before the join with .select(...)",
                 )
             fields += [pa.field(START, time), pa.field(END, time)]
-        out = Stream(pa.schema(fields), left.time)
-        late = {LATE: left.without_key(), LATE_RIGHT: right.without_key()}
-        return {OUT: out, **late, **self.errors_port(out)}
+        out = replace(left, schema=pa.schema(fields))
+        if self.how in ("right", "full"):
+            out = out.lose_key("rows without a partner have none of the left columns")
+        elif not left.key and left.lost_key is None:
+            of_right = replace(out, key=right.key, lost_key=right.lost_key)
+            out = of_right.lose_key("a join keeps the key of its left side only")
+        return {OUT: out, LATE: left, LATE_RIGHT: right, **self.errors_port(out)}
 
     def right_columns(self, left: Stream, right: Stream) -> list[tuple[str, pa.Field]]:
         """Return (name on the right, field in the result) of every right column that is passed on."""

@@ -149,6 +149,8 @@ class Windows(Op, verb="window", pattern="keyed", fixed_routing=Routing.KEY_BY, 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
         """Return key, window bounds, results; and the rows that came too late."""
         up = inputs[IN]
+        if up.lost_key is not None:
+            raise up.lost_key.refuse("a window", up.schema)
         resolved = self.resolve(up)
         if self.partial and not resolved.has_counts:
             raise TimeError(
@@ -179,7 +181,7 @@ class Windows(Op, verb="window", pattern="keyed", fixed_routing=Routing.KEY_BY, 
             ],
             hint="give the result another name",
         )
-        return {OUT: Stream(schema, up.time, up.key), LATE: up.without_key(), **self.errors_port(up)}
+        return {OUT: Stream(schema, up.time, up.key), LATE: up, **self.errors_port(up)}
 
     def describe(self) -> str:
         """Return the windows and their aggregates or function."""

@@ -98,13 +98,28 @@ def _step(plan: Plan, step: Step, stage: str) -> Iterator[str]:
         how_many = f"{step.degree} replica{'' if step.degree.least == 1 else 's'}"
     routing = [] if step.routing is None else [describe_routing(step)]
     yield from _field("runs", ", ".join([how_many, *routing, stage]))
-    if step.inputs and step.up.key:
-        yield from _field("key", ", ".join(step.up.key))
+    if (key := _explain_key(step)) is not None:
+        yield from _field("key", key)
     for topic, text in explain_windows(step):
         yield from _field(topic, text)
     yield from _gives(plan, step)
     if step.where is not None:
         yield from _field("written", f"{step.where}")
+
+
+def _explain_key(step: Step) -> str | None:
+    """Return the key of the rows that a step gets, and what becomes of it; None where rows never had one."""
+    if not step.inputs:
+        return None
+    key = ", ".join(step.up.key)
+    lost = next((stream.lost_key for stream in step.outputs.values() if stream.lost_key is not None), None)
+    if lost is not None and lost.step == step.name:
+        return f"{', '.join(lost.key)}, lost behind this step: {lost.reason}"
+    if step.up.lost_key is not None:
+        return f"{', '.join(step.up.lost_key.key)}, lost behind {step.up.lost_key.step}"
+    if isinstance(step.op, Windows) and not key:
+        return "none: all rows are one group"
+    return key or None
 
 
 def _gives(plan: Plan, step: Step) -> Iterator[str]:
@@ -175,6 +190,7 @@ def _step_dict(plan: Plan, step: Step, fused: Mapping[str, str]) -> dict[str, ob
                 "columns": [{"name": field.name, "type": str(field.type)} for field in stream.schema],
                 "time": None if stream.time is None else str(stream.time),
                 "key": list(stream.key),
+                "lost_key": None if stream.lost_key is None else list(stream.lost_key.key),
                 "read_by": list(dict.fromkeys(name for name, _ in plan.readers(Ref(step.name, port)))),
                 "collected": Ref(step.name, port) in plan.collects,
             }

@@ -41,11 +41,12 @@ class SizePolicy(Frozen):
                       (`python -m bench windows`, single key)
     rows_per_slot     with fewer rows per slot in a batch, sums per slot beside the rings cost more than they
                       save (`python -m bench windows`, 500 keys and more)
-    index_rows        segments of a join with fewer rows are always scanned
-    index_cost        comparisons per row that a segment's index costs: after so many scanned ones it is built
+    index_rows        fewer stored rows of a join are always scanned
+    index_cost        comparisons per row that a join's index costs: after so many scanned ones it is built
                       (`python -m bench join`, band)
     index_share       an index is built only where one row in this many, or fewer, is looked at
-    segment_rows      segments of a join are not put together beyond this many rows: what is half over is kept
+    payload_rows      batches of stored rows of a join are not put together beyond this many rows: a copy
+                      of so many is a pause
     compared_at_once  rows times boxes of one call, at most: all of them may be pairs
     pairs_at_once     candidate pairs that a user's function gets in one call, at most
     selection_share   a filter keeps its input and a selection while at least one row in this many is
@@ -67,7 +68,7 @@ class SizePolicy(Frozen):
     index_rows: int = 1024
     index_cost: int = 256
     index_share: int = 16
-    segment_rows: int = 1 << 18
+    payload_rows: int = 1 << 20
     compared_at_once: int = 1 << 26
     pairs_at_once: int = 1 << 16
     selection_share: int = 16

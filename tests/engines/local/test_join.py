@@ -165,7 +165,9 @@ def test_a_layout_that_is_chosen_by_itself_may_change_while_rows_flow(
 
 def test_threads_of_cells_give_results_in_order_and_raise_what_a_cell_raises() -> None:
     threads = CellThreads("join", 3)
+    assert threads.delay is None
     assert list(threads.run([lambda n=n: n for n in range(10)])) == list(range(10))  # type: ignore[misc]
+    assert (threads.delay or 0) > 0
     with pytest.raises(ZeroDivisionError):
         threads.run([lambda: 1, lambda: 1 // 0])
     threads.close()

@@ -62,6 +62,23 @@ def collect_rows(shape: Any, window: Any, **how: Any) -> list[list[str]]:
     return [sorted(map(repr, table.to_pylist())) for table in graph.collect(pipe, late, **how)]
 
 
+def pass_on(row: Any) -> dict[str, Any]:
+    return {"t": row.t, "v": row.v}
+
+
+def test_single_rows_of_streams_with_different_histories_may_meet_in_windows() -> None:
+    # Results of windows have no places among rows of equal time, and rows of the other branch have one.
+    graph = ps.PipeGraph("histories")
+    reader = ps.read.rows([{"t": t, "v": t % 5} for t in range(30)], batch=4)
+    one, other = graph.source(reader, time="t", time_unit="s", delay="2 s").split(lambda row: row.v % 2, 2)
+    counts = one.window(ps.tumbling("5 s")).aggregate(v=ps.count()).select("v", t=col("window_start"))
+    rows = counts.select("t", "v").merge(other).map(pass_on, schema=SCHEMA)
+    windows = rows.window(ps.tumbling("10 s")).aggregate(n=ps.count(), vs=ps.sum("v"), first=ps.first("v"))
+    expected = windows.collect(engine="reference").to_pylist()
+    assert [row["n"] for row in expected] == [6, 6, 6]
+    assert windows.collect(engine="local").to_pylist() == expected
+
+
 @pytest.mark.parametrize("on", ["reference", "local"])
 def test_a_late_row_is_saved_by_one_that_comes_behind_it_in_its_round(on: str) -> None:
     # After 100 the watermark is 100: 98 alone would be late for a gap of 2 s, with 99 it is in a session.

@@ -189,13 +189,13 @@ ROUNDS = st.lists(
 )
 SIZES = [
     replace(policy.SIZES),
-    replace(policy.SIZES, index_rows=1, index_cost=0, index_share=1, segment_rows=5),
+    replace(policy.SIZES, index_rows=1, index_cost=0, index_share=1, payload_rows=5),
     replace(policy.SIZES, index_rows=1, index_cost=0, index_share=1, compared_at_once=3, pairs_at_once=2),
     replace(policy.SIZES, index_rows=4, index_cost=2, compile_after=0),
 ]
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=["scan", "small segments", "small steps", "compiled"])
+@pytest.mark.parametrize("sizes", SIZES, ids=["scan", "small batches", "small steps", "compiled"])
 def test_a_join_gives_what_brute_force_gives(
     sizes: policy.SizePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -157,10 +157,9 @@ class TaskBuilder:
                 round_group = 0 if progress.in_rounds else self._plan.sources.index(head)
                 task: Task = SourceTask(number, chain, progress, reader, pushed, round_group)
             elif isinstance(op, Process):
-                from penstock.engines.local.tasks.process import PipelinedProcessTask, RoundProcessTask
+                from penstock.engines.local.tasks.process import ProcessTask
 
-                process_class = RoundProcessTask if progress.in_rounds else PipelinedProcessTask
-                task = process_class(number, replica, chain, progress)
+                task = ProcessTask(number, replica, chain, progress)
                 self._observe(task.loop)
             elif op is not None and op.kind == JOIN:
                 from penstock.engines.local.tasks.join import JoinTask

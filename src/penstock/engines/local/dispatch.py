@@ -237,6 +237,9 @@ class ThreadPool:
     def __init__(self, dispatcher: Dispatcher, *, wait_mode: str = "auto", pinning: bool = False) -> None:
         self._dispatcher = dispatcher
         self._spins = {"blocking": 0, "spinning": 2**62, "auto": SPINS}[wait_mode]
+        # Why: a source waits for room, and while it looks for some it keeps those from the interpreter that
+        # could make it (`python -m bench join`, latency).
+        self._source_spins = 0 if wait_mode == "auto" else self._spins
         self._cores = sorted(os.sched_getaffinity(0)) if pinning and hasattr(os, "sched_setaffinity") else []
         self._threads: list[threading.Thread] = []
         self._started: set[threading.Thread] = set()
@@ -289,7 +292,9 @@ class ThreadPool:
         self._started.add(threading.current_thread())
         if self._cores:
             os.sched_setaffinity(0, {self._cores[worker % len(self._cores)]})
-        dispatcher, spins = self._dispatcher, self._spins
+        is_source = only is not None and not only.statistics.inputs
+        dispatcher, spins_before = self._dispatcher, self._source_spins if is_source else self._spins
+        spins = spins_before
         while True:
             with dispatcher.lock:
                 if dispatcher.is_over or (only is None and worker >= self.n_threads):
@@ -301,13 +306,13 @@ class ThreadPool:
                 if task is None and spins <= 0:
                     # Invariant: the lock is held since `next_task` found nothing, so no wake-up is missed.
                     (dispatcher.changed if only is None else only.woken).wait()
-                    spins = self._spins
+                    spins = spins_before
             if task is None:
                 spins -= 1
                 time.sleep(0)
             else:
                 run_task(dispatcher, task)
-                spins = self._spins
+                spins = spins_before
 
 
 @contextmanager

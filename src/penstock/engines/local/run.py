@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import OpeningStopped, SourceBatch
 from penstock.engines.ends import close_all, load_tables
 from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder
@@ -29,6 +29,7 @@ from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput, SourceTask
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RoundHarness, RunOptions, RunResult
+from penstock.engines.run_log import report_restore
 from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import Frozen
@@ -83,7 +84,8 @@ class Runtime(Frozen):
         """Return the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
         n_rounds = self.progress.rounds - self.progress.first - self.progress.n_empty
-        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, self.measurements())
+        measured = None if self.breakdown is None else self.measurements()
+        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured)
 
 
 def build_runtime(
@@ -134,6 +136,7 @@ def build_runtime(
     graph = ChannelBuilder(tasks, dispatcher, settings).connect()
     if checkpoint is not None:
         checkpoint.restore(graph)
+        report_restore(plan.graph, first)
     return Runtime(graph, dispatcher, progress, breakdown)
 
 
@@ -143,9 +146,8 @@ class LocalRun(BackgroundRun):
     def __init__(
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> None:
-        super().__init__(plan.graph, "local")
-        self._plan, self._settings, self._options = plan, settings, options
-        self._clock, self._events = clock, events
+        super().__init__(plan, "local", clock)
+        self._settings, self._options, self._events = settings, options, events
         self._runtime: Runtime | None = None
         self._pool: dispatch.ThreadPool | None = None
         self._timer: RoundTimer | None = None
@@ -181,6 +183,16 @@ class LocalRun(BackgroundRun):
         if self._runtime is None:
             return {step.name: Accounts() for step in self._plan}
         return self._runtime.graph.accounts()
+
+    def watermarks(self) -> Mapping[str, float]:
+        """Implement `BackgroundRun.watermarks`."""
+        readers = {} if self._runtime is None else self._runtime.graph.readers
+        return {name: reader.watermark for name, reader in readers.items() if reader.timed}
+
+    def idle_sources(self) -> frozenset[str]:
+        """Implement `BackgroundRun.idle_sources`."""
+        readers = {} if self._runtime is None else self._runtime.graph.readers
+        return frozenset(name for name, reader in readers.items() if reader.idle)
 
     def statistics(self) -> list[TaskStatistics]:
         """Return what every task has counted so far, one per replica: rows, batches, time, queues."""
@@ -246,7 +258,11 @@ class LocalRun(BackgroundRun):
         if self._processes is not None:
             self._processes.report = progress.emit
         try:
-            runtime.open_sinks(checkpoint)
+            try:
+                runtime.open_sinks(checkpoint)
+            except OpeningStopped:
+                runtime.close()
+                return "stopped"
             self._work(runtime)
             ended = all(reader.frontier.over for reader in runtime.graph.readers.values())
             drained = ended and progress.drain

@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch, WaitingReader, may_wait
+from penstock.connect.protocol import OpeningStopped, SourceBatch, WaitingReader, may_wait
 from penstock.connect.read_claims import AbandonedRead, WaitingRead
 from penstock.engines.deadlines import Deadlines
 from penstock.engines.protocol import BackgroundRun, Gap, RoundHarness, RunOptions, RunResult
@@ -32,7 +32,7 @@ class ReferenceRun(BackgroundRun):
     """A run that reads its sources round by round."""
 
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
-        super().__init__(interpreter.plan.graph, "reference")
+        super().__init__(interpreter.plan, "reference", interpreter.clock)
         self._interpreter, self._options = interpreter, options
         self.begin()
 
@@ -40,10 +40,22 @@ class ReferenceRun(BackgroundRun):
         """Implement `Run.metrics`."""
         return copy.deepcopy(self._interpreter.accounts)
 
+    def watermarks(self) -> Mapping[str, float]:
+        """Implement `BackgroundRun.watermarks`."""
+        return {name: frontier.watermark for name, frontier in self._interpreter.source_frontiers().items()}
+
+    def idle_sources(self) -> frozenset[str]:
+        """Implement `BackgroundRun.idle_sources`."""
+        frontiers = self._interpreter.source_frontiers()
+        return frozenset(name for name, frontier in frontiers.items() if frontier.idle and not frontier.over)
+
     def execute(self) -> RunResult:
         """Run the plan from its first batch to its end, and close everything whatever happens."""
         interpreter = self._interpreter
-        begin_run(interpreter)
+        try:
+            begin_run(interpreter)
+        except OpeningStopped:
+            return build_result(interpreter, "stopped")
         batches = {step.name: SourceFeed(step, interpreter.clock) for step in interpreter.plan.sources}
         outcome = "failed"
         try:
@@ -227,8 +239,8 @@ def begin_run(interpreter: Interpreter) -> None:
     interpreter.events(RunStarted(now, interpreter.plan.graph, "reference", steps))
     try:
         interpreter.open()
-    except BaseException:
-        end_run(interpreter, "failed")
+    except BaseException as failure:
+        end_run(interpreter, "stopped" if isinstance(failure, OpeningStopped) else "failed")
         raise
 
 

@@ -436,6 +436,7 @@ class ProcessNode(Node):
         self._routine.resume()
         if all(port.closed for port in self._routine.ports.values()):
             self._routine.close()
+        self.is_over = self._routine.is_over
         return self._routine.take_output()
 
     def forward(self, frontier: Frontier) -> Frontier:

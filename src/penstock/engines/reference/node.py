@@ -142,6 +142,8 @@ class Node(ABC):
 
     replicas = 1
     """How many times each row comes in; more than one only where rows are broadcast."""
+    is_over = False
+    """Whether it takes no more rows; only an operator with its own loop ends before its input."""
 
     def __init__(self, site: Site) -> None:
         self.site = site

@@ -75,8 +75,8 @@ def lower(op: Op, site: Site) -> Node:
 
 @lower.register
 def _source(op: Source, site: Site) -> Node:
-    rank = [step.name for step in site.plan.sources].index(site.step.name)
-    return SourceNode(site, op, rank)
+    names = [step.name for step in site.plan.sources]
+    return SourceNode(site, op, names.index(site.step.name) if len(names) > 1 else None)
 
 
 _RULES: dict[type[Op], tuple[Callable[..., steps.RowProcess], type[steps.BatchNode]]] = {
@@ -171,6 +171,11 @@ class Interpreter:
         assert isinstance(node, SourceNode), f"{name} is a source"
         return node
 
+    def source_frontiers(self) -> Mapping[str, Frontier]:
+        """Return how far every source with a time has come, after the last round."""
+        timed = [step.name for step in self.plan.sources if step.as_source.resolve() is not None]
+        return {name: self._outputs[name] for name in timed}
+
     def round(
         self,
         batches: Mapping[str, SourceBatch],
@@ -254,12 +259,14 @@ class Interpreter:
         before = self._inputs[step.name]
         after = merge_frontiers((self._frontier(ref) for ref in step.data_feeds), before)
         self._inputs[step.name] = after
-        # A later step in the plan feeds what it gave in the last round.
+        # A later step in the plan feeds what it gave in the last round; nobody waits for it any more once
+        # the operator has ended.
         done = {ref.step for ref in by_port}
+        last_round = {} if self._nodes[step.name].is_over else self._last_round
         rows: dict[str, list[TimedRow]] = {port.port: [] for port in step.inputs}
         for port in step.inputs:
             for ref in port.feeds:
-                rows[port.port] += (by_port if ref.step in done else self._last_round).get(ref, [])
+                rows[port.port] += (by_port if ref.step in done else last_round).get(ref, [])
         over = frozenset(
             port.port
             for port in step.inputs

@@ -39,12 +39,12 @@ _TIME = ErrorContext("the time of a source", error=TimeError, catches=RowFailure
 
 
 class SourceNode(Node):
-    """Takes batches as they were cut; `rank` orders rows of equal time from different sources."""
+    """Takes batches as they were cut; `rank` orders rows of equal time from different sources, if any."""
 
-    def __init__(self, site: Site, op: Source, rank: int) -> None:
+    def __init__(self, site: Site, op: Source, rank: int | None) -> None:
         super().__init__(site)
         self._schema = op.reader.schema
-        self._rank = rank
+        self._order = () if rank is None else (rank,)
         self._time = op.resolve()
         self._watermark = SourceWatermark(self._time.delay if self._time else None)
         rule: Any = self._time.rule if self._time else None
@@ -121,7 +121,7 @@ class SourceNode(Node):
             elif self._time is not None and self._time.column is not None:
                 value = values[self._time.column]
                 time = self._time.type.micros(value) if isinstance(value, int) else None
-            order = (self._rank, seq) if isinstance(seq, int) else (self._rank,)
+            order = (*self._order, seq) if isinstance(seq, int) else self._order
             rows.append(TimedRow(values, time, order))
         return rows
 

@@ -100,7 +100,9 @@ def split_into_fragments(plan: Plan) -> Fragments:
         placement[step.name] = _place(step, placement, partitioned_by)
         key = _partition_key(step, placement, partitioned_by)
         for port, stream in step.outputs.items():
-            holds = key is not None and stream.key == key and port not in (LATE, ERRORS)
+            # Why: that a function keeps the key is only said, so rows are exchanged again behind it.
+            is_said = bool(getattr(step.op, "keeps", ()))
+            holds = key is not None and stream.key == key and not is_said and port not in (LATE, ERRORS)
             partitioned_by[Ref(step.name, port)] = key if holds else None
     fragments = []
     for number in range(max(placement.values()) + 1 or int(_needs_tasks(plan, placement))):

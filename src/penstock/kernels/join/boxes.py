@@ -3,8 +3,8 @@
 A stored row is a point of int64 codes, one for each condition of the join; a new row is a box, a range of
 codes for each of them. So one loop serves bands of any type, equalities and bounds of time. The scan compares
 every row of a range with every box, two codes at a time, in blocks that stay in the cache, and looks for the
-rows only in blocks that have a hit, because hits are rare. The search asks an order of the rows by two codes,
-and looks only at the rows between the ends of its ranges.
+rows only in blocks that have a hit, because hits are rare. The search looks only at the rows of the cells of
+a grid in which a box lies; the rows of a cell are a chain.
 
 `python -m bench join` measures both.
 """
@@ -17,9 +17,17 @@ import numpy.typing as npt
 from penstock.kernels.loops import loop
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 BLOCK = 1024
 """Rows of a block: two codes of each are half of the smallest first cache."""
+MIX_FIRST, MIX_SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+"""Odd numbers whose products have well-mixed high bits: the place of a cell in a table."""
+ALL_ONE, OWN, WHOLE, ORDERED = 0, 1, 2, 3
+"""What a code stands for: nothing, a cell of its own, a whole number, or a float (`order_floats`)."""
+FARTHEST = 2.0**62
+MOST_CELLS = 16
+"""A box that lies in more cells is not looked for."""
 
 
 @loop("Ir Ir Ir Ir Ir Ir Ir Ir I I")
@@ -74,76 +82,154 @@ def scan_boxes(
     return n_hits
 
 
-@loop("Ir Ir Ir Ir i I2 I2 I2 Ir Ir Ir Ir I I")
-def search_boxes(
-    order: Ints,
-    groups: Ints,
-    seconds: Ints,
-    starts: Ints,
+@loop()
+def find_cell(code: int, unit: int, width: float, bits: Ints, floats: Floats) -> int:
+    """Return the cell of a code on an axis; of a greater code it is not less.
+
+    unit          what a code stands for: `ALL_ONE`, `OWN`, `WHOLE`, `ORDERED`
+    width         of a cell
+    bits, floats  int64[1], float64[1]  one place in memory, to read the bits of a float
+    """
+    if unit == ALL_ONE:
+        return 0
+    if unit == OWN:
+        return code
+    if unit == WHOLE:
+        value = np.float64(code)
+    elif code >= 0:
+        bits[0] = code
+        value = floats[0]
+    else:
+        bits[0] = ~code
+        value = -floats[0]
+    # Why cut off: so that no cell is beyond int64.
+    return int(min(max(np.floor(value / width), -FARTHEST), FARTHEST))
+
+
+@loop("I2 i i I I Fr I I i")
+def chain_rows(
+    codes: Ints,
+    begin: int,
+    end: int,
+    axes: Ints,
+    units: Ints,
+    widths: Floats,
+    heads: Ints,
+    links: Ints,
     shift: int,
+) -> None:
+    """Put rows before the chains of their cells.
+
+    codes       int64[k, n]  all codes of the rows, by slot
+    begin, end  the slots of the rows
+    axes        int64[2]     the codes that a cell is found by
+    units       int64[2]     what they stand for, as `find_cell` says
+    widths      float64[2]   of cells
+    heads       int64[h]     written: the newest row of each chain; -1 for none
+    links       int64[n]     written: the row after each in its chain
+    shift       64 less the bits of a place in `heads`
+    """
+    bits = np.zeros(1, np.int64)
+    floats = bits.view(np.float64)
+    for row in range(begin, end):
+        first = find_cell(codes[axes[0], row], units[0], widths[0], bits, floats)
+        second = find_cell(codes[axes[1], row], units[1], widths[1], bits, floats)
+        head = place_cell(first, second, shift)
+        links[row] = heads[head]
+        heads[head] = row
+
+
+@loop()
+def place_cell(first: int, second: int, shift: int) -> int:
+    """Return the place of a cell in a table."""
+    mixed = np.uint64(np.int64(first)) * MIX_FIRST + np.uint64(np.int64(second)) * MIX_SECOND
+    return int(mixed >> np.uint64(shift))
+
+
+@loop("Ir Ir i i I2 I2 I2 I I Fr I I I I I")
+def search_chains(
+    heads: Ints,
+    links: Ints,
+    shift: int,
+    oldest: int,
     codes: Ints,
     lows: Ints,
     highs: Ints,
-    first_groups: Ints,
-    last_groups: Ints,
-    second_low: Ints,
-    second_high: Ints,
+    axes: Ints,
+    units: Ints,
+    widths: Floats,
+    open_boxes: Ints,
+    open_rows: Ints,
+    wide: Ints,
     boxes: Ints,
     rows: Ints,
 ) -> int:
-    """Find the rows of each box by an index; return how many there are.
+    """Find the rows of each box by the chains of its cells; return how many there are.
 
-    order                    int64[n]     the rows by (group, second code)
-    groups, seconds          int64[n]     of the rows in that order
-    starts                   int64[s]     where each run of 2^shift groups begins, from the least group on;
-                                          the last is n
-    codes                    int64[k, n]  all codes of the rows, as they are stored
-    lows, highs              int64[k, m]  the ranges of each box, both ends included
-    first_groups             int64[m]     the range of groups in which the rows of a box lie
-    last_groups              int64[m]
-    second_low, second_high  int64[m]     the range of the second code
-    boxes, rows              int64[c]     written: the box and the row of the first c hits
+    All chains are followed a row at a time, side by side: a step has to wait for memory, and the steps of
+    different chains wait together.
+
+    heads, links, shift    as `chain_rows` left them
+    oldest                 rows before this one are over
+    codes                  int64[k, n]  all codes of the rows, by slot
+    lows, highs            int64[k, m]  the ranges of each box, both ends included
+    axes, units, widths    as for `chain_rows`
+    open_boxes, open_rows  int64[o]     used: at least `MOST_CELLS` for each box
+    wide                   int64[1 + m] written: how many boxes lie in more cells and are left out, and which
+    boxes, rows            int64[c]     written: the box and the row of the first c hits
     """
-    n_rows = order.shape[0]
-    if n_rows == 0:
-        return 0
-    least = groups[0]
-    greatest = groups[n_rows - 1]
+    bits = np.zeros(1, np.int64)
+    floats = bits.view(np.float64)
+    n_open = 0
+    wide[0] = 0
+    for box in range(lows.shape[1]):
+        first_low = find_cell(lows[axes[0], box], units[0], widths[0], bits, floats)
+        first_high = find_cell(highs[axes[0], box], units[0], widths[0], bits, floats)
+        second_low = find_cell(lows[axes[1], box], units[1], widths[1], bits, floats)
+        second_high = find_cell(highs[axes[1], box], units[1], widths[1], bits, floats)
+        # As floats, because the distance of two cells may be beyond int64.
+        n_cells = (1.0 + first_high - first_low) * (1.0 + second_high - second_low)
+        if n_cells > MOST_CELLS:
+            wide[0] += 1
+            wide[wide[0]] = box
+            continue
+        begin = n_open
+        # Why counted: what is after the last cell of all is not a number.
+        for a in range(first_high - first_low + 1):
+            for b in range(second_high - second_low + 1):
+                head = place_cell(first_low + a, second_low + b, shift)
+                is_new = True  # two cells of a box may have one chain
+                for place in range(begin, n_open):
+                    if open_rows[place] == head:
+                        is_new = False
+                if is_new:
+                    open_boxes[n_open] = box
+                    open_rows[n_open] = head
+                    n_open += 1
+    for place in range(n_open):
+        open_rows[place] = heads[open_rows[place]]
     n_codes = codes.shape[0]
     n_hits = 0
-    for box in range(lows.shape[1]):
-        low = second_low[box]
-        high = second_high[box]
-        group = max(least, first_groups[box])
-        last = min(greatest, last_groups[box])
-        while group <= last:
-            run = (group - least) >> shift
-            at = starts[run]
-            past = starts[run + 1]
-            while at < past:
-                middle = (at + past) >> 1
-                if groups[middle] < group or (groups[middle] == group and seconds[middle] < low):
-                    at = middle + 1
-                else:
-                    past = middle
-            if at == n_rows:
-                break
-            if groups[at] > group:  # no such row in this group, and none between it and that of the next row
-                group = groups[at]
+    while n_open > 0:
+        n_left = 0
+        for place in range(n_open):
+            row = open_rows[place]
+            if row < oldest:
                 continue
-            while at < n_rows and groups[at] == group and seconds[at] <= high:
-                row = order[at]
-                at += 1
-                inside = True
-                for code in range(n_codes):
-                    value = codes[code, row]
-                    if value < lows[code, box] or value > highs[code, box]:
-                        inside = False
-                        break
-                if inside:
-                    if n_hits < boxes.shape[0]:
-                        boxes[n_hits] = box
-                        rows[n_hits] = row
-                    n_hits += 1
-            group += 1
+            box = open_boxes[place]
+            open_boxes[n_left] = box
+            open_rows[n_left] = links[row]
+            n_left += 1
+            inside = True
+            for code in range(n_codes):
+                value = codes[code, row]
+                if value < lows[code, box] or value > highs[code, box]:
+                    inside = False
+                    break
+            if inside:
+                if n_hits < boxes.shape[0]:
+                    boxes[n_hits] = box
+                    rows[n_hits] = row
+                n_hits += 1
+        n_open = n_left
     return n_hits

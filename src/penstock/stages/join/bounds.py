@@ -30,16 +30,16 @@ NONE_OVER = -(2**63)
 class Admission(Frozen):
     """What becomes of new rows by the watermark.
 
-    late       bool[n]   which are late
-    no_window  bool[n]   which are in no window
-    rows       int64[e]  the rows that are stored, each once for each of its open windows
-    clock      int64[e]
+    clock      int64[e]  of the rows that are stored
+    rows       int64[e]  which these are, each once for each of its open windows; None for all, each once
+    late       bool[n]   which are late; None for none
+    no_window  bool[n]   which are in no window; None for none
     """
 
-    late: Mask
-    no_window: Mask
-    rows: Ints
     clock: Ints
+    rows: Ints | None = None
+    late: Mask | None = None
+    no_window: Mask | None = None
 
 
 class Bound(Protocol):
@@ -65,8 +65,10 @@ class WithinBound:
     def admit(self, times: Ints, watermark: float) -> Admission:
         """Implement `Bound.admit`."""
         late = _is_before(times, watermark, self._lateness)
+        if not late.any():
+            return Admission(times)
         rows = np.flatnonzero(~late)
-        return Admission(late, np.zeros(len(times), np.bool_), rows, times[rows])
+        return Admission(times[rows], rows, late)
 
     def ranges(self, side: int, clock: Ints) -> tuple[Ints, Ints]:
         """Implement `Bound.ranges`."""
@@ -98,7 +100,7 @@ class WindowBound:
         has_open = np.zeros(len(times), np.bool_)
         has_open[rows] = True
         no_window = n_windows <= 0
-        return Admission(~has_open & ~no_window, no_window, rows, clock)
+        return Admission(clock, rows, ~has_open & ~no_window, no_window)
 
     def ranges(self, side: int, clock: Ints) -> tuple[Ints, Ints]:
         """Implement `Bound.ranges`."""

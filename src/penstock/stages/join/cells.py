@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from penstock.frozen import Frozen
+from penstock.stages import policy
+from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.model import Layout
-from penstock.stages.join.segments import ALONE, JoinRows, RowSegments, Segment, Share
+from penstock.stages.join.row_store import ALONE, RowStore, Share
 from penstock.stages.rows.batch import Ints
 
-Search = Callable[[], list[tuple[Segment, Ints, Ints]]]
-"""The work of a cell: it returns segments, and places of new rows and of stored ones that may be pairs."""
+Search = Callable[[], list[tuple[RowStore, Ints, Ints]]]
+"""The work of a cell: it returns stores, and places of new rows and of stored ones that may be pairs."""
 RunCells = Callable[[Sequence[Search]], Iterable[Any]]
 """Runs the work of cells; what they return is in their order."""
 
@@ -45,7 +47,7 @@ class Cell(Frozen):
     """
 
     rows: Ints | None
-    stored: RowSegments
+    stored: RowStore
     share: Share
 
 
@@ -65,26 +67,31 @@ class CellGrid:
         m, n = self.layout
         if self._has_keys:
             m = n = m * n
-        self.parts = ([RowSegments() for _ in range(m)], [RowSegments() for _ in range(n)])
+        self.parts = ([RowStore() for _ in range(m)], [RowStore() for _ in range(n)])
 
-    def rearrange(self, layout: Layout) -> None:
+    def rearrange(self, layout: Layout, run: policy.JitPolicy) -> None:
         """Spread the rows over other parts; as no search is under way, no pair is lost or found twice."""
         before, self.layout = self.parts, layout
         self.clear()
         for side, parts in enumerate(before):
             for part in parts:
                 for rows in part.take_all():
-                    self.store(side, rows)
+                    self.store(side, rows, run)
 
-    def store(self, side: int, rows: JoinRows) -> None:
-        """Store rows of one side, each in its part."""
+    def store(
+        self, side: int, rows: JoinRows, run: policy.JitPolicy
+    ) -> list[tuple[RowStore, slice, Ints | slice]]:
+        """Store rows of one side, each in its part; return the parts, their slots, and whose they are."""
         parts = self.parts[side]
         if len(parts) == 1:
-            parts[0].add(rows)
-            return
+            return [(parts[0], parts[0].add(rows, run), slice(None))]
         part_of = rows.buckets % len(parts)
-        for part, stored in enumerate(parts):
-            stored.add(rows.take(np.flatnonzero(part_of == part)))
+        places = [np.flatnonzero(part_of == part) for part in range(len(parts))]
+        return [
+            (part, part.add(rows.take(at), run), at)
+            for part, at in zip(parts, places, strict=True)
+            if len(at)
+        ]
 
     def cells(self, side: int, buckets: Ints) -> Iterator[Cell]:
         """Yield the cells that new rows of a side meet, by the buckets of these rows."""
@@ -94,5 +101,5 @@ class CellGrid:
         for part in range(len(own)):
             rows = None if len(own) == 1 else np.flatnonzero(part_of == part)
             for stored in [opposite[part]] if self._has_keys else opposite:
-                if stored.segments and (len(buckets) if rows is None else len(rows)):
+                if len(stored) and (len(buckets) if rows is None else len(rows)):
                     yield from (Cell(rows, stored, share) for share in shares)

@@ -20,11 +20,13 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr.values import numbers_of, valid_in
+from penstock.kernels.join.boxes import ORDERED, OWN, WHOLE
 from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import KeySlots
 from penstock.stages.rows.batch import Ints, Mask
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
+_OUTWARDS = np.array([[-math.inf], [math.inf]])
 Floats = npt.NDArray[np.float64]
 
 
@@ -33,19 +35,19 @@ class Condition(ABC):
 
     names     the columns of the left and of the right
     is_exact  whether a code inside the range is enough; else `holds` decides
+    unit      what a code stands for (`kernels/join/boxes.py`)
     """
 
     is_exact = True
+    unit = WHOLE
 
     def __init__(self, left: Sequence[str], right: Sequence[str]) -> None:
         self.names = (tuple(left), tuple(right))
 
-    def valid(self, side: int, rows: pa.RecordBatch) -> Mask:
-        """Return which rows can fulfil the condition at all."""
-        valid = np.ones(rows.num_rows, np.bool_)
-        for name in self.names[side]:
-            valid &= valid_in(rows.column(name))
-        return valid
+    def valid(self, side: int, rows: pa.RecordBatch) -> Mask | None:
+        """Return which rows can fulfil the condition at all; None if all can."""
+        columns = [column for name in self.names[side] if (column := rows.column(name)).null_count]
+        return np.logical_and.reduce([valid_in(column) for column in columns]) if columns else None
 
     @abstractmethod
     def codes(self, side: int, rows: pa.RecordBatch) -> Ints:
@@ -69,6 +71,8 @@ class KeyEquality(Condition):
 
     NaN equals NaN, -0.0 equals 0.0. A slot is free again when no row of its key is stored.
     """
+
+    unit = OWN
 
     def __init__(self, left: Sequence[str], right: Sequence[str], types: Sequence[pa.DataType]) -> None:
         super().__init__(left, right)
@@ -134,6 +138,10 @@ class IntBand(Condition):
         return codes.astype(np.float64)
 
 
+TIME = IntBand("", "", 0, strict=False)
+"""Stands for the clock, which is a whole number like others."""
+
+
 class FloatBand(Condition):
     """|left - right| <= width, for floats, and for integers against floats, as Python computes it.
 
@@ -142,18 +150,23 @@ class FloatBand(Condition):
     """
 
     is_exact = False
+    unit = ORDERED
 
     def __init__(self, left: str, right: str, width: float, *, strict: bool) -> None:
         super().__init__((left,), (right,))
         self._width, self._strict = _float_width(width, strict=strict), strict
         self._reach = float(np.nextafter(self._width, math.inf))
 
-    def valid(self, side: int, rows: pa.RecordBatch) -> Mask:
+    def valid(self, side: int, rows: pa.RecordBatch) -> Mask | None:
         """Implement `Condition.valid`: NaN is close to nothing."""
-        (name,) = self.names[side]
-        column = rows.column(name)
-        valid = valid_in(column)
-        return valid & ~np.isnan(numbers_of(column)) if kind.is_floating(column.type) else valid
+        valid = super().valid(side, rows)
+        column = rows.column(self.names[side][0])
+        if not kind.is_floating(column.type):
+            return valid
+        is_nan: Mask = np.isnan(numbers_of(column))
+        if not is_nan.any():
+            return valid
+        return ~is_nan if valid is None else valid & ~is_nan
 
     def codes(self, side: int, rows: pa.RecordBatch) -> Ints:
         """Implement `Condition.codes`."""
@@ -163,11 +176,11 @@ class FloatBand(Condition):
     def ranges(self, codes: Ints) -> tuple[Ints, Ints]:
         """Implement `Condition.ranges`."""
         values = self.numbers(codes)
-        with np.errstate(all="ignore"):
-            low = np.nextafter(values - self._reach, -math.inf)
-            high = np.nextafter(values + self._reach, math.inf)
-        low[np.isnan(low)], high[np.isnan(high)] = -math.inf, math.inf
-        return order_floats(low), order_floats(high)
+        ends = np.nextafter([values - self._reach, values + self._reach], _OUTWARDS)
+        if math.isinf(self._reach):  # infinity less infinity
+            ends = np.where(np.isnan(ends), _OUTWARDS, ends)
+        low, high = order_floats(ends)
+        return low, high
 
     def numbers(self, codes: Ints) -> Floats:
         """Implement `Condition.numbers`: the floats themselves."""

@@ -17,7 +17,8 @@ import numpy as np
 from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.stages.join.bounds import ALL_OVER, LEFT_SIDE, RIGHT_SIDE, Admission
 from penstock.stages.join.index import CLOCK
-from penstock.stages.join.segments import JoinRows, concat_join_rows
+from penstock.stages.join.join_rows import JoinRows, concat_join_rows
+from penstock.stages.join.row_store import RowStore
 from penstock.stages.join.stage import PORTS, JoinStage
 from penstock.stages.join.state import SavedJoin, no_rows
 from penstock.stages.rows.batch import Batch, Ints, Mask
@@ -97,10 +98,11 @@ class LastRowsJoinStage(JoinStage):
         ]
         split = [self._split_matchable(side, part) for side, part in enumerate(ranked)]
         keys = self._predicate.keys
+        stored: list[list[tuple[RowStore, slice, Ints | slice]]] = [[], []]
         for side, (matchable, _) in enumerate(split):
             # Why: partners are of this round too; a row's range ends before the rows that come after it.
             if self._n_last[side]:
-                self._store_split(side, matchable, matchable.take(np.empty(0, np.int64)))
+                stored[side] = self._store_split(side, matchable, self._no_rows[side])
             elif keys is not None:
                 keys.keep(matchable.codes[1])
         for side, (matchable, unmatchable) in enumerate(split):
@@ -111,8 +113,10 @@ class LastRowsJoinStage(JoinStage):
             self._ranks.met = (past - self._n_last[1 - side], past - 1)
             self.site.accounts.passed += len(matchable) + len(unmatchable)
             yield from self._match(side, matchable, rows)
+            for part, slots, at in stored[side]:
+                part.has_pair[slots] |= matchable.has_pair[at]
             if self._leaves_alone[side]:
-                rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.paired)))
+                rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.has_pair)))
                 rows.append(self._results.leave_alone(side, unmatchable, np.arange(len(unmatchable))))
         for side, (matchable, _) in enumerate(split):
             if not self._n_last[side] and keys is not None:  # no row of this side is ever met
@@ -122,10 +126,11 @@ class LastRowsJoinStage(JoinStage):
 
     def _expire_ranks(self, side: int, horizon: int) -> None:
         for part in self._cells.parts[side]:
-            for over in part.expire(horizon):
+            over = part.expire(horizon)
+            if len(over):
                 if self._predicate.keys is not None:
-                    self._predicate.keys.release(over.codes[1])
-                self._changes.note(side, over.buckets)
+                    self._predicate.keys.release(part.codes[1, over])
+                self._changes.note(side, part.buckets[over])
 
     def _take_ready(self, side: int, watermark: float) -> JoinRows:
         """Take the rows out that the watermark has passed, in order."""

@@ -27,7 +27,7 @@ Layout = tuple[int, int]
 COMPARISON = 0.3e-9
 """Seconds of one comparison, before anything is measured (`python -m bench join`)."""
 CELL_DELAY = 20e-6
-"""Seconds that one more cell delays a row, before anything is measured: to wake a thread."""
+"""Seconds that one more cell delays a row, before it is measured (`CellThreads`): to wake a thread."""
 WORTH = 1.2
 """A layout is left for another only if that is so many times as fast."""
 

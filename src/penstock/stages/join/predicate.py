@@ -34,6 +34,7 @@ from penstock.stages.expressions import ExpressionEvaluator, true_mask
 from penstock.stages.functions.calls import plain_rows_of, row_type
 from penstock.stages.join.conditions import Condition, FloatBand, IntBand, KeyEquality
 from penstock.stages.join.index import Boxes
+from penstock.stages.join.join_rows import RowsOfSide
 from penstock.stages.join.pairs import Pairs
 from penstock.stages.rows.batch import Ints, Mask
 from penstock.stages.stage import HINT, ErrorContext, StageContext
@@ -81,7 +82,7 @@ class _PairColumns:
         side, _, own_name = name.partition(".")
         pairs = self._pairs
         rows, at = (pairs.left, pairs.left_at) if side == LEFT else (pairs.right, pairs.right_at)
-        return rows.rows.column(own_name).take(pa.array(at))
+        return rows.take_column(own_name, at)
 
     def row(self, place: int) -> dict[str, object]:
         """Return one pair as plain values."""
@@ -90,7 +91,7 @@ class _PairColumns:
             (LEFT, self._pairs.left, self._pairs.left_at),
             (RIGHT, self._pairs.right, self._pairs.right_at),
         ):
-            one = rows.rows.slice(int(at[place]), 1)
+            one = rows.take_batch(at[place : place + 1])
             values |= {f"{side}.{name}": to_plain(one.column(name))[0] for name in one.schema.names}
         return values
 
@@ -104,8 +105,8 @@ class FunctionTest(PairTest):
 
     def evaluate(self, pairs: Pairs, *, stops: bool) -> tuple[Mask, Failures]:
         """Implement `PairTest.evaluate`: one call for each pair; a row is made of columns once."""
-        lefts = _rows_by_place(pairs.left.rows, pairs.left_at)
-        rights = _rows_by_place(pairs.right.rows, pairs.right_at)
+        lefts = _rows_by_place(pairs.left, pairs.left_at)
+        rights = _rows_by_place(pairs.right, pairs.right_at)
         call, new_left, new_right = self._call, self._new_left, self._new_right
         holds, failures = np.zeros(len(pairs), np.bool_), Failures()
         places = zip(pairs.left_at.tolist(), pairs.right_at.tolist(), strict=True)
@@ -177,10 +178,10 @@ class BatchFunctionTest(PairTest):
         return FunctionError(fact, step=self._site.step, where=where, detail=detail, hint=hint)
 
 
-def _rows_by_place(rows: pa.RecordBatch, places: Ints) -> dict[int, dict[str, object]]:
+def _rows_by_place(rows: RowsOfSide, places: Ints) -> dict[int, dict[str, object]]:
     """Return the plain rows at some places, each once."""
     distinct = np.unique(places)
-    return dict(zip(distinct.tolist(), plain_rows_of(rows.take(pa.array(distinct))), strict=True))
+    return dict(zip(distinct.tolist(), plain_rows_of(rows.take_batch(distinct)), strict=True))
 
 
 def _function_error(function: PairFunction | PairBatchFunction, cause: Exception) -> ErrorContext:
@@ -223,11 +224,13 @@ class JoinPredicate:
             elif isinstance(term, PairBatchFunction):
                 self.tests.append(BatchFunctionTest(term, site))
 
-    def valid(self, side: int, rows: pa.RecordBatch) -> Mask:
-        """Return which rows can have a partner at all."""
-        valid = np.ones(rows.num_rows, np.bool_)
+    def valid(self, side: int, rows: pa.RecordBatch) -> Mask | None:
+        """Return which rows can have a partner at all; None if all can."""
+        valid: Mask | None = None
         for condition in self.conditions:
-            valid &= condition.valid(side, rows)
+            of_condition = condition.valid(side, rows)
+            if of_condition is not None:
+                valid = of_condition if valid is None else valid & of_condition
         return valid
 
     def codes(self, side: int, rows: pa.RecordBatch, clock: Ints) -> Ints:
@@ -236,11 +239,14 @@ class JoinPredicate:
 
     def boxes(self, codes: Ints, clocks: tuple[Ints, Ints]) -> tuple[Boxes, Ints]:
         """Return what rows look for, by their codes and the clocks that they meet; and which rows do."""
-        ranges = [clocks, *(one.ranges(codes[place]) for place, one in enumerate(self.conditions, 1))]
+        with np.errstate(all="ignore"):  # floats overflow to infinity
+            ranges = [clocks, *(one.ranges(codes[place]) for place, one in enumerate(self.conditions, 1))]
         lows, highs = (np.array(ends, np.int64) for ends in zip(*ranges, strict=True))
-        places = np.flatnonzero((lows <= highs).all(axis=0))
-        boxes = Boxes(lows, highs)
-        return boxes if len(places) == len(boxes) else boxes.take(places), places
+        boxes, is_full = Boxes(lows, highs), lows <= highs
+        if is_full.all():
+            return boxes, np.arange(len(boxes))
+        places = np.flatnonzero(is_full.all(axis=0))
+        return boxes.take(places), places
 
     def holds(self, pairs: Pairs) -> Mask | None:
         """Return which candidates fulfil the conditions that ranges do not decide; None if there are none."""

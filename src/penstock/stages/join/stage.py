@@ -30,11 +30,19 @@ from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_boun
 from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
 from penstock.stages.join.grid_place import WHOLE, GridPlace
 from penstock.stages.join.index import CLOCK, Boxes
+from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.model import JoinLoad, JoinWork, Layout
 from penstock.stages.join.pairs import JoinResults, Pairs
 from penstock.stages.join.predicate import JoinPredicate
-from penstock.stages.join.segments import JoinRows, RowSegments, Segment
-from penstock.stages.join.state import ChangedRows, JoinSnapshots, SavedJoin, rows_to_save, select_changed
+from penstock.stages.join.row_store import RowStore
+from penstock.stages.join.state import (
+    ChangedRows,
+    JoinSnapshots,
+    SavedJoin,
+    no_rows,
+    rows_to_save,
+    select_changed,
+)
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
@@ -81,6 +89,8 @@ class JoinStage:
         self._notes_pairs = (op.how in ("left", "full", "anti", "semi"), op.how in ("right", "full"))
         self._run = policy.JitPolicy()
         self._work = JoinWork()
+        self._no_rows = (no_rows(left.schema), no_rows(right.schema))
+        self._is_alone = True  # rows of one side only are processed: their pairs are all that leave
         self._begin()
 
     def _begin(self) -> None:
@@ -89,7 +99,7 @@ class JoinStage:
         keys = self._predicate.keys
         self._key_buckets = None if keys is None else KeyBuckets(keys.types)
         self._cells.clear()
-        self._unmatchable = (RowSegments(), RowSegments())
+        self._unmatchable = (RowStore(), RowStore())
         self._changes = ChangedRows()
         self._n_rows = 0
         self.watermark: float = BEFORE_ALL
@@ -114,6 +124,7 @@ class JoinStage:
     def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
         """Take rows of one side in: emit late ones, and the pairs that they make with what is stored."""
         rows: list[Batch] = []
+        self._is_alone = True
         yield from self._take_in(port, batch, watermark, rows)
         yield from self._emit(rows)
 
@@ -133,6 +144,7 @@ class JoinStage:
         What leaves on the main port is one batch, in order.
         """
         rows: list[Batch] = []
+        self._is_alone = sum(batch.num_rows > 0 for batch in batches.values()) == 1
         for port in (RIGHT, LEFT):
             if port in batches:
                 yield from self._take_in(port, batches[port], before, rows)
@@ -146,7 +158,7 @@ class JoinStage:
 
     def change_layout(self, layout: Layout) -> None:
         """Spread the stored rows over other cells, between two batches."""
-        self._cells.rearrange(layout)
+        self._cells.rearrange(layout, self._run)
 
     def snapshot(self) -> dict[int, bytes]:
         """Return the state per side and bucket: all of it at first, then what changed."""
@@ -219,8 +231,8 @@ class JoinStage:
     def _saved_lots(self, side: int) -> Iterator[tuple[JoinRows, bool, Mask]]:
         """Yield all rows of a side, whether they wait, and which of them changed although they are old."""
         for part in self._parts(side):
-            for segment in part.segments:
-                rows = segment.live_rows()
+            if len(part):
+                rows = part.live_rows()
                 yield rows, False, np.zeros(len(rows), np.bool_)
 
     def _counts(self) -> Ints:
@@ -234,7 +246,7 @@ class JoinStage:
     def _note_saved(self) -> None:
         self._saved_watermark = self.watermark
 
-    def _parts(self, side: int) -> list[RowSegments]:
+    def _parts(self, side: int) -> list[RowStore]:
         return [*self._cells.parts[side], self._unmatchable[side]]
 
     def _emit(self, rows: list[Batch]) -> Outputs:
@@ -253,11 +265,14 @@ class JoinStage:
         if not batch.num_rows:
             return
         admitted = self._bound.admit(batch.times, watermark)
-        n_late, n_outside = int(admitted.late.sum()), int(admitted.no_window.sum())
+        n_late, n_outside = (
+            0 if mask is None else int(np.count_nonzero(mask)) for mask in (admitted.late, admitted.no_window)
+        )
         accounts.late += n_late
         accounts.no_window += n_outside
         accounts.passed += batch.num_rows - n_late - n_outside
         if n_late and is_home:
+            assert admitted.late is not None, "some are late"
             yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
         new, unmatchable = self._split_matchable(
             side, self._number_rows(side, batch, admitted.rows, admitted.clock)
@@ -265,58 +280,62 @@ class JoinStage:
         yield from self._match(side, new, rows)
         self._store_split(side, new, unmatchable)
 
-    def _number_rows(self, side: int, batch: Batch, at: Ints, clock: Ints) -> JoinRows:
-        """Return new rows with their numbers and buckets; their clock is their only code yet."""
-        n_rows, numbers = batch.num_rows, self._n_rows + at
-        self._n_rows += n_rows
-        is_all = len(at) == n_rows and bool((at[1:] > at[:-1]).all())
-        columns = batch.rows if is_all else batch.rows.take(pa.array(at))
+    def _number_rows(self, side: int, batch: Batch, at: Ints | None, clock: Ints) -> JoinRows:
+        """Return new rows, or some of them, with numbers and buckets; their clock is their only code yet."""
+        columns, times, order = batch.rows, batch.times, batch.order
+        numbers = np.arange(self._n_rows, self._n_rows + batch.num_rows)
+        self._n_rows += batch.num_rows
+        if at is not None:
+            numbers, times, order = numbers[at], times[at], tuple(column[at] for column in order)
+            columns = columns.take(pa.array(at))
         keys = self._predicate.keys
         if keys is None or self._key_buckets is None:
             buckets = self.place.buckets(side, numbers)
         else:
             of_keys = [columns.column(name) for name in keys.names[side]]
-            buckets = self._key_buckets.of(of_keys, len(at)).astype(np.int64)
-        order = tuple(column[at] for column in batch.order)
-        paired = np.zeros(len(at), np.bool_)
-        return JoinRows(clock.reshape(1, -1), batch.times[at], order, columns, buckets, numbers, paired)
+            buckets = self._key_buckets.of(of_keys, len(numbers)).astype(np.int64)
+        paired = np.zeros(len(numbers), np.bool_)
+        return JoinRows(clock.reshape(1, -1), times, order, columns, buckets, numbers, paired)
 
     def _split_matchable(self, side: int, rows: JoinRows) -> tuple[JoinRows, JoinRows]:
         """Return rows with all their codes, and those that nothing can be paired with."""
         valid = self._predicate.valid(side, rows.rows)
-        unmatchable = rows.take(np.flatnonzero(~valid))
-        if not valid.all():
-            rows = rows.take(np.flatnonzero(valid))
+        unmatchable = self._no_rows[side]
+        if valid is not None:
+            unmatchable, rows = rows.take(np.flatnonzero(~valid)), rows.take(np.flatnonzero(valid))
         return replace(rows, codes=self._predicate.codes(side, rows.rows, rows.codes[CLOCK])), unmatchable
 
     def _store_new(self, side: int, rows: JoinRows) -> None:
         self._store_split(side, *self._split_matchable(side, rows))
 
-    def _store_split(self, side: int, rows: JoinRows, unmatchable: JoinRows) -> None:
-        """Store new rows; those that find no partner only if they leave without one."""
+    def _store_split(
+        self, side: int, rows: JoinRows, unmatchable: JoinRows
+    ) -> list[tuple[RowStore, slice, Ints | slice]]:
+        """Store rows, those that find no partner only if they leave without one; return where they are."""
         if self._predicate.keys is not None:
             self._predicate.keys.keep(rows.codes[1])
-        self._cells.store(side, rows)
+        places = self._cells.store(side, rows, self._run)
         self._changes.note(side, rows.buckets)
         if self._leaves_alone[side]:
-            self._unmatchable[side].add(unmatchable)
+            self._unmatchable[side].add(unmatchable, self._run)
             self._changes.note(side, unmatchable.buckets)
+        return places
 
     def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
         """Find the pairs of new rows with stored ones, and emit those that failed."""
         errors: list[tuple[Pairs, list[ErrorContext]]] = []
         lots: list[Pairs] = []
-        for segment, at, stored_at in self._search(side, new):
+        for stored, at, stored_at in self._search(side, new):
             if side == LEFT_SIDE:
-                pairs = Pairs(new, at, segment.rows, stored_at)
+                pairs = Pairs(new, at, stored, stored_at)
             else:
-                pairs = Pairs(segment.rows, stored_at, new, at)
+                pairs = Pairs(stored, stored_at, new, at)
             pairs = self._test(pairs, errors)
             if len(pairs):
                 lots.append(pairs)
                 rows += self._note_pairs(pairs, side)
         if lots and self._how not in ("semi", "anti"):
-            rows.append(self._results.join(lots))
+            rows.append(self._results.join(lots, in_order=self._is_alone))
         yield from self._handle_errors(side, errors)
 
     def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
@@ -368,29 +387,29 @@ class JoinStage:
         ):
             if not self._notes_pairs[own]:
                 continue
-            first = np.unique(at[~rows.paired[at]])
-            rows.paired[first] = True
+            first = np.unique(at[~rows.has_pair[at]])
+            rows.has_pair[first] = True
             if own != side:
                 self._changes.note_paired(own, rows, first)
-            if own == LEFT_SIDE and self._how == "semi":
+            if own == LEFT_SIDE and self._how == "semi" and len(first):
                 leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
         return leaves
 
-    def _search(self, side: int, new: JoinRows) -> Iterator[tuple[Segment, Ints, Ints]]:
-        """Yield where candidates of new rows are stored: a segment, and the places of both."""
+    def _search(self, side: int, new: JoinRows) -> Iterator[tuple[RowStore, Ints, Ints]]:
+        """Yield where candidates of new rows are stored: the store, and the places of both."""
         if not len(new):
             return
         clocks = self._bound.ranges(side, new.codes[CLOCK])
         boxes, places = self._predicate.boxes(new.codes, clocks)
         conditions = self._predicate.conditions
         searches: list[Search] = []
-        prepared: RowSegments | None = None
+        prepared: RowStore | None = None
         for cell in self._cells.cells(side, new.buckets[places]):
             cell_boxes = boxes if cell.rows is None else boxes.take(cell.rows)
             cell_places = places if cell.rows is None else places[cell.rows]
             if cell.stored is not prepared:  # once for all that share it
                 prepared = cell.stored
-                prepared.prepare(cell_boxes, conditions)
+                prepared.prepare(cell_boxes, conditions, self._run)
                 self._work.n_compared += len(cell_boxes) * prepared.n_scanned
             search = partial(self._search_cell, cell_boxes, cell_places, cell)
             if conditions:
@@ -404,11 +423,10 @@ class JoinStage:
         for hits in lots:
             yield from hits
 
-    def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[Segment, Ints, Ints]]:
+    def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[RowStore, Ints, Ints]]:
         """Yield the candidates in one cell."""
-        for segment in cell.stored.segments:
-            for box, row in segment.find(boxes, self._predicate.conditions, self._run, cell.share):
-                yield segment, places[box], row
+        for box, row in cell.stored.find(boxes, self._predicate.conditions, self._run, cell.share):
+            yield cell.stored, places[box], row
 
     def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
         """Forget what the watermark has passed; rows that leave without a partner go to `rows`."""
@@ -419,10 +437,13 @@ class JoinStage:
 
     def _forget(self, side: int, horizon: int, rows: list[Batch]) -> None:
         for part in self._cells.parts[side]:
-            for over in part.expire(horizon):
-                if self._predicate.keys is not None:
-                    self._predicate.keys.release(over.codes[1])
-                if self._leaves_alone[side] and not over.paired.all():
-                    rows.append(self._results.leave_alone(side, over, np.flatnonzero(~over.paired)))
-        expired = self._unmatchable[side].expire(horizon)
-        rows += [self._results.leave_alone(side, over, np.arange(len(over))) for over in expired]
+            over = part.expire(horizon)
+            if len(over) and self._predicate.keys is not None:
+                self._predicate.keys.release(part.codes[1, over])
+            if self._leaves_alone[side]:
+                alone = over[~part.has_pair[over]]
+                if len(alone):
+                    rows.append(self._results.leave_alone(side, part, alone))
+        over = self._unmatchable[side].expire(horizon)
+        if len(over):
+            rows.append(self._results.leave_alone(side, self._unmatchable[side], over))

@@ -20,10 +20,9 @@ from penstock.frozen import Frozen
 from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.index import CLOCK
-from penstock.stages.join.segments import JoinRows
+from penstock.stages.join.join_rows import JoinRows, RowsOfSide, concat_join_rows
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.order import concat_orders
 from penstock.stages.rows.store import ints_of
 from penstock.stages.snapshot import BucketState, Fingerprint, decode_bucket, encode_bucket, split_pieces
 from penstock.timing.units import spell
@@ -94,7 +93,7 @@ class ChangedRows:
         if self.tracks:
             self._changed[side, buckets] = True
 
-    def note_paired(self, side: int, rows: JoinRows, at: Ints) -> None:
+    def note_paired(self, side: int, rows: RowsOfSide, at: Ints) -> None:
         """Note that stored rows have found their first partner."""
         if self.tracks and len(at):
             buckets = rows.buckets[at]
@@ -134,7 +133,7 @@ def rows_to_save(rows: JoinRows, *, waits: bool) -> pa.RecordBatch:
         "number": pa.array(rows.numbers),
         "clock": pa.array(np.ascontiguousarray(rows.codes[CLOCK])),
         "time": pa.array(rows.times),
-        "paired": pa.array(rows.paired),
+        "paired": pa.array(rows.has_pair),
         "waits": pa.array(np.full(len(rows), waits)),
     }
     saved |= {f"order {place}": pa.array(column) for place, column in enumerate(rows.order)}
@@ -225,7 +224,9 @@ class JoinSnapshots:
                 entries = set(zip(numbers, clocks, strict=True))
                 for older in rows:
                     both = zip(older.numbers.tolist(), older.codes[CLOCK].tolist(), strict=True)
-                    older.paired[:] |= np.fromiter((entry in entries for entry in both), np.bool_, len(older))
+                    older.has_pair[:] |= np.fromiter(
+                        (entry in entries for entry in both), np.bool_, len(older)
+                    )
             rows.append(newer)
             waits.append(newer_waits)
         return concat_saved(rows), np.concatenate(waits)
@@ -233,17 +234,7 @@ class JoinSnapshots:
 
 def concat_saved(rows: Sequence[JoinRows]) -> JoinRows:
     """Return lots of rows, some of which may be empty, as one; their places may be of different lengths."""
-    filled = [part for part in rows if len(part)] or list(rows[:1])
-    order = concat_orders([(part.order, len(part)) for part in filled])
-    return JoinRows(
-        np.concatenate([part.codes for part in filled], axis=1),
-        np.concatenate([part.times for part in filled]),
-        order,
-        pa.concat_batches([part.rows for part in filled]),
-        np.concatenate([part.buckets for part in filled]),
-        np.concatenate([part.numbers for part in filled]),
-        np.concatenate([part.paired for part in filled]),
-    )
+    return concat_join_rows([part for part in rows if len(part)] or list(rows[:1]))
 
 
 def no_rows(schema: pa.Schema) -> JoinRows:

@@ -75,17 +75,38 @@ class ColumnView(NamedTuple):
         return None if selection is None or len(values) >= selection.num_rows else selection.indices
 
     def take(self) -> pa.Array:
-        """Return the selected values; numbers without nulls take half of the time that Arrow needs."""
+        """Return the selected values."""
         values, selection = self
-        if selection is None:
-            return values
-        type_ = values.type
-        if values.null_count or not kind.is_primitive(type_) or kind.is_boolean(type_) or type_.bit_width < 8:
-            return pc.take(values, selection.arrow)
-        dtype = np.dtype(f"i{type_.bit_width // 8}")
-        numbers = np.frombuffer(values.buffers()[1], dtype, len(values), values.offset * dtype.itemsize)
-        selected = numbers.take(selection.indices)
-        return pa.Array.from_buffers(type_, len(selected), [None, pa.py_buffer(selected)])
+        return values if selection is None else take_values(values, selection)
+
+
+def take_values(values: pa.Array, selection: Selection) -> pa.Array:
+    """Return some values; numbers without nulls take half of the time that Arrow needs."""
+    if values.null_count or not has_numbers(values.type):
+        return pc.take(values, selection.arrow)
+    return build_numbers(view_numbers(values).take(selection.indices), values.type)
+
+
+def has_numbers(type_: pa.DataType) -> bool:
+    """Return whether values of a type are numbers of whole bytes, one after the other."""
+    return bool(kind.is_primitive(type_) and not kind.is_boolean(type_) and type_.bit_width >= 8)
+
+
+def view_numbers(values: pa.Array) -> npt.NDArray[Any]:
+    """Return the memory of such values as integers of their width; what stands for a null may be anything."""
+    dtype = np.dtype(f"i{values.type.bit_width // 8}")
+    buffer = values.buffers()[1]
+    return (
+        np.frombuffer(buffer, dtype, len(values), values.offset * dtype.itemsize)
+        if buffer
+        else np.empty(0, dtype)
+    )
+
+
+def build_numbers(numbers: npt.NDArray[Any], type_: pa.DataType, valid: Mask | None = None) -> pa.Array:
+    """Return the array whose memory such integers are."""
+    bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(type_, len(numbers), [bitmap, pa.py_buffer(numbers)])
 
 
 class Batch:

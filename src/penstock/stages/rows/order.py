@@ -24,6 +24,8 @@ from penstock.expr.values import from_numpy, numbers_of, to_plain, valid_in
 from penstock.stages.rows.batch import Batch, Ints, Mask
 
 Keys = Sequence[npt.NDArray[Any]]
+FEW = 128
+"""So many rows are sorted by all keys at once; of more, by as many as fit into one number."""
 
 
 def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
@@ -35,7 +37,14 @@ def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
     """
     if len(keys[0]) < 2:
         return np.arange(len(keys[0]), dtype=np.int64)
-    places, tied, rest = _sort_by_leading(keys)
+    if len(keys[0]) <= FEW:  # one call, whatever the keys are
+        places = np.lexsort(tuple(reversed(keys)))
+        if rows is None:
+            return places
+        tied = np.logical_and.reduce([key[places[1:]] == key[places[:-1]] for key in keys])
+        rest: Keys = ()
+    else:
+        places, tied, rest = _sort_by_leading(keys)
     if len(rest) and tied.any():
         _order_ties(places, tied, lambda subset: [key[subset] for key in rest])
     if rows is not None and tied.any():

@@ -36,6 +36,7 @@ from penstock.stages import policy
 from penstock.stages.keys.index import build_keys
 from penstock.stages.rows.batch import Batch, Ints, Mask, Plain, RowBatch
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
+from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.snapshot import (
     BY_KEY,
     KEYS,
@@ -369,10 +370,11 @@ class RowBuffer:
             return False
         self._rows += rows
         self._times += times
-        if not self._orders:
-            self._orders = [[] for _ in orders]
-        for buffered, order in zip(self._orders, orders, strict=True):
-            buffered.extend(order)
+        # Why: places of rows from streams with different histories have different lengths.
+        while len(self._orders) < len(orders):
+            self._orders.append([NO_ORDER] * self.n_rows)
+        for number, buffered in enumerate(self._orders):
+            buffered.extend(orders[number] if number < len(orders) else [NO_ORDER] * len(rows))
         self.n_rows += len(rows)
         return True
 

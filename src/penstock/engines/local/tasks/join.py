@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from time import monotonic
+from dataclasses import replace
+from time import monotonic, perf_counter
 from typing import Any
 
 from penstock.accounts import Accounts
@@ -25,16 +26,20 @@ from penstock.timing.windows import AFTER_ALL
 
 REVIEW_SECONDS = 2.0
 """How often a layout that is chosen by itself is looked at again."""
+NEWS = 0.1
+"""How much of a measured delay is that of the last batch."""
 
 
 class CellThreads:
     """Threads that run the searches of the cells of one join; they begin with the first that are several.
 
     n_threads  how many may run side by side, that of the task among them
+    delay      seconds until another thread has begun a search, as measured lately; None if none did
     """
 
     def __init__(self, step: str, n_threads: int) -> None:
         self._step, self._n_threads = step, n_threads
+        self.delay: float | None = None
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, searches: Sequence[Callable[[], Any]]) -> Iterable[Any]:
@@ -44,14 +49,24 @@ class CellThreads:
         if self._pool is None:
             name = f"penstock-{self._step}-cell"
             self._pool = ThreadPoolExecutor(self._n_threads - 1, thread_name_prefix=name)
-        futures = [self._pool.submit(search) for search in searches[1:]]
+        asked_at = perf_counter()
+        futures = [self._pool.submit(_run_and_time, search) for search in searches[1:]]
         first = searches[0]()
-        return [first, *(future.result() for future in futures)]
+        lots = [future.result() for future in futures]
+        # The first is for a thread that waits; later ones may have waited for a thread.
+        delay = lots[0][0] - asked_at
+        self.delay = delay if self.delay is None else self.delay + (delay - self.delay) * NEWS
+        return [first, *(hits for _, hits in lots)]
 
     def close(self) -> None:
         """End the threads."""
         if self._pool is not None:
             self._pool.shutdown()
+
+
+def _run_and_time(search: Callable[[], Any]) -> tuple[float, Any]:
+    """Run a search; return when it began, and what it found."""
+    return perf_counter(), search()
 
 
 class JoinStep(StageStep):
@@ -99,6 +114,8 @@ class JoinStep(StageStep):
         if seconds >= REVIEW_SECONDS:
             self._reviewed_at += seconds
             load = self.stage.take_load(seconds)
+            if self.threads.delay is not None:
+                load = replace(load, cell_delay=self.threads.delay)
             layout = load.choose_layout(self.max_cells)
             if layout != self.stage.layout and load.is_worth(self.stage.layout, layout):
                 self.stage.change_layout(layout)

@@ -2,15 +2,21 @@
 
 The loop itself is in `engines/process_operator.py`.
 
-As rows come: only the ports that the co-routine waits for and that are short are read, so the others fill up
-and hold back whoever writes them. Round by round: all ports get the rows of a round, in order, as in the
-reference engine; rows that flow back into a control port are for the round after theirs.
+As in the reference engine, the rows of a round come to the loop together, all ports at once and each by
+(time, order), when the round has ended on every channel that its source comes through; then the loop runs
+until it waits for rows, and only then is the round over for those behind it. Control rows of the same source
+come before the rows of their round; rows that flow back into a control port are for the round after theirs.
+
+Sources that go at their own pace make rounds of their own. Of these only those are read that bring a port
+the rows which the loop waits for, so the others fill up and hold back whoever writes them. Ports of one
+source are read together: if one of them held the source back, the other would wait for ever.
 
 When the operator returns, its outputs are over, and what is still sent to it is counted as unrouted.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from penstock.engines.frontiers import OVER, Frontier, merge_frontiers
@@ -27,24 +33,190 @@ from penstock.stages.rows.order import NO_ORDER
 
 PUSHED_AT_ONCE = 1024
 """Rows that an operator may push before they must be on their way."""
+Round = tuple[int, int]
+"""A round group, and the number of a round in it."""
 
 
 class ProcessTask(InputTask):
-    """One operator; one replica, whatever the degree."""
+    """One operator; one replica, whatever the degree.
+
+    Invariant: a round is in `_kept` while some channel has not ended it, then in `_ended`, then it is
+    `_current`, until the loop waits for rows again.
+    """
 
     def __init__(self, number: int, replica: int, chain: list[ChainedStep], progress: Progress) -> None:
         super().__init__(number, replica, chain, progress)
         step, self._accounts = chain[0].step, chain[0].accounts
         assert isinstance(step.op, Process), "only operators of the user's have a loop of their own"
         self.loop = ProcessRoutine(
-            step, step.op, self._accounts, has_room=self.room, stopping=self._is_stopping
+            step, step.op, self._accounts, has_room=self._may_push, stopping=self._is_stopping
         )
-        self._n_asked = 0
+        self._n_asked = self._n_pushed = 0
         self._timed = {port.port for port in step.inputs if port.stream.time is not None}
+        self._kept: dict[Round, list[tuple[Channel, list[Batch]]]] = {}
+        self._ended: deque[Round] = deque()
+        self._current: Round | None = None
+        self._sharing: dict[int, frozenset[int]] = {}
 
-    def room(self) -> bool:
-        """Return whether the operator may push."""
-        return True
+    def on_connected(self, now: Callable[[], int]) -> None:
+        """Find which channels go in rounds together: those that share a source, directly or through others.
+
+        A control channel is one of them if its source also brings rows.
+        """
+        super().on_connected(now)
+        self._sharing = {}
+        for channel in self.data:
+            together = channel.round_groups.union(
+                *(groups for groups in self._sharing.values() if groups & channel.round_groups)
+            )
+            self._sharing |= dict.fromkeys(together, together)
+
+    def routine(self) -> TaskRoutine:
+        """Deliver round after round of what the operator waits for, and run it."""
+        while (self._n_open or self._ended or self._current) and not self.loop.is_over and not self.broken:
+            yield from self.wait_for_room()
+            if self._current is not None:  # the operator waited for room
+                self._advance()
+            elif self._ended:
+                self._current = self._ended.popleft()
+                self._deliver(self._current)
+                self._advance()
+            elif (channel := self.next_channel()) is not None:
+                self.take(channel, channel.pop())
+            else:
+                yield READ_BLOCKED
+                continue
+            if self.now() >= self.deadline:
+                yield READY
+
+    def next_channel(self) -> Channel | None:
+        """Return a channel with something to take: control, or one whose source brings what is waited for.
+
+        Feedback is for the next round, so that round waits until all feedback of the last has arrived.
+        """
+        ports, wanted = self.loop.ports, self.loop.context.wanted
+        needed = frozenset[int]().union(
+            *(
+                self._sharing[group]
+                for channel in self.data
+                if wanted is None or len(ports[channel.port]) < wanted.get(channel.port, 0)
+                for group in channel.round_groups
+            )
+        )
+        for channel in self.open:
+            if not channel.items:
+                continue
+            if channel.feedback or not self._goes_in_rounds(channel):
+                return channel
+            if channel.round_groups & needed and not self._is_ahead(channel):
+                return channel
+        return None
+
+    def _goes_in_rounds(self, channel: Channel) -> bool:
+        return not channel.round_groups.isdisjoint(self._sharing)
+
+    def _is_ahead(self, channel: Channel) -> bool:
+        """Return whether the next round of a channel must wait: for other channels, or for feedback.
+
+        Where streams of several sources meet in several places, their rounds come in different orders, and
+        channels that waited for each other might wait for ever: there the rows of rounds ahead are kept.
+        """
+        for round_group, number in channel.reached.items():
+            done = self._done.get(round_group, -1)
+            if number > done and len(self._sharing.get(round_group, ())) == 1:
+                return True
+            for other in self.channels:
+                has_round = other.feedback and not other.ended and round_group in other.round_groups
+                if has_round and other.reached.get(round_group, -1) < min(number, done):
+                    return True
+        return False
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        """Keep rows for the end of their round; control by sources of its own takes effect at once."""
+        if channel.feedback or self._goes_in_rounds(channel):
+            channel.kept.append(batch)
+        else:
+            self.loop.control(channel.port, sort_rows(self._rows_of(channel, [batch])))
+
+    def on_end_of_round(self, channel: Channel, round_group: int) -> None:
+        """Note the rows of the round, and which rounds have now ended on all their channels."""
+        if round_group not in self._sharing:
+            return
+        if channel.kept and round_group in channel.reached:
+            number = channel.reached[round_group] + channel.feedback
+            self._kept.setdefault((round_group, number), []).append((channel, channel.take_kept()))
+        if channel.feedback:
+            return
+        channels = [c for c in self.channels if round_group in c.round_groups and not c.feedback]
+        waiting = [other for other in channels if not other.ended]
+        number = min(other.reached.get(round_group, -1) for other in waiting or channels)
+        done = self._done.get(round_group, -1)
+        if number > done:
+            self._done[round_group] = number
+            rounds = {round_ for round_ in self._kept if round_[0] == round_group and round_[1] <= number}
+            self._ended.extend(sorted(rounds | {(round_group, number)}))
+
+    def _deliver(self, round_: Round) -> None:
+        """Deliver the rows of a round to their ports, in order, control first; close ports that are over."""
+        round_rows = self._kept.pop(round_, [])
+        for step_input in sorted(self.steps[0].inputs, key=lambda step_input: not step_input.control):
+            port = step_input.port
+            rows = sort_rows(
+                row
+                for channel, batches in round_rows
+                if channel.port == port
+                for row in self._rows_of(channel, batches)
+            )
+            if step_input.control:
+                self.loop.control(port, rows)
+            else:
+                self.loop.deliver(port, rows)
+                self.loop.ports[port].closed = all(
+                    channel.frontier.over for channel in self.data if channel.port == port
+                )
+
+    def _advance(self) -> None:
+        """Run the operator until it waits or ends; if it does not wait for room, its round is over."""
+        self._n_pushed = 0
+        loop = self.loop
+        loop.resume()
+        if loop.context.wanted is not None and all(port.closed for port in loop.ports.values()):
+            loop.close()
+        for port, rows in loop.take_output().items():
+            self._accounts.rows_out += len(rows)
+            times, order = [row.time or 0 for row in rows], [row.order[0] for row in rows]
+            schema = self.steps[0].outputs[port].schema
+            self.chain[0].emit(((port, RowBatch([row.values for row in rows], schema, times, (order,))),))
+        if self._current is not None and (loop.is_over or loop.context.wanted is not None):
+            after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
+            self.frontier = after
+            watermark = after.watermark if loop.is_over else loop.output_watermark(after.watermark)
+            frontier = OVER if loop.is_over else Frontier(watermark, after.idle)
+            round_group, number = self._current
+            self._current = None
+            self.end_round(round_group, number, frontier)
+
+    def complete(self, *, failed: bool) -> None:
+        """End the operator, if that has not happened; rows that it was not given are unrouted."""
+        self.loop.close()
+        unread = [batch for channel in self.channels if not channel.feedback for batch in channel.take_kept()]
+        unread += [
+            batch
+            for round_rows in self._kept.values()
+            for channel, batches in round_rows
+            if not channel.feedback
+            for batch in batches
+        ]
+        n_unread = sum(batch.num_rows for batch in unread)
+        self._kept.clear()
+        self._accounts.rows_in += n_unread
+        self._accounts.unrouted += n_unread
+        super().complete(failed=failed)
+
+    def _may_push(self) -> bool:
+        """Return whether outputs have room, and not too much is on its way to them."""
+        self._n_pushed += 1
+        return self._n_pushed <= PUSHED_AT_ONCE and self.has_room()
 
     def _is_stopping(self) -> bool:
         """Return whether the operator is to leave: somebody has asked for it, or another step has failed.
@@ -56,7 +228,7 @@ class ProcessTask(InputTask):
             self._n_asked += 1
         return self.progress.shutdown_requested or self._n_asked > MAX_IDLE_WAITS
 
-    def rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
+    def _rows_of(self, channel: Channel, batches: Iterable[Batch]) -> list[TimedRow]:
         """Return rows for the operator, and count them."""
         timed, rows = channel.port in self._timed, list[TimedRow]()
         for batch in batches:
@@ -69,149 +241,3 @@ class ProcessTask(InputTask):
         self._accounts.rows_in += len(rows)
         self._n_asked = 0
         return rows
-
-    def emit_pushed(self) -> None:
-        """Emit what the operator has pushed, in order."""
-        for port, rows in self.loop.take_output().items():
-            self._accounts.rows_out += len(rows)
-            times, order = [row.time or 0 for row in rows], [row.order[0] for row in rows]
-            schema = self.steps[0].outputs[port].schema
-            self.chain[0].emit(((port, RowBatch([row.values for row in rows], schema, times, (order,))),))
-
-    def process_round(self, round_group: int, number: int) -> None:
-        """End a round that has ended on all data channels, or with the operator."""
-        self.frontier = after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
-        frontier = (
-            OVER if self.loop.is_over else Frontier(self.loop.output_watermark(after.watermark), after.idle)
-        )
-        self.end_round(round_group, number, frontier)
-
-    def complete(self, *, failed: bool) -> None:
-        """End the operator, if that has not happened."""
-        self.loop.close()
-        super().complete(failed=failed)
-
-
-class RoundProcessTask(ProcessTask):
-    """Round by round: a channel whose round has ended waits for all others, control too."""
-
-    def on_connected(self, now: Callable[[], int]) -> None:
-        """Implement `Task.on_connected`: feedback is not waited for in the first round."""
-        super().on_connected(now)
-        self._merged_group = None
-        self.open = [channel for channel in self.channels if not channel.feedback]
-
-    def on_end_of_round(self, channel: Channel, round_group: int) -> None:
-        """Let this channel wait for the others."""
-        self.open.remove(channel)
-        if not self.open:
-            self._run_round()
-
-    def on_closed(self, channel: Channel) -> None:
-        """Process a round that waited for this channel only."""
-        if self._n_open and not self.open:
-            self._run_round()
-
-    def _run_round(self) -> None:
-        """Deliver the rows to their ports, in order, and run the operator until it waits."""
-        self.open = [channel for channel in self.channels if not channel.ended]
-        for step_input in self.steps[0].inputs:
-            port = step_input.port
-            channels = [channel for channel in self.channels if channel.port == port]
-            rows = sort_rows(
-                row for channel in channels for row in self.rows_of(channel, channel.take_kept())
-            )
-            if step_input.control:
-                self.loop.control(port, rows)
-            else:
-                self.loop.deliver(port, rows)
-                self.loop.ports[port].closed = all(channel.frontier.over for channel in channels)
-        self.loop.resume()
-        if all(port.closed for port in self.loop.ports.values()):
-            self.loop.close()
-        self.emit_pushed()
-        self.process_round(0, max(channel.reached[0] for channel in self.data if 0 in channel.reached))
-        if self.loop.is_over:
-            self._n_open = 0
-
-
-class PipelinedProcessTask(ProcessTask):
-    """As rows come."""
-
-    _n_pushed = 0
-
-    def room(self) -> bool:
-        """Return whether outputs have room, and not too much is on its way to them."""
-        self._n_pushed += 1
-        return self._n_pushed <= PUSHED_AT_ONCE and self.has_room()
-
-    def routine(self) -> TaskRoutine:
-        """Resume the operator, and bring it what it waits for."""
-        self._advance()
-        while not self.loop.is_over and not self.broken:
-            yield from self.wait_for_room()
-            if self.loop.context.wanted is None:
-                self._advance()  # it waited for room
-            elif self.loop.context.hopeless:
-                self.loop.close()  # it was told that this is over, and waits for it again
-            elif (channel := self.next_channel()) is not None:
-                self.take(channel, channel.pop())
-            else:
-                yield READ_BLOCKED
-                continue
-            if self.now() >= self.deadline:
-                yield READY
-        # Nothing more comes from here, whatever round others are in, so all round groups end.
-        for round_group in sorted(set().union(*(channel.round_groups for channel in self.data))):
-            if not self.broken:
-                self.process_round(round_group, self._done.get(round_group, -1) + 1)
-
-    def next_channel(self) -> Channel | None:
-        """Return a control channel, or one of a port that the operator waits for and that is short.
-
-        Feedback is for the next round, so that round waits until all feedback of the last has arrived.
-        """
-        wanted, ports = self.loop.context.wanted or {}, self.loop.ports
-        for channel in self.open:
-            short = channel.control or len(ports[channel.port]) < wanted.get(channel.port, 0)
-            if channel.items and short and (channel.control or self._has_all_feedback(channel)):
-                return channel
-        return None
-
-    def _has_all_feedback(self, channel: Channel) -> bool:
-        """Return whether all feedback of the rounds which a channel has brought has arrived."""
-        feedback = [other for other in self.channels if other.feedback and not other.ended]
-        return all(
-            other.reached.get(round_group, -1) >= min(number, self._done.get(round_group, -1))
-            for round_group, number in channel.reached.items()
-            for other in feedback
-            if round_group in other.round_groups
-        )
-
-    def on_rows(self, channel: Channel, batch: Batch) -> None:
-        """Deliver rows to the operator's port, or to its control."""
-        rows = sort_rows(self.rows_of(channel, [batch]))
-        if channel.control:
-            self.loop.control(channel.port, rows)
-        else:
-            self.loop.deliver(channel.port, rows)
-            self._advance()
-
-    def on_end_of_round(self, channel: Channel, round_group: int) -> None:
-        """End a round that has ended on all channels."""
-        if not channel.control:
-            super().on_end_of_round(channel, round_group)
-
-    def on_closed(self, channel: Channel) -> None:
-        """Close a port when all its channels are closed."""
-        if channel.control:
-            return
-        if all(other.ended for other in self.data if other.port == channel.port):
-            self.loop.ports[channel.port].closed = True
-            self._advance()
-        super().on_closed(channel)
-
-    def _advance(self) -> None:
-        self._n_pushed = 0
-        self.loop.resume()
-        self.emit_pushed()

@@ -1,0 +1,385 @@
+"""Stored rows of one part of one side of a join, by attribute (DP-Join, 4.4.1).
+
+A row has a slot, which is the number of rows that were stored before it; every attribute is an array by slot
+that grows. Their order by clock is kept apart, because rows may come late: few sorted runs, as in a
+log-structured merge tree. When half of the slots are of rows that are over, those that live move together.
+
+Whether a scan or an index (`index.py`) finds the rows of a box is a question of cost: rows are scanned until
+that has cost as much as an index does, and then get one, if boxes are small. The answer is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.frozen import Frozen
+from penstock.kernels.join.boxes import scan_boxes
+from penstock.kernels.windows.ring import expand_ranges
+from penstock.stages import policy
+from penstock.stages.join.conditions import Condition
+from penstock.stages.join.index import CLOCK, Boxes, GridIndex, Hits, plan_index
+from penstock.stages.join.join_rows import JoinRows, take_join_rows
+from penstock.stages.join.payload import Payload
+from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.order import NO_ORDER, Order
+
+RUN_GROWTH = 4
+"""How many times longer than the run after it a run is at least, or they are merged."""
+_NEVER = 2**63 - 1
+
+
+class ClockRun(Frozen):
+    """Rows by their clock, as they came where it is equal."""
+
+    clock: Ints
+    slots: Ints
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+
+class ClockRuns:
+    """The live rows of one part of one side."""
+
+    def __init__(self) -> None:
+        self._runs: list[ClockRun] = []
+        self._least, self._n_rows = _NEVER, 0
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __iter__(self) -> Iterator[ClockRun]:
+        return iter(self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        return 16 * len(self)
+
+    def add(self, clock: Ints, first_slot: int) -> None:
+        """Note the clocks of new rows, which have the slots from the first on."""
+        self._n_rows += len(clock)
+        run = _sort_run(clock, np.arange(first_slot, first_slot + len(clock)))
+        self._least = min(self._least, int(run.clock[0]))
+        runs = self._runs
+        runs.append(run)
+        while len(runs) > 1 and len(runs[-2]) <= RUN_GROWTH * len(runs[-1]):
+            before, last = runs[-2:]
+            runs[-2:] = [_merge_runs(before, last)]
+
+    def expire(self, horizon: int) -> Ints:
+        """Remove the rows whose clock is before the horizon; return their slots, by run."""
+        over = []
+        if self._least < horizon:
+            left_runs = []
+            for run in self._runs:
+                n_over = int(np.searchsorted(run.clock, horizon))
+                if n_over:
+                    over.append(run.slots[:n_over])
+                if n_over < len(run):
+                    left_runs.append(ClockRun(run.clock[n_over:], run.slots[n_over:]) if n_over else run)
+            self._runs = left_runs
+            self._least = min((int(run.clock[0]) for run in left_runs), default=_NEVER)
+        if not over:
+            return _NONE
+        slots = over[0] if len(over) == 1 else np.concatenate(over)
+        self._n_rows -= len(slots)
+        return slots
+
+    def slots(self) -> Ints:
+        """Return the slots of all rows, in order."""
+        return np.sort(np.concatenate([_NONE, *(run.slots for run in self._runs)]))
+
+    def renumber(self, slots: Ints) -> None:
+        """Take note that these slots, all that there are and in order, are those from 0 on from now on."""
+        self._runs = [ClockRun(np.array(run.clock), np.searchsorted(slots, run.slots)) for run in self._runs]
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def _sort_run(clock: Ints, slots: Ints) -> ClockRun:
+    if (clock[1:] >= clock[:-1]).all():
+        return ClockRun(clock, slots)
+    order = np.argsort(clock, kind="stable")
+    return ClockRun(clock[order], slots[order])
+
+
+def _merge_runs(before: ClockRun, last: ClockRun) -> ClockRun:
+    clock, slots = (
+        np.concatenate([before.clock, last.clock]),
+        np.concatenate([before.slots, last.slots]),
+    )
+    if before.clock[-1] <= last.clock[0]:
+        return ClockRun(clock, slots)
+    return _sort_run(clock, slots)
+
+
+class Share(NamedTuple):
+    """Which part of the stored rows a worker searches, of how many equal ones."""
+
+    number: int
+    n_shares: int
+
+    def ends(self, begin: int, end: int) -> tuple[int, int]:
+        """Return its part of a range."""
+        n_rows = end - begin
+        cuts = (begin + n_rows * number // self.n_shares for number in (self.number, self.number + 1))
+        return next(cuts), next(cuts)
+
+
+ALONE = Share(0, 1)
+"""All rows."""
+
+
+class RowStore:
+    """All stored rows of one part of one side; what is asked for by slot is as `RowsOfSide` says."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._n_slots = self._first = 0  # those before the first are over
+        self._capacity = 0
+        self._codes = np.empty((0, 0), np.int64)
+        self._tops = np.empty(0, np.int64)  # the greatest clock up to each slot
+        self._attributes = np.empty((0, 0), np.int64)  # times, buckets, numbers, and the places
+        self._paired = np.empty(0, np.bool_)
+        self._payload, self._runs = Payload(), ClockRuns()
+        self._index: GridIndex | None = None
+        self._n_compared = 0
+        self._keeps_scanning = False
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        arrays = (self._codes, self._tops, self._attributes, self._paired)
+        held = sum(int(array.nbytes) for array in arrays) + self._payload.nbytes + self._runs.nbytes
+        return held + (0 if self._index is None else self._index.nbytes)
+
+    @property
+    def codes(self) -> Ints:
+        """Implement `RowsOfSide.codes`; there are more slots than rows."""
+        return self._codes
+
+    @property
+    def times(self) -> Ints:
+        """Implement `RowsOfSide.times`."""
+        times: Ints = self._attributes[0]
+        return times
+
+    @property
+    def buckets(self) -> Ints:
+        """Implement `RowsOfSide.buckets`."""
+        buckets: Ints = self._attributes[1]
+        return buckets
+
+    @property
+    def numbers(self) -> Ints:
+        """Implement `RowsOfSide.numbers`."""
+        numbers: Ints = self._attributes[2]
+        return numbers
+
+    @property
+    def order(self) -> Order:
+        """Implement `RowsOfSide.order`."""
+        return tuple(self._attributes[3:])
+
+    @property
+    def has_pair(self) -> Mask:
+        """Implement `RowsOfSide.has_pair`."""
+        return self._paired
+
+    def take_batch(self, at: Ints) -> pa.RecordBatch:
+        """Implement `RowsOfSide.take_batch`."""
+        return self._payload.take(at)
+
+    def take_column(self, name: str, at: Ints) -> pa.Array:
+        """Implement `RowsOfSide.take_column`."""
+        return self._payload.take_column(name, at)
+
+    def live_rows(self) -> JoinRows:
+        """Return the live rows, as they came; there must be some."""
+        return take_join_rows(self, self._runs.slots())
+
+    def take_all(self) -> list[JoinRows]:
+        """Remove all rows and return them."""
+        rows = [self.live_rows()] if len(self) else []
+        self._clear()
+        return rows
+
+    def add(self, rows: JoinRows, run: policy.JitPolicy) -> slice:
+        """Store rows; return their slots, which hold until more come."""
+        n_new = len(rows)
+        if not n_new:
+            return slice(0, 0)
+        if self._n_slots > 2 * len(self) + policy.SIZES.index_rows:
+            self._move_together()
+        begin, end = self._n_slots, self._n_slots + n_new
+        if end > self._capacity or len(rows.order) + 3 > len(self._attributes):
+            self._grow(end, len(rows.codes), len(rows.order) + 3)
+        self._codes[:, begin:end] = rows.codes
+        attributes = (rows.times, rows.buckets, rows.numbers, *rows.order)
+        for place, attribute in enumerate(attributes):
+            self._attributes[place, begin:end] = attribute
+        self._attributes[len(attributes) :, begin:end] = NO_ORDER
+        self._paired[begin:end] = rows.has_pair
+        clock = self._codes[CLOCK, begin:end]
+        np.maximum.accumulate(clock, out=self._tops[begin:end])
+        if begin and self._tops[begin - 1] > self._tops[begin]:
+            np.maximum(self._tops[begin:end], self._tops[begin - 1], out=self._tops[begin:end])
+        self._n_slots = end
+        self._payload.add(rows.rows)
+        self._runs.add(np.array(clock), begin)
+        if self._index is not None:
+            self._index.add(self._codes, begin, end, run)
+        return slice(begin, end)
+
+    def _grow(self, n_slots: int, n_codes: int, n_attributes: int) -> None:
+        """Make room, twice as much as there was at least; the index is made again, for twice as many rows."""
+        if n_slots > self._capacity:
+            self._capacity = max(n_slots, 2 * self._capacity, 64)
+            self._index, self._keeps_scanning = None, False
+        here, n_attributes = slice(0, self._n_slots), max(n_attributes, len(self._attributes))
+        codes = np.empty((n_codes, self._capacity), np.int64)
+        codes[:, here] = self._codes[:, here] if self._n_slots else 0
+        attributes = np.full((n_attributes, self._capacity), NO_ORDER, np.int64)
+        attributes[: len(self._attributes), here] = self._attributes[:, here]
+        tops, paired = np.empty(self._capacity, np.int64), np.zeros(self._capacity, np.bool_)
+        tops[here], paired[here] = self._tops[here], self._paired[here]
+        self._codes, self._attributes, self._tops, self._paired = codes, attributes, tops, paired
+
+    def _move_together(self) -> None:
+        """Give the live rows the first slots, and free the others."""
+        slots = self._runs.slots()
+        if not len(slots):
+            self._clear()
+            return
+        self._first, self._n_slots, self._capacity = 0, len(slots), 2 * len(slots)
+        room = ((0, 0), (0, len(slots)))
+        self._codes = np.pad(self._codes[:, slots], room)
+        self._attributes = np.pad(self._attributes[:, slots], room)
+        self._paired = np.pad(self._paired[slots], room[1])
+        self._tops = np.pad(np.maximum.accumulate(self._codes[CLOCK, : len(slots)]), room[1])
+        self._payload.keep(slots)
+        self._runs.renumber(slots)
+        self._index, self._keeps_scanning = None, False
+
+    def expire(self, horizon: int) -> Ints:
+        """Let rows go whose clock is before the horizon; return their slots, which hold until more come."""
+        over = self._runs.expire(horizon)
+        if len(over):
+            self._first = int(np.searchsorted(self._tops[: self._n_slots], horizon))
+        return over
+
+    @property
+    def n_scanned(self) -> int:
+        """Return the number of rows that every box is compared with, because they have no index."""
+        return 0 if self._index is not None else len(self)
+
+    def prepare(self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy) -> None:
+        """Make an index if scans have cost as much. Whatever changes here does so before cells search."""
+        if self._index is not None or self._keeps_scanning or not conditions:
+            return
+        costs, n_rows = policy.SIZES, len(self)
+        self._n_compared += len(boxes) * n_rows
+        if n_rows < costs.index_rows or self._n_compared < costs.index_cost * n_rows:
+            return
+        live = self._runs.slots()
+        plan = plan_index(self._codes[:, live], boxes, conditions)
+        if plan.share * costs.index_share > 1:
+            self._keeps_scanning = True
+            return
+        self._index = GridIndex(plan, self._capacity)
+        self._index.add(self._codes, int(live[0]), self._n_slots, run)
+
+    def find(
+        self, boxes: Boxes, conditions: Sequence[Condition], run: policy.JitPolicy, share: Share = ALONE
+    ) -> Iterator[Hits]:
+        """Yield the live rows in each box, some at a time."""
+        if len(conditions) == 0:
+            yield from self._find_by_clock(boxes, share)
+            return
+        share_looked_at = 1.0 if self._index is None else self._index.plan.share
+        n_compared = max(1.0, len(self) * share_looked_at)
+        n_at_once = max(1, int(policy.SIZES.compared_at_once / n_compared))
+        for begin in range(0, len(boxes), n_at_once):
+            part = boxes if n_at_once >= len(boxes) else boxes.take(slice(begin, begin + n_at_once))
+            for box, row in self._look(part, run, share):
+                if len(box):
+                    yield box + begin, row
+
+    def _look(self, boxes: Boxes, run: policy.JitPolicy, share: Share) -> Iterator[Hits]:
+        if self._index is None:
+            yield self._scan(boxes, run, share)
+            return
+        (box, row), wide = self._index.search(self._codes, self._first, boxes, run)
+        if share is not ALONE:
+            first, past = share.ends(self._first, self._n_slots)
+            own = (row >= first) & (row < past)
+            box, row = box[own], row[own]
+        yield box, row
+        if len(wide):
+            box, row = self._scan(boxes.take(wide), run, share)
+            yield wide[box], row
+
+    def _find_by_clock(self, boxes: Boxes, share: Share) -> Iterator[Hits]:
+        """Yield all rows whose clock is in the range of each box."""
+        for run in self._runs:
+            first, past = share.ends(0, len(run))
+            begins = np.clip(np.searchsorted(run.clock, boxes.lows[CLOCK]), first, past)
+            ends = np.searchsorted(run.clock, boxes.highs[CLOCK], side="right")
+            ends = np.clip(ends, begins, past)
+            n_before = np.append(0, np.cumsum(ends - begins))
+            at = 0
+            while at < len(boxes):
+                stop = int(np.searchsorted(n_before, n_before[at] + policy.SIZES.pairs_at_once))
+                stop = max(at + 1, min(stop, len(boxes)))
+                rows, ranges = expand_ranges(begins[at:stop], ends[at:stop])
+                if len(rows):
+                    yield ranges + at, run.slots[rows]
+                at = stop
+
+    def _scan(self, boxes: Boxes, run: policy.JitPolicy, share: Share) -> Hits:
+        codes, lows, highs = self._codes, boxes.lows, boxes.highs
+        first, past = share.ends(self._first, self._n_slots)
+        # What is before the first clock as great as a box wants need not be looked at.
+        begins = np.searchsorted(self._tops[: self._n_slots], lows[CLOCK]).astype(np.int64)
+        begins = np.clip(begins, first, past)
+        ends = np.full(len(boxes), past, np.int64)
+        second = min(2, len(codes) - 1)
+        n_compared = int((ends - begins).sum())
+        capacity = 1024
+        while True:
+            box, row = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+            n_found = run(
+                scan_boxes,
+                codes[1],
+                codes[second],
+                lows[1],
+                highs[1],
+                lows[second],
+                highs[second],
+                begins,
+                ends,
+                box,
+                row,
+                work=n_compared,
+            )
+            if n_found <= capacity:
+                break
+            capacity = n_found
+        box, row = box[:n_found], row[:n_found]
+        if not n_found:
+            return box, row
+        inside = (codes[CLOCK, row] >= lows[CLOCK, box]) & (codes[CLOCK, row] <= highs[CLOCK, box])
+        for code in range(3, len(codes)):
+            inside &= (codes[code, row] >= lows[code, box]) & (codes[code, row] <= highs[code, box])
+        return box[inside], row[inside]
