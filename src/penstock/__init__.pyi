@@ -14,7 +14,7 @@ from penstock.clock import ManualClock as ManualClock
 from penstock.clock import WallClock as WallClock
 from penstock.connect.protocol import Reader as Reader
 from penstock.connect.protocol import Writer as Writer
-from penstock.connect.readers.program import Watermark as Watermark
+from penstock.connect.readers.iterables import Watermark as Watermark
 from penstock.engines.protocol import Run as Run
 from penstock.engines.protocol import RunResult as RunResult
 from penstock.engines.run_log import RunStatus as RunStatus

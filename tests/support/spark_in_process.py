@@ -153,7 +153,7 @@ class InProcessRun:
         """Returns its result."""
         return self._result
 
-    def stop(self) -> None:
+    def stop(self, *, drain: bool = False) -> None:
         """Does nothing: it has stopped."""
 
     def metrics(self) -> Mapping[str, Accounts]:

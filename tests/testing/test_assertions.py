@@ -53,8 +53,8 @@ class WrappedRun:
     def wait(self, timeout: float | None = None) -> RunResult:
         return self._engine.change(self._run.wait(timeout))
 
-    def stop(self) -> None:
-        self._run.stop()
+    def stop(self, *, drain: bool = False) -> None:
+        self._run.stop(drain=drain)
 
     def metrics(self) -> Any:
         return self._run.metrics()

@@ -123,8 +123,11 @@ class Run(Protocol):
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raise what stopped it, or TimeoutError after `timeout` seconds."""
 
-    def stop(self) -> None:
-        """Ask the run to stop after the current batch; `wait` then returns."""
+    def stop(self, *, drain: bool = False) -> None:
+        """Ask the run to stop after the current batch; `wait` then returns.
+
+        With `drain` all windows are closed first, as at the end of the sources.
+        """
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
@@ -286,6 +289,7 @@ class BackgroundRun(ABC):
     def __init__(self, plan: Plan, engine: str, clock: Clock) -> None:
         self._plan, self._clock, self._engine, self._log = plan, clock, engine, RunLog(plan)
         self._stopping, self._over = threading.Event(), threading.Event()
+        self._drains = False
         self._claimed = threading.Event()  # somebody waits for the end, and gets the error
         self._abandoned = False
         self._lock, self._wakes = threading.Lock(), list[Callable[[], None]]()
@@ -374,8 +378,12 @@ class BackgroundRun(ABC):
                 self._wakes.remove(wake)
         return self.wait()
 
-    def stop(self) -> None:
-        """Ask the run to stop after the rounds in progress; `wait` then returns."""
+    def stop(self, *, drain: bool = False) -> None:
+        """Ask the run to stop after the rounds in progress; `wait` then returns.
+
+        With `drain` all windows are closed first, as at the end of the sources.
+        """
+        self._drains = self._drains or drain
         self._stopping.set()
 
     def status(self) -> RunStatus:

@@ -16,21 +16,22 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
-from datetime import timedelta
 from typing import ClassVar, cast
 
 import pyarrow as pa
 
-from penstock.connect.address import Address, check_address, check_format, check_wait, system_message
+from penstock.connect.address import Address, check_address, check_format, system_message
 from penstock.connect.batching import batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.read_claims import DEFAULT_WAIT, check_wait
 from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows
 from penstock.connect.readers.csv import build_csv_format
-from penstock.connect.readers.program import DEFAULT_BATCH
+from penstock.connect.readers.iterables import DEFAULT_BATCH
 from penstock.connect.readers.text import JsonlFormat
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import Frozen
+from penstock.timing.units import Duration
 
 LOGGER = logging.getLogger("penstock.tcp")
 FORMATS = ("jsonl", "csv")
@@ -39,7 +40,6 @@ TOKEN_S = 5.0
 MAX_ROW_BYTES = 1 << 27
 _BLOCK_BYTES = 1 << 18
 _HELLO_BYTES = 4_096
-_WAIT = timedelta(milliseconds=100)
 
 
 class SocketLines:
@@ -250,7 +250,7 @@ def tcp(
     delimiter: str = ",",
     nulls: Sequence[str] = ("",),
     batch: int | None = None,
-    wait: timedelta = _WAIT,
+    wait: Duration = DEFAULT_WAIT,
     bounded: bool = False,
 ) -> TcpReader:
     """Read lines from a TCP connection: JSON objects, or csv in the order of the schema's columns.
@@ -275,7 +275,7 @@ def tcp(
         columns,
         csv_format or JsonlFormat(),
         batch=check_size("batch", batch) or DEFAULT_BATCH,
-        wait_s=check_wait("wait", wait),
+        wait_s=check_wait(wait) / 1e6,
         senders=check_size("senders", senders),
         listen=listen,
         bounded=bounded,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock, WallClock
+from penstock.connect.protocol import may_wait
 from penstock.engines.local import task_groups
 from penstock.engines.local.options import resolve_settings
 from penstock.engines.local.processes.pool import explain_workers
@@ -100,7 +101,7 @@ class LocalEngine:
         }
         own_threads = {
             "with a thread of their own, because their readers wait": [
-                step.name for step in plan if isinstance(step.op, Source) and not step.op.reader.bounded
+                step.name for step in plan if isinstance(step.op, Source) and may_wait(step.op.reader)
             ],
             "with a thread of their own, as written": [step.name for step in plan if step.op.dedicated],
         }

@@ -26,7 +26,7 @@ from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
-from penstock.engines.local.tasks.source import PushedInput
+from penstock.engines.local.tasks.source import PushedInput, SourceTask
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RoundHarness, RunOptions, RunResult
 from penstock.engines.run_log import report_restore
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.engines.local.checkpoint import CheckpointCoordinator
     from penstock.engines.local.metrics.latency import TimeBreakdown
+    from penstock.engines.local.timer import RoundTimer
     from penstock.options import Elastic
 
 MAX_SIMULATED_QUANTUM = 5
@@ -82,7 +83,7 @@ class Runtime(Frozen):
     def result(self, outcome: str) -> RunResult:
         """Return the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
-        n_rounds = self.progress.rounds - self.progress.first
+        n_rounds = self.progress.rounds - self.progress.first - self.progress.n_empty
         measured = None if self.breakdown is None else self.measurements()
         return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured)
 
@@ -149,16 +150,22 @@ class LocalRun(BackgroundRun):
         self._settings, self._options, self._events = settings, options, events
         self._runtime: Runtime | None = None
         self._pool: dispatch.ThreadPool | None = None
+        self._timer: RoundTimer | None = None
         # Why here: processes must be forked before there are threads.
         self._processes = build_process_pool(plan, settings, clock)
         self.begin()
 
-    def stop(self) -> None:
-        """Ask the run to stop after the current rounds; `wait` then returns."""
-        super().stop()
+    def stop(self, *, drain: bool = False) -> None:
+        """Ask the run to stop after the current rounds; `wait` then returns.
+
+        With `drain` all windows are closed first, as at the end of the sources.
+        """
+        super().stop(drain=drain)
         if self._runtime is not None:
-            self._runtime.progress.stop()
+            self._runtime.progress.stop(drain=drain)
             self._runtime.begin_shutdown()
+        if self._timer is not None:
+            self._timer.wake()
 
     def is_worker(self, thread: threading.Thread) -> bool:
         """Implement `BackgroundRun.is_worker`."""
@@ -230,7 +237,7 @@ class LocalRun(BackgroundRun):
                 if self._runtime is not None:
                     progress = self._runtime.progress
                     end = progress.next_report if outcome == "failed" else progress.rounds
-                    n_completed = end - progress.first
+                    n_completed = end - progress.first - progress.n_empty
                 self._events(RunEnded(clock.now(), outcome, n_completed))
         finally:
             if self._processes is not None:
@@ -247,7 +254,7 @@ class LocalRun(BackgroundRun):
 
         runtime.dispatcher.on_failure = fail
         if self._stopping.is_set():
-            progress.stop()
+            progress.stop(drain=self._drains)
         if self._processes is not None:
             self._processes.report = progress.emit
         try:
@@ -258,7 +265,7 @@ class LocalRun(BackgroundRun):
                 return "stopped"
             self._work(runtime)
             ended = all(reader.frontier.over for reader in runtime.graph.readers.values())
-            drained = ended and self._options.drain
+            drained = ended and progress.drain
             if progress.checkpoint is not None:
                 progress.emit(progress.checkpoint.commit_end(progress.rounds + drained, drained=drained))
         except BaseException:
@@ -273,6 +280,10 @@ class LocalRun(BackgroundRun):
         tasks, settings, simulated = runtime.graph.tasks, self._settings, self._settings.seed is not None
         # Why: threads are pinned in this order, so that neighbours in the graph are near.
         ordered = dispatch.depth_first_order(tasks) if settings.pinning else tasks
+        timer: AbstractContextManager[None] = nullcontext()
+        waiting = [task for task in tasks if isinstance(task, SourceTask) and task.reader.waits]
+        if waiting and not simulated:
+            timer = self._build_timer(runtime, waiting).run()
         dedicated = [
             task for task in ordered if needs_own_thread(task, settings, runtime.graph, self._processes)
         ]
@@ -297,14 +308,26 @@ class LocalRun(BackgroundRun):
         elastic: AbstractContextManager[None] = nullcontext()
         if settings.elastic is not None and not simulated:
             elastic = self._controller(runtime, pool, settings.elastic)
-        with watchdog:
+        with watchdog, timer:
             with elastic:
                 pool.join()
             pool.join()  # also threads that the controller has started in the last moment
         for task in tasks:
-            task.quanta.close()
+            if not task.abandoned:
+                task.quanta.close()
         if runtime.dispatcher.failure is not None:
             raise runtime.dispatcher.failure
+
+    def _build_timer(self, runtime: Runtime, waiting: list[SourceTask]) -> RoundTimer:
+        """Return the timer of sources that wait."""
+        from penstock.engines.deadlines import Deadlines
+        from penstock.engines.local.timer import RoundTimer
+
+        for task in waiting:
+            reader = task.reader
+            task.deadlines = Deadlines(runtime.graph.plan, reader.last_rows_at, [reader.step.name])
+        self._timer = RoundTimer(waiting, runtime.dispatcher, runtime.progress, self._clock)
+        return self._timer
 
     def _controller(
         self, runtime: Runtime, pool: dispatch.ThreadPool, options: Elastic
@@ -346,7 +369,7 @@ def needs_own_thread(
     return any(
         step.op.dedicated
         or step.name in settings.dedicated
-        or (step.name in graph.readers and not graph.readers[step.name].bounded)
+        or (step.name in graph.readers and graph.readers[step.name].waits)
         for step in task.steps
     )
 

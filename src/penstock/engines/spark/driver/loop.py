@@ -194,6 +194,11 @@ class DriverLoop:
         with self._report_failure():
             self._run_rounds([self._planner.plan_pushed(batches, last=last)])
 
+    def drain(self) -> None:
+        """Close everything, unless that was done: the run was stopped, and takes no more input."""
+        if not self._done.drained:
+            self.run_round({}, last=True)
+
     def _run_rounds(
         self,
         rounds: Sequence[PlannedRound],

@@ -84,6 +84,8 @@ class SparkRun(BackgroundRun):
         with _end_on_failure(self._loop), suppress(OpeningStopped):
             self._loop.open()
             self._run_to_end()
+            if self._drains:
+                self._loop.drain()
         return self._loop.end()
 
     def _run_to_end(self) -> None:
