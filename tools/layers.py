@@ -37,7 +37,7 @@ ROOMS: dict[str, set[str]] = {
     "timing": {"caller", "errors", "frozen"},
     "blocks": {"errors", "frozen"},
     "expr": {"errors", "caller", "timing", "lazy", "frozen"},
-    "connect": GROUND | {"expr"},
+    "connect": GROUND | {"expr", "timing"},
     "read": {"connect", "lazy"},
     "write": {"connect", "lazy"},
     "schedulers": {"engines"},

@@ -9,13 +9,15 @@ from penstock import spark as spark
 from penstock import testing as testing
 from penstock import write as write
 from penstock.accounts import Accounts as Accounts
+from penstock.accounts import JoinAccounts as JoinAccounts
 from penstock.clock import ManualClock as ManualClock
 from penstock.clock import WallClock as WallClock
 from penstock.connect.protocol import Reader as Reader
 from penstock.connect.protocol import Writer as Writer
-from penstock.connect.readers.program import Watermark as Watermark
+from penstock.connect.readers.iterables import Watermark as Watermark
 from penstock.engines.protocol import Run as Run
 from penstock.engines.protocol import RunResult as RunResult
+from penstock.engines.run_log import RunStatus as RunStatus
 from penstock.errors import CheckpointError as CheckpointError
 from penstock.errors import ConnectorError as ConnectorError
 from penstock.errors import EngineError as EngineError
@@ -36,6 +38,7 @@ from penstock.expr.nodes.text_and_time import concat as concat
 from penstock.expr.nodes.text_and_time import from_epoch as from_epoch
 from penstock.graph.multipipe import MultiPipe as MultiPipe
 from penstock.graph.pipegraph import PipeGraph as PipeGraph
+from penstock.graph.run import handle_signals as handle_signals
 from penstock.operators.aggregates import Aggregate as Aggregate
 from penstock.operators.aggregates import approx_distinct as approx_distinct
 from penstock.operators.aggregates import collect as collect
@@ -79,6 +82,7 @@ from penstock.operators.windows import KeyedWindows as KeyedWindows
 from penstock.operators.windows import MapReduceWindows as MapReduceWindows
 from penstock.operators.windows import PanedWindows as PanedWindows
 from penstock.operators.windows import ParallelWindows as ParallelWindows
+from penstock.operators.windows import WindowContext as WindowContext
 from penstock.options import Elastic as Elastic
 from penstock.options import LocalOptions as LocalOptions
 from penstock.options import SparkOptions as SparkOptions

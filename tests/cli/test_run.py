@@ -124,15 +124,97 @@ def command(*words: str) -> list[str]:
     return [sys.executable, "-c", "from penstock.cli.main import main; main()", *words]
 
 
+SIGNALS = [(signal.SIGINT, 130, "interrupted\n"), (signal.SIGTERM, 143, "terminated\n")]
+
+
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_with_code_130_and_no_traceback(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code", "note"), SIGNALS)
+def test_a_signal_ends_a_run_with_its_code_and_no_traceback(
+    tmp_path: Path, number: signal.Signals, code: int, note: str
+) -> None:
     words = command("run", write(tmp_path, ENDLESS), "--engine", "reference")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (130, "interrupted\n")
+    assert (process.returncode, err) == (code, note)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code", "note"), SIGNALS)
+def test_a_run_that_a_signal_has_stopped_gives_its_accounts_as_json(
+    tmp_path: Path, number: signal.Signals, code: int, note: str
+) -> None:
+    words = command("run", write(tmp_path, ENDLESS), "--engine", "local", "--json")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == "begun\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    fields = json.loads(out)
+    assert (process.returncode, err, fields["outcome"]) == (code, note, "stopped")
+    assert fields["accounts"]["source"]["rows_in"] == fields["rows_out"]["sink"]
+
+
+def test_a_failed_run_gives_json_with_its_error(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, FAILING), "--engine", "reference", "--json")
+    fields = json.loads(done.out)
+    assert (done.code, fields["graph"], fields["outcome"]) == (1, "failing", "failed")
+    error = fields["error"]
+    assert (error["type"], error["step"]) == ("FunctionError", "break")
+    assert "function broken failed on a row" in error["fact"]
+    assert "no such luck" in error["detail"]
+    assert error["where"].endswith("program.py:4")
+    assert fields["accounts"]["source"]["rows_in"] == 1
+    assert done.err.startswith("FunctionError: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("x = 1\n", "GraphError"), ("raise ValueError('no')\n", "ValueError"), ("x = = 1\n", "SyntaxError")],
+)
+def test_a_program_that_cannot_run_gives_json_with_its_error(tmp_path: Path, text: str, kind: str) -> None:
+    done = penstock("run", write(tmp_path, text), "--engine", "reference", "--json")
+    fields = json.loads(done.out)
+    assert (done.code, fields["outcome"], fields["error"]["type"]) == (2, "refused", kind)
+
+
+def test_what_an_engine_cannot_do_gives_json_with_its_error(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, PROGRAM), "--engine", "reference", "--master", "x", "--json")
+    fields = json.loads(done.out)
+    assert (done.code, fields["outcome"], fields["error"]["type"]) == (2, "refused", "NotSupported")
+
+
+LOUD = """
+import penstock as ps
+
+graph = ps.PipeGraph("loud")
+graph.source(ps.read.rows([{"a": n} for n in range(100_000)], batch=100)).sink(ps.write.console())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runs_on", ["reference", "local"])
+def test_a_run_whose_output_nobody_reads_any_more_ends_quietly(tmp_path: Path, runs_on: str) -> None:
+    words = command("run", write(tmp_path, LOUD), "--engine", runs_on)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().strip() == "a"
+        process.stdout.close()  # as `head -1` does
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+@pytest.mark.slow
+def test_a_sink_whose_connection_breaks_is_still_a_failure(tmp_path: Path) -> None:
+    text = LOUD.replace("ps.write.console()", "ps.write.callback(fail)").replace(
+        "graph =", "def fail(rows):\n    raise BrokenPipeError\n\ngraph ="
+    )
+    words = command("run", write(tmp_path, text), "--engine", "local")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, "BrokenPipeError" in done.stderr) == (1, True)
 
 
 @pytest.mark.slow
@@ -144,12 +226,18 @@ def test_the_exit_codes_reach_the_shell(tmp_path: Path, program: str, code: int)
 
 @pytest.mark.slow
 def test_a_reader_that_goes_away_early_is_no_failure_to_talk_about(tmp_path: Path) -> None:
-    words = command("explain", write(tmp_path, PROGRAM))
-    reading, writing = os.pipe()
-    os.close(reading)
-    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
-    os.close(writing)
-    assert "Traceback" not in done.stderr
+    for words in (["explain"], ["explain", "--json"]):
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(
+            command(*words, write(tmp_path, PROGRAM)),
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_what_a_program_prints_does_not_get_into_the_json(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.events import BatchDone, Event
 from penstock.testing import Harness
 from tests.conformance.case import Case, same_rows
 
@@ -238,3 +239,104 @@ def test_windows_leave_in_the_round_that_moves_the_watermark_to_their_end(case: 
     assert harness.take() == []
     harness.watermark(25)
     same_rows(harness.take(), f"{WINDOW} n", (10, 20, 2))
+
+
+def test_windows_of_ingest_time_leave_by_the_clock_though_no_row_comes(case: Case) -> None:
+    rows = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time(), delay="500 ms")
+    harness = Harness(
+        rows.window(ps.tumbling("1 s")).aggregate(s=ps.sum("v")), engine=case.engine, clock=case.clock
+    )
+    harness.push([{"v": 1}, {"v": 2}])
+    harness.advance("1400 ms")
+    assert harness.take() == []
+    harness.advance("100 ms")
+    assert sums(harness) == [(0, 1, 3)]
+    harness.push([{"v": 4}])
+    harness.advance("1 h")
+    assert sums(harness) == [(1, 2, 4)]
+
+
+def test_windows_after_windows_of_ingest_time_leave_by_the_clock(case: Case) -> None:
+    rows = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time())
+    first = rows.window(ps.tumbling("1 s"), lateness="200 ms").aggregate(s=ps.sum("v"))
+    second = first.window(ps.tumbling("2 s")).aggregate(s=ps.sum("s"))
+    harness = Harness(second, engine=case.engine, clock=case.clock)
+    harness.push([{"v": 1}])
+    harness.advance("2100 ms")
+    assert harness.take() == []
+    harness.advance("100 ms")
+    assert sums(harness) == [(0, 2, 1)]
+
+
+def test_sessions_of_ingest_time_end_by_the_clock(case: Case) -> None:
+    rows = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time())
+    sessions = rows.window(ps.session("300 ms")).aggregate(s=ps.sum("v"))
+    harness = Harness(sessions, engine=case.engine, clock=case.clock)
+    harness.push([{"v": 1}])
+    harness.advance("250 ms")
+    harness.push([{"v": 2}])
+    harness.advance("1 s")
+    assert sums(harness) == [(0, 0.55, 3)]
+
+
+def test_a_source_becomes_idle_by_the_clock_though_no_row_comes(case: Case) -> None:
+    harness = merged_with_idle(case)
+    harness.push_all({"a": [{"t": 1}], "b": [{"t": 100}]})
+    harness.advance("4999 ms")
+    assert harness.take() == []
+    harness.advance("1 ms")
+    same_rows(harness.take(), f"{WINDOW} n", (0, 10, 1))
+
+
+def test_early_results_leave_by_the_clock_though_no_row_comes(case: Case) -> None:
+    rows = case.timed_source("t v")
+    windows = rows.window(ps.tumbling(10), early="200 ms").aggregate(n=ps.count())
+    harness = Harness(windows, engine=case.engine, clock=case.clock)
+    harness.advance("150 ms")
+    harness.push([{"t": 1, "v": 1}])
+    harness.advance("1 min")
+    assert [(row["n"], row["final"]) for row in harness.take()] == [(1, False)]  # once: nothing has changed
+
+
+def test_rows_of_ingest_time_are_not_late_after_the_clock_was_set_back(case: Case) -> None:
+    rows = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time())
+    windows = rows.window(ps.tumbling("1 s"), name="w").aggregate(s=ps.sum("v"))
+    harness = Harness(windows, engine=case.engine, clock=case.clock)
+    case.clock.advance(3_600_000_000)
+    harness.push([{"v": 1}])
+    case.clock.advance(-1_800_000_000)
+    harness.push([{"v": 2}])
+    case.clock.advance(1_801_000_000)
+    harness.push([{"v": 4}])
+    assert sums(harness) == [(3600, 3601, 3)]  # the second was stamped with the time of the first
+    assert (harness.late(), harness.accounts["w"].late) == ([], 0)
+
+
+def test_a_merged_stream_goes_on_with_the_clock_of_a_silent_source_of_ingest_time(case: Case) -> None:
+    clicks = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time(), name="clicks")
+    views = case.graph.source(ps.read.rows([], schema={"v": int}), time=ps.ingest_time(), name="views")
+    counts = clicks.merge(views).window(ps.tumbling("1 s")).aggregate(s=ps.sum("v"))
+    harness = Harness(counts, engine=case.engine, clock=case.clock)
+    harness.push([{"v": 1}], source="views")
+    harness.advance("1 s")
+    assert sums(harness) == [(0, 1, 1)]
+
+
+def test_a_round_tells_how_far_its_watermarks_are_behind_the_clock(case: Case) -> None:
+    case.clock.advance(100_000_000)
+    quick, slow = (
+        case.timed_source("t", [(43,)], [(52,)], name="quick"),
+        case.timed_source("t", [(20,)], [(21,)], delay="10 s", name="slow"),
+    )
+    lags: list[Any] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, BatchDone) and any(event.rows_in.values()):
+            lags.append(event.lag_us)
+
+    case.run(quick.merge(slow), events=listen)
+    second = 1_000_000
+    assert lags == [
+        {"quick": 57 * second, "slow": 90 * second},
+        {"quick": 48 * second, "slow": 89 * second},
+    ]

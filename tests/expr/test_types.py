@@ -285,3 +285,20 @@ def test_what_is_no_schema_is_refused_by_name_with_a_hint(declared: Any, fact: s
 def test_uint64_is_refused_wherever_it_is_declared() -> None:
     with pytest.raises(SchemaError, match="uint64"):
         parse_schema({"a": pa.uint64()})
+
+
+@pytest.mark.parametrize(
+    ("zone", "meant"),
+    [("Europe/Berln", "Europe/Berlin"), ("utc", "UTC"), ("America/New York", "America/New_York")],
+)
+def test_a_time_zone_that_does_not_exist_is_refused_with_the_nearest(zone: str, meant: str) -> None:
+    for declared in (f"timestamp[us, {zone}]", pa.timestamp("us", zone), pa.timestamp("ns", zone)):
+        with pytest.raises(SchemaError, match=f'"{zone}" is not a time zone') as caught:
+            parse_schema({"at": declared})
+        assert f'"timestamp[us, {meant}]"' in str(caught.value.hint)
+        assert 'column "at"' in str(caught.value)
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "+05:45", "-0300", "Etc/GMT+3"])
+def test_time_zones_and_offsets_are_known(zone: str) -> None:
+    assert parse_schema({"at": f"timestamp[us, {zone}]"}).field("at").type == pa.timestamp("us", zone)

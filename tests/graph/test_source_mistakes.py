@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -115,3 +117,25 @@ READERS_AND_WRITERS = [
 @pytest.mark.parametrize("mistake", READERS_AND_WRITERS, ids=str)
 def test_a_source_needs_a_reader_and_a_sink_a_writer(mistake: Mistake) -> None:
     check_refusal(mistake)
+
+
+def test_who_follows_the_hint_for_float_times_has_a_program_that_runs() -> None:
+    """The hint names two ways, and each is taken literally."""
+
+    def build(value: Callable[[], object], kind: str, **options: Any) -> ps.MultiPipe:
+        rows = ps.read.generator(lambda: iter([{"ts": value()}]), schema={"ts": kind})
+        source = ps.PipeGraph("clock").source(rows, time="ts", delay="1 s", **options)
+        return source.window(ps.tumbling("1 h")).aggregate(n=ps.count())
+
+    with pytest.raises(TimeError) as caught:
+        build(time.time, "float64", time_unit="s")
+    assert callable(datetime.now), UTC  # what the hint uses
+    whole, moment = "int(time.time() * 1_000_000)", "datetime.now(UTC)"
+    assert whole in str(caught.value.hint)
+    assert 'time_unit="us"' in str(caught.value.hint)
+    assert moment in str(caught.value.hint)
+    for engine in ("reference", "local"):
+        counts = build(lambda: eval(whole), "int64", time_unit="us").collect(engine)
+        assert counts.column("n").to_pylist() == [1]
+        counts = build(lambda: eval(moment), "timestamp[us, UTC]").collect(engine)
+        assert counts.column("n").to_pylist() == [1]

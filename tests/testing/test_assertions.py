@@ -53,11 +53,23 @@ class WrappedRun:
     def wait(self, timeout: float | None = None) -> RunResult:
         return self._engine.change(self._run.wait(timeout))
 
-    def stop(self) -> None:
-        self._run.stop()
+    def stop(self, *, drain: bool = False) -> None:
+        self._run.stop(drain=drain)
 
     def metrics(self) -> Any:
         return self._run.metrics()
+
+    def status(self) -> Any:
+        return self._run.status()
+
+    def statistics(self) -> Any:
+        return self._run.statistics()
+
+    def measurements(self) -> Any:
+        return self._run.measurements()
+
+    async def finished(self) -> RunResult:
+        return self._engine.change(await self._run.finished())
 
 
 class Forgetful(EngineWrapper):

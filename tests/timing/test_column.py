@@ -82,10 +82,19 @@ def test_a_bare_length_means_nothing_on_a_timestamp_or_a_date() -> None:
             time_type(type_, None, "at").length(5, "delay")
 
 
-@pytest.mark.parametrize("type_", [pa.string(), pa.float64(), pa.int32(), pa.bool_()])
-def test_other_types_cannot_be_time(type_: pa.DataType) -> None:
+@pytest.mark.parametrize("unit", [None, "s"])
+@pytest.mark.parametrize("type_", [pa.string(), pa.int32(), pa.bool_()])
+def test_other_types_cannot_be_time_with_a_unit_or_without(type_: pa.DataType, unit: str | None) -> None:
     with pytest.raises(TimeError, match="cannot be time"):
-        time_type(type_, None, "x")
+        time_type(type_, unit, "x")
+
+
+@pytest.mark.parametrize("unit", [None, "s"])
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
+def test_floats_are_refused_with_whole_numbers_instead(type_: pa.DataType, unit: str | None) -> None:
+    with pytest.raises(TimeError, match="is counted in whole microseconds") as caught:
+        time_type(type_, unit, "x")
+    assert 'int(time.time() * 1_000_000), with time_unit="us"' in str(caught.value.hint)
 
 
 def test_a_time_type_says_what_it_is() -> None:

@@ -1,7 +1,7 @@
 """The band join of the paper on one core: scans, the index, and what else could find the pairs.
 
 A scan of a window of 750,000 rows is sampled: fewer rows are new, as many are stored. The index gets the
-batches of ten seconds, so that it pays for all that a long run does: new segments, indexes of them, expiry.
+batches of ten seconds, so that it pays for all that a long run does: storing, the index, expiry.
 """
 
 from __future__ import annotations

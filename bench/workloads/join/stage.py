@@ -1,7 +1,7 @@
 """The join stage as an engine feeds it: windows filled before the clock starts, then round after round.
 
 A stage that scans is filled from a snapshot, because comparing the windows with each other while they fill
-would take minutes; one that may index is fed, so that its segments are those of a long run.
+would take minutes; one that may index is fed, so that its index is that of a long run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIME, PER_ROW, PER_PAIR = "time per row (s)", "core time per row (s)", "core tim
 
 @contextmanager
 def scan_only() -> Iterator[None]:
-    """Let segments be scanned, however large they are."""
+    """Let stored rows be scanned, however many they are."""
     before = policy.SIZES
     policy.SIZES = replace(before, index_rows=1 << 62)
     try:

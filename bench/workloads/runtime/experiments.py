@@ -15,7 +15,7 @@ from bench.workload import (
     check_outcome,
     expected_of,
 )
-from bench.workloads.runtime import backpressure, latency, row_at_a_time, startup, step_cost, ysb
+from bench.workloads.runtime import backpressure, latency, live, row_at_a_time, startup, step_cost, ysb
 
 MOST_GROWTH = 32 << 20
 """Bytes by which memory may grow from the first half of a run to the second: what an allocator retains."""
@@ -31,6 +31,7 @@ def workload(size: Size) -> Workload:
         row_at_a_time.build_case(20_000 if quick else 100_000),
         latency.build_case(1 if quick else 10),
         *startup.build_cases(),
+        *live.build_cases(*((2, 3) if quick else (3, 10))),
         backpressure.build_case(*((3, 3) if quick else (600, 10))),
     ]
     return Workload(
@@ -59,6 +60,7 @@ def _ways() -> list[Way]:
         row_at_a_time.build_ways(),
         latency.build_ways(),
         startup.build_ways(),
+        live.build_ways(),
     ]
     return [way for ways in (*experiments, backpressure.build_ways()) for way in ways]
 
@@ -82,7 +84,18 @@ def _claims(cases: list[Case]) -> list[Claim]:
             )
             for name, rate in ((ysb.INTEGERS, 50), (ysb.UUIDS, 20))
         ),
+        *(
+            Claim(
+                f"{name} with checkpoint= and events=: at least 0.9 of the speed without",
+                Cell(name, ysb.SAVED),
+                1 / 0.9,
+                Cell(name, ysb.POOL),
+                speed="rows",
+            )
+            for name in (ysb.INTEGERS, ysb.UUIDS)
+        ),
         *_latency_claims(),
+        *_live_claims(),
         _startup_claim("100 rows from import to result in under 0.4 s", startup.SMALL, 0.4),
         _startup_claim("compiled kernels from import to result in under 1 s", startup.COMPILED, 1),
         Claim(
@@ -108,7 +121,26 @@ def _latency_claims() -> list[Claim]:
     return [
         Claim("latency at 10,000 rows/s: p50 under 100 us", cell, 100e-6, note=latency.P50),
         Claim("latency at 10,000 rows/s: p99 under 1 ms", cell, 1e-3, note=latency.P99),
+        Claim(
+            "latency at 10,000 rows/s with checkpoint= and events=: p99 under 1 ms",
+            Cell(latency.CASE, latency.SAVED),
+            1e-3,
+            note=latency.P99,
+        ),
     ]
+
+
+def _live_claims() -> list[Claim]:
+    windows = Claim(
+        "windows of 1 s leave within 200 ms of their end plus delay in a silence, in process",
+        Cell(live.SILENCE, live.LOCAL),
+        0.2,
+        note=live.BEHIND,
+    )
+    stops = [
+        Claim(f"{name}: under 0.5 s", Cell(live.STOP, name), 0.5, note=live.SLOWEST) for name in live.READERS
+    ]
+    return [windows, *stops]
 
 
 def _startup_claim(says: str, case: str, at_most: float) -> Claim:

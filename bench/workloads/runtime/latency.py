@@ -9,7 +9,9 @@ users' functions, measured by calling them alone, and the time that the system a
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,6 +25,7 @@ from bench.workload import Case, Outcome, Way, outcome_notes
 
 CASE = "10,000 rows/s through five steps"
 CHAINED, APART = "latency, chained", "latency, a node each"
+SAVED = "latency, chained, with checkpoint= and events="
 P50, P99, USER, SYSTEM = "p50 (s)", "p99 (s)", "user (s)", "system (s)"
 RATE = 10_000
 SCHEMA = {"at": "int64", "value": "int64"}
@@ -48,15 +51,16 @@ def build_case(n_seconds: int) -> Case:
 
 
 def build_ways() -> list[Way]:
-    """Build the ways: all steps chained to the source, and each in a task of its own."""
+    """Build the ways: all steps chained to the source, each in a task of its own, and what users run."""
     return [
         Way(CHAINED, partial(run, chaining=True), notes=outcome_notes, only=(CASE,)),
         Way(APART, partial(run, chaining=False), notes=outcome_notes, only=(CASE,)),
+        Way(SAVED, partial(run, chaining=True, is_saved=True), notes=outcome_notes, only=(CASE,)),
     ]
 
 
-def run(data: PacedRows, *, chaining: bool) -> Outcome:
-    """Run three maps and two filters, and note the latency."""
+def run(data: PacedRows, *, chaining: bool, is_saved: bool = False) -> Outcome:
+    """Run three maps and two filters, and note the latency; `is_saved` with a checkpoint every second."""
     graph, out = ps.PipeGraph("latency", chaining=chaining), LatencySink()
     pipe: Any = graph.source(
         ps.read.generator(partial(generate_rows, data.n_rows), schema=SCHEMA, batch=1, bounded=False)
@@ -64,7 +68,13 @@ def run(data: PacedRows, *, chaining: bool) -> Outcome:
     for step in STEPS:
         pipe = pipe.filter(step) if step is is_kept else pipe.map(step, schema=SCHEMA)
     pipe.sink(out)
-    graph.run(engine="local", options=ps.LocalOptions(scheduler="latency"))
+    options = ps.LocalOptions(scheduler="latency", save_every="1 s")
+    if not is_saved:
+        graph.run(engine="local", options=options)
+    else:
+        events: deque[ps.events.Event] = deque(maxlen=1)
+        with tempfile.TemporaryDirectory() as folder:
+            graph.run(engine="local", options=options, checkpoint=folder, events=events.append)
     return Outcome(lambda: out.values, _notes(out.delays))
 
 

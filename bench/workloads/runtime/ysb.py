@@ -8,7 +8,9 @@ integers or, in the other case, as text and UUIDs where the original has text.
 from __future__ import annotations
 
 import random
+import tempfile
 import uuid
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from bench.workload import Case, Outcome, Way
 
 INTEGERS, UUIDS = "YSB, integer ids", "YSB, UUIDs"
 POOL, ALONE = "penstock", "penstock, one thread"
+SAVED = "penstock, with checkpoint= and events="
 N_CAMPAIGNS, ADS_EACH = 100, 10
 N_ADS = N_CAMPAIGNS * ADS_EACH
 WINDOW = 10_000_000
@@ -63,14 +66,15 @@ def build_cases(n_integers: int, n_uuids: int) -> list[Case]:
 
 
 def build_ways() -> list[Way]:
-    """Build the ways: as many threads as cores, and one."""
+    """Build the ways: as many threads as cores, one, and with a checkpoint every second and a listener."""
     return [
         Way(POOL, lambda ads: count_views(ads, None), only=(INTEGERS, UUIDS)),
         Way(ALONE, lambda ads: count_views(ads, 1), only=(INTEGERS, UUIDS)),
+        Way(SAVED, lambda ads: count_views(ads, None, is_saved=True), only=(INTEGERS, UUIDS)),
     ]
 
 
-def count_views(ads: Ads, threads: int | None) -> Outcome:
+def count_views(ads: Ads, threads: int | None, *, is_saved: bool = False) -> Outcome:
     """Run the program: filter, join, and a count per campaign and window."""
     graph = ps.PipeGraph("campaigns")
     counted = (
@@ -78,10 +82,17 @@ def count_views(ads: Ads, threads: int | None) -> Outcome:
         .filter(ps.col("event_type") == ads.view)
         .join_table(ads.campaigns, on="ad")
         .key_by("campaign")
-        .window(ps.tumbling("10 s"))
+        .window(ps.tumbling("10 s"), name="views")
         .aggregate(views=ps.count(), last=ps.event_time_max())
     )
-    table = counted.collect(engine="local", options=ps.LocalOptions(threads=threads))
+    options = ps.LocalOptions(threads=threads, save_every="1 s")
+    if is_saved:
+        results, events = ps.write.memory(), deque[ps.events.Event](maxlen=1)
+        counted.sink(results)
+        with tempfile.TemporaryDirectory() as folder:
+            graph.run(engine="local", options=options, checkpoint=folder, events=events.append)
+        return Outcome(lambda: _answer_from_table(results.table()))
+    table = counted.collect(engine="local", options=options)
     return Outcome(lambda: _answer_from_table(table))
 
 

@@ -51,7 +51,7 @@ def demo(
         except OSError as problem:
             raise typer.BadParameter(f'"{folder}" cannot be written: {problem.strerror}') from problem
     screen.out().print(Syntax(program(), "python", background_color="default"))
-    done = run_to_the_end(graph, engine)
+    done = run_to_the_end(graph, engine, [])
     screen.say(f"\nViews per campaign in the 10 seconds before, of {rows:,} events:\n")
     screen.out().print(results_table(pq.read_table(folder / "views")))
     screen.say("\nWhat became of the rows:\n")

@@ -21,10 +21,19 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was asked for."""
         try:
-            return super().invoke(ctx)
+            returned = super().invoke(ctx)
+            sys.stdout.flush()  # so that a closed pipe is found here and not at the very end
+            return returned
         except KeyboardInterrupt:
             screen.note("interrupted")
             raise typer.Exit(Code.INTERRUPTED) from None
+        except BrokenPipeError:
+            screen.drop_output()
+            raise typer.Exit(Code.PIPE_CLOSED) from None
+        except SystemExit as ended:
+            if ended.code == Code.TERMINATED:
+                screen.note("terminated")
+            raise
         except PenstockError as error:
             screen.show_error(error)
             raise typer.Exit(self.exit_code(error)) from error

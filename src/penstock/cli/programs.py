@@ -19,7 +19,7 @@ import typer
 
 import penstock as ps
 from penstock.cli import screen
-from penstock.cli.screen import Code, accounts_table, ending_with
+from penstock.cli.screen import MEANING, Code, accounts_table, ending_with
 from penstock.errors import GraphError, PenstockError, Where, nearest_first
 
 RUN_NAME = "__penstock__"
@@ -27,7 +27,8 @@ RUN_NAME = "__penstock__"
 ABOUT_RUN = (
     "Run the graph in FILE to the end of its sources.\n\n"
     'The file is run, except for what stands below: if __name__ == "__main__". '
-    "Afterwards every step's rows are accounted for.\n\n"
+    "Afterwards every step's rows are accounted for. Ctrl-C or SIGTERM stops the run cleanly, a second one "
+    "at once.\n\n"
     "\b\nExamples:\n"
     "  penstock run views.py --engine reference\n"
     "  penstock run views.py --graph totals --checkpoint state/\n"
@@ -67,32 +68,66 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print the accounts as JSON for scripts.")] = False,
 ) -> None:
     """Run a graph."""
-    with screen.programs_own_text(aside=json):
-        with ending_with(Code.WRONG):
-            chosen = load_graph(file, graph)
-            sinks = [step.name for step in chosen.plan().sinks]
-        on = engine or chosen.engine
-        done = run_to_the_end(chosen, on, master=master, checkpoint=checkpoint, until=until)
-    name = on if isinstance(on, str) else on.name
+    facts: dict[str, Any] = {"graph": None, "engine": engine, "outcome": "refused"}
+    handles: list[ps.Run] = []
+    try:
+        with screen.programs_own_text(aside=json):
+            with ending_with(Code.WRONG):
+                chosen = load_graph(file, graph)
+                facts["graph"], sinks = chosen.name, [step.name for step in chosen.plan().sinks]
+            on = engine or chosen.engine
+            name = facts["engine"] = on if isinstance(on, str) else on.name
+            done = run_to_the_end(chosen, on, handles, master=master, checkpoint=checkpoint, until=until)
+    except BaseException as problem:
+        if json:
+            screen.say_json(facts | describe_end(problem, handles))
+        raise
     if json:
-        data = {
-            "graph": chosen.name,
-            "engine": name,
+        facts |= {
             "outcome": done.outcome,
             "batches": done.batches,
             "rows_out": {sink: done.accounts[sink].rows_in for sink in sinks},
             "accounts": {step: accounts.to_dict() for step, accounts in done.accounts.items()},
         }
-        screen.say_json(data | ({} if done.measurements is None else done.measurements.to_dict()))
+        screen.say_json(facts | ({} if done.measurements is None else done.measurements.to_dict()))
     else:
         batches = f"{done.batches:,} batch{'' if done.batches == 1 else 'es'}"
         screen.say(f'graph "{chosen.name}" on engine {name}: {done.outcome} after {batches}')
         screen.out().print(accounts_table(done.accounts))
 
 
-def run_to_the_end(graph: ps.PipeGraph, engine: Any, **settings: Any) -> Any:
-    """Run a graph with a bar on the terminal; what cannot start ends with code 2, what fails with code 1."""
-    with screen.progress() as move:
+def describe_end(problem: BaseException, handles: list[ps.Run]) -> dict[str, Any]:
+    """Return, for JSON, how a run ended that has no result: by an error or by a signal, and what it did."""
+    end: dict[str, Any] = {}
+    if handles:
+        status = handles[0].status()
+        end = {
+            "outcome": "failed" if status.state == "failed" else "stopped",
+            "rows_out": dict(status.rows_out),
+            "accounts": {step: accounts.to_dict() for step, accounts in handles[0].metrics().items()},
+        }
+    cause = problem.__cause__ or problem
+    if isinstance(cause, PenstockError):
+        error = {"type": type(cause).__name__, "fact": cause.fact, "step": cause.step}
+        error |= {
+            "where": None if cause.where is None else str(cause.where),
+            "detail": cause.detail,
+            "hint": cause.hint,
+        }
+    elif isinstance(cause, KeyboardInterrupt | SystemExit):
+        number = Code.TERMINATED if isinstance(cause, SystemExit) else Code.INTERRUPTED
+        error = {"type": type(cause).__name__, "fact": MEANING[number]}
+    else:
+        error = {"type": type(cause).__name__, "fact": str(cause)}
+    return {**end, "error": error}
+
+
+def run_to_the_end(graph: ps.PipeGraph, engine: Any, handles: list[ps.Run], **settings: Any) -> Any:
+    """Run a graph with a bar on the terminal; what cannot start ends with code 2, what fails with code 1.
+
+    handles  takes the handle of the run once it has started
+    """
+    with screen.progress() as move, ps.handle_signals() as wait:
 
         def listen(event: Any) -> None:
             if isinstance(event, ps.events.BatchDone):
@@ -100,12 +135,9 @@ def run_to_the_end(graph: ps.PipeGraph, engine: Any, **settings: Any) -> Any:
 
         with ending_with(Code.WRONG):
             started = graph.start(engine, events=listen, **settings)
+        handles.append(started)
         with ending_with(Code.FAILED):
-            try:
-                return started.wait()
-            except KeyboardInterrupt:
-                started.stop()
-                raise
+            return wait(started)
 
 
 def explain(

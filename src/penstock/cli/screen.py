@@ -9,9 +9,11 @@ which.
 from __future__ import annotations
 
 import json
+import os
+import select
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout, suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,17 @@ _TYPER = Path(typer.__file__).resolve().parent
 PIPE_WIDTH = 120  # where there is no terminal to ask, tables may be this wide
 
 
+class ResultConsole(Console):
+    """A console whose output may be piped into something that stops reading."""
+
+    def on_broken_pipe(self) -> None:
+        """Let the command end as a broken pipe ends any other."""
+        raise BrokenPipeError
+
+
 def out() -> Console:
     """Return the console for results."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    return ResultConsole(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def err() -> Console:
@@ -112,13 +122,17 @@ class Code(IntEnum):
     FAILED = 1
     WRONG = 2
     INTERRUPTED = 130
+    PIPE_CLOSED = 141
+    TERMINATED = 143
 
 
 MEANING = {
     Code.FINE: "fine",
     Code.FAILED: "a run failed, or doctor found something broken",
     Code.WRONG: "wrong usage, or a mistake in the program found before it ran",
-    Code.INTERRUPTED: "stopped by Ctrl-C",
+    Code.INTERRUPTED: "stopped by Ctrl-C (SIGINT)",
+    Code.PIPE_CLOSED: "nobody reads the output any more",
+    Code.TERMINATED: "stopped by SIGTERM",
 }
 
 # Raised while a program is put together: nothing has run yet, so the program is what to change.
@@ -142,5 +156,29 @@ def ending_with(code: Code) -> Iterator[None]:
     try:
         yield
     except PenstockError as error:
+        if is_pipe_closed(error):
+            raise BrokenPipeError from error
         show_error(error)
         raise typer.Exit(code) from error
+
+
+def is_pipe_closed(error: BaseException | None) -> bool:
+    """Return whether an error comes from printing to a standard output that nobody reads any more."""
+    seen: set[int] = set()
+    while error is not None and not isinstance(error, BrokenPipeError):
+        seen.add(id(error))  # Why: an error that passed several places may be its own cause
+        error = next((e for e in (error.__cause__, error.__context__) if e and id(e) not in seen), None)
+    if error is None:
+        return False
+    try:  # the pipe may be another, such as a connection of a sink
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), select.POLLOUT)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+    except (OSError, ValueError):  # no file at all, as in tests and notebooks
+        return False
+
+
+def drop_output() -> None:
+    """Send what is still to be printed nowhere: Python would complain when it flushes at the end."""
+    with suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Collection
 from dataclasses import field
-from datetime import timedelta
 
 from penstock.errors import ConnectorError, nearest_first
 from penstock.frozen import Frozen
@@ -79,16 +78,6 @@ def check_format(format: str, formats: Collection[str]) -> None:
             detail=f"available: {', '.join(near)}",
             hint=f'format="{near[0]}"',
         )
-
-
-def check_wait(name: str, value: object) -> float:
-    """Return a length of time of a user in seconds."""
-    if not isinstance(value, timedelta) or value <= timedelta():
-        raise ConnectorError(
-            f"{name}={value!r} is not a length of time",
-            hint=f"give a timedelta above zero: {name}=timedelta(milliseconds=100)",
-        )
-    return value.total_seconds()
 
 
 def system_message(problem: OSError) -> str:

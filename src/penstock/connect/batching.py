@@ -128,6 +128,7 @@ class SourceRowBatch(SourceBatch):
         assign(self, "_schema", schema)
         assign(self, "_columns", None)
         assign(self, "watermark", watermark)
+        assign(self, "read_at", None)
 
     @property
     def bad(self) -> tuple[BadRow, ...]:
@@ -156,7 +157,14 @@ class SourceRowBatch(SourceBatch):
 
     def with_watermark(self, watermark: int) -> SourceRowBatch:
         """Return the same batch with a promise of the source."""
-        return SourceRowBatch(self.plain, self._schema, self.start, watermark)
+        batch = SourceRowBatch(self.plain, self._schema, self.start, watermark)
+        return batch if self.read_at is None else batch.with_read_at(self.read_at)
+
+    def with_read_at(self, read_at: npt.NDArray[np.int64]) -> SourceRowBatch:
+        """Return the same batch with the times at which its rows were read."""
+        batch = SourceRowBatch(self.plain, self._schema, self.start, self.watermark)
+        object.__setattr__(batch, "read_at", read_at)
+        return batch
 
 
 class RowConverter:

@@ -9,17 +9,32 @@ at most once. Neither knows an engine.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.frozen import Frozen, dataclass
 
 if TYPE_CHECKING:
+    from penstock.connect.read_claims import WaitingRead
     from penstock.connect.readers.files import Journal
     from penstock.connect.writers.staged_files import FolderStage, StagedFile
+
+
+STOP_REQUESTED: ContextVar[Callable[[], bool]] = ContextVar("STOP_REQUESTED", default=lambda: False)
+"""Returns whether the run of this thread has been asked to stop: for what takes long before the first row."""
+
+
+class OpeningStopped(BaseException):
+    """The run was asked to stop while an output was still being opened; nothing was written to it.
+
+    It is no error, so nothing that handles errors catches it.
+    """
 
 
 class Delivery(StrEnum):
@@ -46,12 +61,14 @@ class SourceBatch:
     seq        int64[n], the reader's own order of rows, or None when it has none
     watermark  a promise made by the source itself, in the time column's unit; None for no promise
     bad        input that could not be read; the source step's `on_error` decides what becomes of it
+    read_at    int64[n], when each row was read, in microseconds of the clock; None if that was just now
     """
 
     rows: pa.RecordBatch
     seq: pa.Int64Array | None = None
     watermark: int | None = None
     bad: tuple[BadRow, ...] = field(default=())
+    read_at: npt.NDArray[np.int64] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -61,6 +78,10 @@ class SourceBatch:
     def with_watermark(self, watermark: int) -> SourceBatch:
         """Return the same batch with a promise of the source."""
         return replace(self, watermark=watermark)
+
+    def with_read_at(self, read_at: npt.NDArray[np.int64]) -> SourceBatch:
+        """Return the same batch with the times at which its rows were read."""
+        return replace(self, read_at=read_at)
 
 
 @runtime_checkable
@@ -100,6 +121,27 @@ class RowReader(Protocol):
 
     def rows_or_batches(self) -> Iterator[Any]:
         """Read as `batches` does; a batch of one good row may come as a dict of plain values."""
+
+
+@runtime_checkable
+class WaitingReader(Protocol):
+    """A reader whose rows may come at any time, and which hands on those that have waited long enough."""
+
+    @property
+    def waits(self) -> bool:
+        """Return whether rows may come at any time; False where all of them are there."""
+
+    @property
+    def wait_us(self) -> int | None:
+        """Return how long the first row of a batch waits for others, in microseconds; None for ever."""
+
+    def open(self, stamp: Callable[[], int] | None) -> WaitingRead:
+        """Begin to read; with `stamp`, batches say when each of their rows was read."""
+
+
+def may_wait(reader: Reader) -> bool:
+    """Return whether the rows of a reader may come at any time: if it says so, or does not end by itself."""
+    return bool(getattr(reader, "waits", not reader.bounded))
 
 
 @runtime_checkable

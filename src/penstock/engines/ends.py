@@ -17,6 +17,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect import protocol
 from penstock.connect.batching import SourceRowBatch
+from penstock.connect.read_claims import WaitingRead
 from penstock.connect.readers.program import table
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
@@ -53,21 +54,30 @@ class SourceReader:
     ended       the reader has no more batches
     n_batches   the number of batches read so far
     n_rows      the number of rows in them
+    waits       rows may come at any time, so `open` may yield nothing for long
+    wait_us     how long rows wait for others of their batch, in microseconds; None for ever
     reasons     why rows failed, of the batch at hand
     time_of     returns the time of a row that is a batch of its own
     promise     moves the watermark, in microseconds, as if the source had said so
+    stamp       returns the time of a row that is read now, where that is its time
+
+    follows_clock  the watermark goes on with the clock, though no row comes
     """
 
     def __init__(self, plan: Plan, step: Step, clock: Clock, accounts: Accounts) -> None:
         self.step, self._reader = step, step.as_source.reader
         self.bounded = self._reader.bounded
+        self.waits = bool(getattr(self._reader, "waits", not self.bounded))  # as `may_wait` does
+        self.wait_us: int | None = getattr(self._reader, "wait_us", None)
         self.gives_rows = isinstance(self._reader, protocol.RowReader) and self._reader.gives_rows
         self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
         site = StageContext(step.name, step.where, accounts, clock, reasons=self.reasons)
         self._stage = SourceStage(step.as_source, site, rank=self.rank)
         self.time_of, self.promise = self._stage.time_of, self._stage.promise
-        self.timed = step.as_source.resolve() is not None
+        self.stamp = clock.now
+        time = step.as_source.resolve()
+        self.timed, self.follows_clock = time is not None, time is not None and time.follows_clock
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
@@ -77,6 +87,11 @@ class SourceReader:
     def watermark(self) -> float:
         """Return the watermark after the rows read so far."""
         return self._stage.watermark
+
+    @property
+    def idle(self) -> bool:
+        """Return whether the source has been silent for so long that its watermark is not waited for."""
+        return self.timed and not self._over and self._stage.idle
 
     @property
     def frontier(self) -> Frontier:
@@ -98,6 +113,11 @@ class SourceReader:
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
         """Continue after the (batches, rows) that an earlier run has read."""
         self._restore(position, journal)
+        n_skipped = None
+        if self.waits and self.position != position and isinstance(read := self.open(), WaitingRead):
+            n_skipped = read.skip(position[1])
+        if n_skipped == position[1]:
+            self.n_batches, self.n_rows = position
         while self.position[0] < position[0] and self.next() is not None:
             continue
         if self.position != position:
@@ -112,7 +132,7 @@ class SourceReader:
                 "input that grows is best cut by files",
             )
         if BEFORE_ALL < watermark < AFTER_ALL:
-            self._stage.promise(int(watermark))
+            self._stage.resume(int(watermark))
 
     def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
         """Let a reader of files skip to the position, by the journal of earlier runs."""
@@ -142,8 +162,30 @@ class SourceReader:
             self._batches = self._read()
         return self._batches
 
+    @property
+    def last_rows_at(self) -> int:
+        """Return when rows came last, by the clock, or when the run began."""
+        return self._stage.last_rows_at
+
+    @property
+    def live_read(self) -> WaitingRead | None:
+        """Return the read that may wait, once it has begun; None if all rows are there."""
+        return self._batches if isinstance(self._batches, WaitingRead) else None
+
+    def stamp_at(self, now: int) -> int:
+        """Return the time of rows that are read elsewhere, now, if that is their time."""
+        return self._stage.stamp_at(now)
+
+    def follow_clock(self) -> None:
+        """Move the watermark in a round without a batch, where it follows the clock."""
+        self._stage.follow_clock(None if self.live_read is None else self.live_read.first_read_at)
+
     def _read(self) -> Iterator[Any]:
         reader = self._reader
+        if self.waits:
+            if not isinstance(reader, protocol.WaitingReader):
+                return WaitingRead(iter(reader.batches()))
+            return reader.open(self.stamp if self.follows_clock else None)
         return iter(reader.rows_or_batches() if isinstance(reader, protocol.RowReader) else reader.batches())
 
     def accept(self, item: Any) -> Any:

@@ -11,10 +11,11 @@ it is never late on its own account. The forwarded watermark waits for the oldes
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from types import coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -26,6 +27,9 @@ from penstock.operators.function import Row, own_copy, plain_row
 from penstock.operators.process import InputPort, OutputPort, Process
 from penstock.plan.plan import Step
 from penstock.timing.windows import BEFORE_ALL
+
+if TYPE_CHECKING:
+    from penstock.engines.asyncio_routine import AsyncioRoutine
 
 Quantifier = Callable[[Iterable[bool]], bool]
 """`all` or `any`."""
@@ -129,6 +133,7 @@ class _Push:
         self._was_awaited = True
         output = self._output
         while not output.routine.has_room():
+            output.routine.context.park()
             yield
         for values in output.to_rows(self._row):
             output.routine.push(output.name, values)
@@ -156,6 +161,7 @@ class OperatorContext:
     ) -> None:
         self.inputs, self.outputs, self._stopping = inputs, outputs, stopping
         self.closing = False
+        self.park: Callable[[], None] = _do_nothing  # called before it suspends itself
         # Rows per port that are waited for, None when it does not wait; and whether they can never come.
         self.wanted: Mapping[str, int] | None = None
         self.hopeless = False
@@ -206,14 +212,25 @@ class OperatorContext:
                 self._over_reported = True
                 return False
             self.wanted, self.hopeless = wanted, lacks(short)
+            self.park()
             await _suspend()
             self.wanted, self.hopeless = None, False
+
+
+def _do_nothing() -> None:
+    """Do nothing: a plain co-routine suspends without ado."""
 
 
 @coroutine
 def _suspend() -> Generator[None, Any, None]:
     """Return control to the engine, once."""
     yield
+
+
+def _bad_yield(cause: Exception) -> str | None:
+    """Return what was awaited, if asyncio complains that nothing can wait for it."""
+    text = str(cause) if isinstance(cause, RuntimeError) else ""
+    return text.partition(": ")[2] if text.startswith("Task got bad yield: ") else None
 
 
 PortRows = dict[str, list[TimedRow]]
@@ -254,7 +271,12 @@ class ProcessRoutine:
                 where=find_definition(type(self._operator).process),
                 hint="write async def process(self, ctx)",
             )
-        self._running: Coroutine[Any, Any, None] | None = started
+        self._running: Coroutine[Any, Any, None] | AsyncioRoutine | None = started
+        if "asyncio" in sys.modules:  # else there is nothing of it that the operator could await
+            from penstock.engines.asyncio_routine import AsyncioRoutine
+
+            self._running = AsyncioRoutine(started)
+            self.context.park = self._running.park
         self._pushed: PortRows = {}
         self._n_pushed = 0
         self._latest_taken: float = BEFORE_ALL
@@ -289,22 +311,25 @@ class ProcessRoutine:
         if self._running is None:
             return
         try:
-            awaited = self._running.send(None)
+            returned = self._running.send(None)
+            awaited = None if returned is None else repr(returned)
         except StopIteration:
             self._mark_ended()
             awaited = None
         except Exception as cause:
             self._mark_ended()
-            raise self._error("process", cause) from cause
+            awaited = _bad_yield(cause)
+            if awaited is None:
+                raise self._error("process", cause) from cause
         if self.not_awaited is not None:
             raise self._error("process", self.not_awaited)
         if self.context.hopeless:  # it was told that this is over, and waits for it again
             self.close()
         if awaited is not None:
             raise FunctionError(
-                f"{type(self._operator).__name__}.process waits for {awaited!r:.80}, which no row can bring",
+                f"{type(self._operator).__name__}.process waits for {awaited!s:.80}, which no row can bring",
                 where=find_definition(type(self._operator).process),
-                hint="await only ctx.wait_for_all, ctx.wait_for_any and port.push",
+                hint="await ctx.wait_for_all, ctx.wait_for_any, port.push, or what asyncio can wait for",
             )
 
     def take_output(self) -> PortRows:
@@ -322,8 +347,12 @@ class ProcessRoutine:
         running = self._running
         if running is not None:
             self.context.closing = True
-            running.close()
-        self._mark_ended()
+            try:
+                running.close()
+            except Exception as cause:
+                raise self._error("process", cause) from cause
+            finally:
+                self._mark_ended()
 
     def _mark_ended(self) -> None:
         self._running = None

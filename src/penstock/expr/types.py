@@ -20,6 +20,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +68,14 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
     if isinstance(type, pa.BaseExtensionType):
         return canonical(type.storage_type, name)
     if kind.is_timestamp(type):
+        if type.tz not in (None, "UTC") and not is_time_zone(type.tz):
+            from zoneinfo import available_timezones
+
+            nearest = nearest_first(type.tz, available_timezones())
+            raise SchemaError(
+                f'"{type.tz}" is not a time zone that this machine knows' + _at(name),
+                hint=f'did you mean "timestamp[us, {nearest[0]}]"?',
+            )
         return pa.timestamp("us", type.tz)
     if kind.is_decimal(type) and not kind.is_decimal256(type):
         return pa.decimal128(type.precision, type.scale)
@@ -85,6 +94,23 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
         " decimal128, and lists and structs of these",
         hint=next((text for test, text in _HINTS if test(type)), "cast it to a type that Penstock has"),
     )
+
+
+@cache
+def is_time_zone(name: str) -> bool:
+    """Return whether a time zone is known: by its name, or as an offset such as +02:00.
+
+    A machine that has no time zones at all cannot tell.
+    """
+    from zoneinfo import ZoneInfo, available_timezones
+
+    if _OFFSET.fullmatch(name):
+        return True
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
+        return not available_timezones()
+    return True
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
@@ -172,6 +198,7 @@ _REFUSED: dict[type, str] = {
     dict: "declare a dataclass, or {name: type}, which becomes a struct",
 }
 
+_OFFSET = re.compile(r"[+-]([01]\d|2[0-3]):?[0-5]\d")
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
 _ZONED = re.compile(r"timestamp\[us, *([^\]]+)\]")
 _LIST = re.compile(r"list<(.+)>")
@@ -306,7 +333,7 @@ def _by_name(name: str, path: str) -> pa.DataType:
     if match := _LIST.fullmatch(plain):
         return pa.list_(_by_name(match[1], path))
     if match := _ZONED.fullmatch(plain):
-        return pa.timestamp("us", match[1])
+        return canonical(pa.timestamp("us", match[1].strip()), path)
     if match := _DECIMAL.fullmatch(plain):
         precision, scale = int(match[1]), int(match[2])
         if not (1 <= precision <= 38 and scale <= precision):

@@ -165,9 +165,7 @@ class MultiPipe(Pipe):
         The table is read once, at the start. Two table rows with one key are an error.
         """
 
-        def make() -> Op:
-            if isinstance(table, Reader):
-                return TableJoin(table, on, how, **options)
+        def make_in_memory() -> Op:
             from penstock import read
 
             reader = read.rows(table) if isinstance(table, (list, tuple)) else read.table(table)
@@ -177,6 +175,9 @@ class MultiPipe(Pipe):
             return op
 
         refuse_unknown(TableJoin.verb, options)
+        make = make_in_memory
+        if isinstance(table, Reader):
+            make = partial(TableJoin, table, on, how, **options)
         return self._add_op(make, stem=TableJoin.verb, name=options.get("name"))
 
     def split(self, function: object = None, n: int | None = None, /, **named: Any) -> Branches:

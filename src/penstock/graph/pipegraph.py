@@ -149,6 +149,10 @@ class PipeGraph:
     def run(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> RunResult:
         """Run to the end of the sources and return the accounts of every step.
 
+        In the main thread SIGINT (Ctrl-C) and SIGTERM stop the run cleanly, unless the program handles them
+        itself: rounds in progress are completed, state is saved, and KeyboardInterrupt or SystemExit(143) is
+        raised. A second signal ends it at once.
+
         engine      "spark", "local" or "reference", or an Engine object; the graph's own when left out
         master      a Spark master, e.g. "spark://host:7077"; embedded when left out
         checkpoint  a folder that makes the run survive a crash
@@ -158,12 +162,13 @@ class PipeGraph:
         clock       what tells the time; the machine's by default
         events      a function that is called with every event of the run
         """
-        return runs.wait(runs.start(self.plan(), engine or self.engine, settings, "run"))
+        with runs.handle_signals() as wait:
+            return wait(runs.start(self.plan(), engine or self.engine, settings, "run"))
 
     def start(self, engine: str | Engine | None = None, **settings: Unpack[RunSettings]) -> Run:
-        """Start a run and return a handle with `.wait()`, `.stop()` and `.metrics()`.
+        """Start a run and return a handle with `.wait()`, `.stop()`, `.status()` and `.metrics()`.
 
-        The settings are those of `run`.
+        In asyncio, `await handle.finished()` waits for the end. The settings are those of `run`.
         """
         return runs.start(self.plan(), engine or self.engine, settings, "start")
 
@@ -190,8 +195,9 @@ class PipeGraph:
                         f'a pipe of graph "{pipe.graph.name}" cannot be collected in "{self.name}"',
                         hint="collect it in its own graph: pipe.collect()",
                     )
-        run = runs.start(self.plan(*pipes), engine or self.engine, cast("RunSettings", settings), "collect")
-        collected = runs.wait(run).collected
+        with runs.handle_signals() as wait:
+            used = cast("RunSettings", settings)
+            collected = wait(runs.start(self.plan(*pipes), engine or self.engine, used, "collect")).collected
         return tuple(pa.concat_tables([collected[ref] for ref in pipe.feeds]) for pipe in pipes)
 
     def blocks(self, *, composition: Composition | None = None) -> PBB:

@@ -1,8 +1,15 @@
-"""From a plan to a run: find the engine by name, refuse what it cannot do, start it."""
+"""From a plan to a run: find the engine by name, refuse what it cannot do, start it, wait for its end.
+
+Who waits in the main thread owns the process, so signals end the run: see `handle_signals`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.caller import find_call_site, find_definition, name_of
@@ -80,13 +87,61 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
         return chosen.start(plan, clock=settings.get("clock") or WallClock(), events=events, options=options)
 
 
-def wait(run: Run) -> RunResult:
-    """Wait for the end; Ctrl-C stops the run before it goes on up."""
+@contextmanager
+def handle_signals() -> Iterator[Callable[[Run], RunResult]]:
+    """Yield a function that waits for a run: a signal stops it cleanly, a second one ends it at once.
+
+    >>> import penstock as ps
+    >>> graph = ps.PipeGraph("one", engine="local")
+    >>> _ = graph.source(ps.read.rows([{"a": 1}])).sink(ps.write.memory())
+    >>> with ps.handle_signals() as wait:
+    ...     wait(graph.start()).outcome
+    'drained'
+
+    SIGINT then raises KeyboardInterrupt, SIGTERM SystemExit(143). Only the main thread handles signals, so
+    others just wait. Handlers of the user's stay; afterwards all are as they were. That of Spark for SIGINT
+    is replaced, because it cancels the jobs that a clean stop would still finish.
+    """
+    before: dict[int, Any] = {}
+    pending: list[int] = []
+    waits = False
+
+    def handle(number: int, frame: object) -> None:
+        # Why only noted while a run is being started: there is no handle yet by which to stop it.
+        if not waits and not pending:
+            pending.append(number)
+            return
+        pending.clear()
+        raise KeyboardInterrupt if number == signal.SIGINT else SystemExit(128 + number)
+
+    def wait(run: Run) -> RunResult:
+        nonlocal waits
+        handler = signal.getsignal(signal.SIGINT)
+        if is_main and getattr(handler, "__module__", "").startswith("pyspark."):
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, handle)
+        try:
+            waits = True
+            for number in tuple(pending):
+                handle(number, None)
+            return run.wait()
+        except (KeyboardInterrupt, SystemExit):
+            getattr(run, "stop_after_signal", run.stop)()
+            raise
+        finally:
+            waits = False
+
+    is_main = threading.current_thread() is threading.main_thread()
+    for default in (signal.SIGTERM, signal.SIGINT) if is_main else ():
+        if signal.getsignal(default) in (signal.SIG_DFL, signal.default_int_handler):
+            before[default] = signal.signal(default, handle)
     try:
-        return run.wait()
-    except KeyboardInterrupt:
-        run.stop()
-        raise
+        yield wait
+    finally:
+        for number, handler in before.items():
+            if signal.getsignal(number) is handle:
+                signal.signal(number, handler)
+        for number in pending:  # one that came too late for the run
+            signal.raise_signal(number)
 
 
 def refuse_gaps(engine: Engine, plan: Plan) -> None:

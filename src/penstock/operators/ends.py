@@ -17,7 +17,7 @@ from penstock.timing.units import Duration, TimeType, spell, time_type
 
 
 class IngestTime(Frozen):
-    """Time is when a batch arrived, by the run's clock."""
+    """Time is when a row was read, by the run's clock."""
 
     def __str__(self) -> str:
         return "ingest time"
@@ -28,7 +28,10 @@ class WatermarkFromSource(Frozen):
 
 
 def ingest_time() -> IngestTime:
-    """Use the arrival of a batch as the time of its rows: `source(reader, time=ps.ingest_time())`."""
+    """Use the moment at which a row was read as its time: `source(reader, time=ps.ingest_time())`.
+
+    It never goes back, also when the clock does.
+    """
     return IngestTime()
 
 
@@ -46,6 +49,8 @@ class SourceTime(Frozen):
     column     the time column; None for ingest time
     delay      how far behind the greatest time seen a row may come; None when only `rule` counts
     rule       the source's own watermark: an expression, a function of a batch, or yielded
+
+    follows_clock  whether the watermark goes on with the clock, though no row comes
     """
 
     column: str | None
@@ -54,6 +59,7 @@ class SourceTime(Frozen):
     rule: WatermarkRule
     idle: int | None
     max_future: int | None
+    follows_clock: bool = False
 
 
 class Source(Op, kind="SRC", verb="source", ports=()):
@@ -131,6 +137,7 @@ class Source(Op, kind="SRC", verb="source", ports=()):
             rule=None if self.watermark is None else self._resolve_rule(schema, type_),
             idle=_resolve_optional(self.idle, type_, "idle"),
             max_future=_resolve_optional(self.max_future, type_, "max_future"),
+            follows_clock=column is None and not isinstance(self.watermark, WatermarkFromSource),
         )
 
     def describe(self) -> str:

@@ -68,7 +68,8 @@ def build_plan(
                 raise refusal from None
     plan = Plan(graph, steps, collects, derived)
     for step in plan:
-        _check_readers(step, plan)
+        if step.op.on_error == OnError.DEAD_LETTER or getattr(step.op, "early", None) is not None:
+            _check_readers(step, plan)
     _refuse_own_input(plan)
     return plan
 

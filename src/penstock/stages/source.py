@@ -59,11 +59,19 @@ class SourceStage:
         self._raw_schema = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)
         self._read_errors = RowErrors(site, op.on_error, self._raw_schema)
         self._now = self._last_rows_at = site.clock.now()
+        # Why: rows of ingest time come in the order of their stamps, also when the clock is set back.
+        self._last_stamp = -LIMIT
+        self._is_stamped = self._time is not None and self._time.column is None
 
     @property
     def watermark(self) -> float:
         """Return the watermark after the batches read so far; minus infinity on a stream without time."""
         return self._watermark.now
+
+    @property
+    def last_rows_at(self) -> int:
+        """Return when rows came last, by the clock, or when the run began."""
+        return self._last_rows_at
 
     @property
     def idle(self) -> bool:
@@ -76,12 +84,33 @@ class SourceStage:
         """Move the watermark as if the source had promised it, in microseconds."""
         self._watermark.promise(watermark)
 
+    def resume(self, watermark: int) -> None:
+        """Continue where an earlier run has come to; a clock that was set back since then changes nothing."""
+        self._watermark.promise(watermark)
+        if self._is_stamped and self._time is not None:
+            self._last_stamp = max(self._last_stamp, watermark + (self._time.delay or 0))
+
+    def stamp_at(self, now: int) -> int:
+        """Return the time of rows that are read now: of ingest time, none before that of earlier rows."""
+        return max(now, self._last_stamp) if self._is_stamped else now
+
+    def follow_clock(self, first_read_at: int | None = None) -> None:
+        """Move the watermark of ingest time in a round without rows: those to come are not older than now.
+
+        first_read_at  when the first row was read that has not been handed on; None if there is none
+        """
+        if self._time is None or not self._time.follows_clock:
+            return
+        now = self.site.clock.now()
+        self._last_stamp = max(self._last_stamp, now if first_read_at is None else min(now, first_read_at))
+        self._watermark.observe(self._last_stamp)
+
     def take_over(self, n_rows: int, watermark: int | None) -> None:
         """Follow a batch that others have read: how many rows it had, and how far they move the watermark."""
         if n_rows:
             self._last_rows_at = self.site.clock.now()
         if watermark is not None:
-            self._watermark.promise(watermark)
+            self.resume(watermark)
 
     def end(self) -> None:
         """End the stream: the source no longer holds anything back."""
@@ -99,7 +128,7 @@ class SourceStage:
             return
         if read.bad:
             yield from self._unreadable_rows(read.bad)
-        times = read_times(read.rows, self._time, self._now)
+        times = self._stamp(read) if self._is_stamped else read_times(read.rows, self._time, self._now)
         promised, wrong = None, None
         if self._expression is not None:
             (promised,), wrong = self._expression.values(read.rows)
@@ -130,7 +159,11 @@ class SourceStage:
         if self._has_rule:
             return None
         now = self.site.clock.now()
-        times = read_plain_times((row,), self._time, now)
+        if self._is_stamped:
+            times: list[int] | None = [max(now, self._last_stamp)]
+            self._last_stamp = max(now, self._last_stamp)
+        else:
+            times = read_plain_times((row,), self._time, now)
         if times is None:
             return None
         self._now = self._last_rows_at = now
@@ -142,7 +175,10 @@ class SourceStage:
         plain = read.plain
         if not plain or self._has_rule:
             return None
-        times = read_plain_times(plain, self._time, self._now)
+        if self._is_stamped:
+            times: list[int] | None = self._stamp(read).micros.tolist()
+        else:
+            times = read_plain_times(plain, self._time, self._now)
         if times is None:
             return None
         order: tuple[Sequence[int], ...] = (range(read.start, read.start + len(plain)),)
@@ -152,6 +188,17 @@ class SourceStage:
         self.site.accounts.rows_out += len(plain)
         self._move_watermark(read, max(times), None)
         return RowBatch(plain, self._schema, times, order)
+
+    def _stamp(self, read: SourceBatch) -> RowTimes:
+        """Return when the rows of a batch were read, never before others that were read earlier."""
+        n_rows, last = read.num_rows, self._last_stamp
+        if read.read_at is None:
+            micros = np.full(n_rows, max(self._now, last), np.int64)
+        else:
+            micros = np.maximum.accumulate(np.maximum(read.read_at, last))
+        if n_rows:
+            self._last_stamp = int(micros[-1])
+        return RowTimes(micros, None, self._last_stamp)
 
     def _move_watermark(self, read: SourceBatch, greatest: int | None, promised: pa.Array | None) -> None:
         """Move the watermark by what the batch shows and by what the source promises."""

@@ -19,7 +19,7 @@ from penstock.engines.protocol import Engine, RunResult
 from penstock.errors import SchemaError
 from penstock.expr import to_plain
 from penstock.graph.pipegraph import PipeGraph
-from penstock.graph.run import resolve_engine, start, wait
+from penstock.graph.run import resolve_engine, start
 from penstock.operators.aggregates import Fold
 from penstock.operators.ends import Source
 from penstock.operators.function import Row
@@ -66,7 +66,7 @@ def assert_engines_agree(
             ]
         for mode, options, steps in modes:
             run = start(plan, engine, {"options": options, "clock": clock()}, "run")
-            results.append((mode, steps, wait(run)))
+            results.append((mode, steps, run.wait()))
     (judge, _, first), *rest = results
     for mode, steps, result in rest:
         for ref, table in first.collected.items():

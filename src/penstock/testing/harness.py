@@ -11,6 +11,7 @@ from penstock.accounts import Accounts
 from penstock.caller import find_call_site
 from penstock.clock import Clock, ManualClock
 from penstock.connect.protocol import SourceBatch
+from penstock.engines.deadlines import Deadlines
 from penstock.engines.protocol import Engine, EngineHarness, RunOptions, RunResult
 from penstock.errors import EngineError, GraphError, RowFailure, TimeError, nearest_first
 from penstock.events import EventSink, ignore_event
@@ -21,6 +22,7 @@ from penstock.graph.steps import locate_errors
 from penstock.operators.ends import Source
 from penstock.operators.op import ERRORS, LATE
 from penstock.plan.plan import Ref
+from penstock.timing.units import Duration, micros
 
 
 class Harness:
@@ -65,22 +67,52 @@ class Harness:
         self._plan = pipe.graph.plan(pipe, *sides)
         chosen = resolve_engine(engine)
         refuse_gaps(chosen, self._plan)
+        self._deadlines = Deadlines(self._plan, self.clock.now())
         self._harness: EngineHarness = chosen.open_harness(
             self._plan, clock=self.clock, events=events, options=RunOptions()
         )
 
     def push(self, rows: Iterable[object], *, source: str | None = None) -> None:
         """Push a batch of rows (dicts, dataclasses or NamedTuples); name the source if there are several."""
-        name = self._source(source)
-        self._harness.push({name: self._batch(name, rows)})
+        self.push_all({self._source(source): rows})
 
     def push_all(self, rows: Mapping[str, Iterable[object]]) -> None:
         """Push a batch to each named source at once, as one round."""
-        self._harness.push({self._source(name): self._batch(name, batch) for name, batch in rows.items()})
+        batches = {self._source(name): self._batch(name, batch) for name, batch in rows.items()}
+        self._harness.push(batches)
+        with_rows = [name for name, batch in batches.items() if batch.num_rows]
+        self._deadlines.end_round(self.clock.now(), with_rows)
 
     def watermark(self, time: int | datetime | date) -> None:
         """Say that no row before `time` will come any more, on any source; `time` as in the time column."""
         self._harness.promise(self._micros(time))
+
+    def advance(self, duration: Duration) -> None:
+        """Move the clock on, and run the rounds that it makes on the way, while no row comes.
+
+        >>> import penstock as ps
+        >>> graph = ps.PipeGraph("counts")
+        >>> clicks = graph.source(ps.read.rows([], schema={"ad": int}), time=ps.ingest_time())
+        >>> harness = Harness(clicks.window(ps.tumbling("1 s")).aggregate(n=ps.count()))
+        >>> harness.push([{"ad": 1}, {"ad": 2}])
+        >>> harness.advance("1 s")
+        >>> [row["n"] for row in harness.take()]
+        [2]
+        """
+        clock = self.clock
+        if not isinstance(clock, ManualClock):
+            raise EngineError(
+                f"{type(clock).__name__} cannot be moved",
+                where=find_call_site(),
+                hint="leave clock= out, or give a ps.ManualClock()",
+            )
+        with locate_errors(None, find_call_site()):
+            until = clock.now() + micros(duration)
+        while (at := self._deadlines.next) is not None and at <= until:
+            clock.advance(max(0, at - clock.now()))
+            self._harness.push({})
+            self._deadlines.end_round(clock.now(), ())
+        clock.advance(until - clock.now())
 
     def take(self) -> list[dict[str, Any]]:
         """Return the rows that the pipe emitted since the last call."""

@@ -143,17 +143,22 @@ def time_type(type_: pa.DataType, unit: str | None, column: str) -> TimeType:
         if unit == "day" or unit not in _STEPS:
             raise TimeError(f"time_unit {unit!r} is unknown", hint='use "s", "ms", "us" or "ns"')
         return TimeType(type_, unit)
+    if pa.types.is_floating(type_):
+        raise TimeError(
+            f'time column "{column}" is {type_}, and time is counted in whole microseconds',
+            detail="floats, such as those of time.time(), are rounded here and there to other microseconds",
+            hint='give an int64, int(time.time() * 1_000_000), with time_unit="us"; or a timestamp, '
+            "datetime.now(UTC)",
+        )
+    if not (pa.types.is_timestamp(type_) or pa.types.is_date32(type_)):
+        raise TimeError(
+            f'column "{column}" of type {type_} cannot be time',
+            hint="use a timestamp, a date, or an int64 with time_unit=",
+        )
     if unit is not None:
         raise TimeError(
             f'time_unit={unit!r} does not go with time column "{column}" of type {type_}',
             detail="a timestamp or date says its own unit",
             hint="leave time_unit out",
         )
-    if pa.types.is_timestamp(type_):
-        return TimeType(type_, "us")
-    if pa.types.is_date32(type_):
-        return TimeType(type_, "day")
-    raise TimeError(
-        f'column "{column}" of type {type_} cannot be time',
-        hint="use a timestamp, a date, or an int64 with time_unit=",
-    )
+    return TimeType(type_, "us" if pa.types.is_timestamp(type_) else "day")

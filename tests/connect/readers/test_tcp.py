@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from datetime import timedelta
 from typing import Any
 
@@ -187,11 +188,73 @@ def test_a_connection_that_breaks_is_said_with_how_far_it_came() -> None:
             connection, _ = server.accept()
             connection.sendall(b'{"a": 1}\n')
             assert first.result(10).rows.num_rows == 1
-            # Linger 0: close by reset, as when the other side dies.
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            connection.close()
+            reset(connection)
         with pytest.raises(ConnectorError, match=f"the connection to {HOST}:{port} broke after 1 lines: "):
             list(batches)
+
+
+def reset(connection: socket.socket) -> None:
+    """Close by reset, as when the other side dies: linger for no time."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def test_connections_that_say_nothing_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would be waited for as long as a test may take, if one had to wait for it."""
+    monkeypatch.setattr(tcp_reader, "TOKEN_S", 3600.0)
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool, ExitStack() as silent:
+        rows = pool.submit(rows_of, reader(port, listen=True, token=TOKEN))
+        for text in (b"", b"open", b"", TOKEN.encode(), b"", b""):
+            connection = silent.enter_context(connect(port))
+            connection.sendall(text)
+        send(port, TOKEN.encode() + b'\n{"a": 1}\n')
+        assert rows.result(30) == [{"a": 1, "b": None}]
+
+
+def test_a_connection_that_never_sends_its_token_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp_reader, "TOKEN_S", 0.05)
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(rows_of, reader(port, listen=True, token=TOKEN))
+        with connect(port) as silent:
+            assert silent.recv(1) == b""
+        send(port, TOKEN.encode() + b'\n{"a": 1}\n')
+        assert rows.result(30) == [{"a": 1, "b": None}]
+
+
+def test_a_token_may_come_in_pieces_while_another_sender_is_read() -> None:
+    port = free_port()
+    with ThreadPoolExecutor(1) as pool:
+        rows = pool.submit(rows_of, reader(port, listen=True, token=TOKEN, senders=2))
+        with connect(port) as slow, connect(port) as first:
+            slow.sendall(TOKEN.encode()[:5])
+            first.sendall(TOKEN.encode() + b'\n{"a": 1}\n')
+            slow.sendall(TOKEN.encode()[5:] + b'\n{"a": 2}\n')
+        assert sorted(row["a"] for row in rows.result(30)) == [1, 2]
+
+
+def test_where_senders_come_and_go_a_reset_connection_is_logged_and_the_next_is_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = free_port()
+    batches: Any = reader(port, listen=True, token=TOKEN, senders=None, batch=1).batches()
+    with ThreadPoolExecutor(1) as pool:
+        for i in range(2):
+            first = pool.submit(_next_with_rows, batches)
+            connection = connect(port)
+            connection.sendall(TOKEN.encode() + b'\n{"a": %d}\n{"a": ' % i)
+            assert first.result(30).rows.to_pylist() == [{"a": i, "b": None}]
+            reset(connection)
+        last = pool.submit(_next_with_rows, batches)
+        send(port, TOKEN.encode() + b'\n{"a": 7}\n')
+        assert last.result(30).rows.to_pylist() == [{"a": 7, "b": None}]
+    messages = [record.getMessage() for record in caplog.records if record.name == "penstock.tcp"]
+    assert [text.partition(": ")[0] for text in messages] == [
+        f"the connection to {HOST}:{port} broke after 1 lines"
+    ] * 2
+    assert messages[-1].endswith("(2 broken connections so far)")
+    batches.close()
 
 
 def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +280,7 @@ def test_a_line_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"batch": 0}, "batch=0 is not a number of rows"),
         ({"senders": 0}, "senders=0 is not a number of rows"),
         ({"wait": timedelta()}, r"wait=datetime.timedelta\(0\) is not a length of time"),
-        ({"wait": "100 ms"}, "wait='100 ms' is not a length of time"),
+        ({"wait": 100}, "wait=100 is not a length of time"),
         ({"format": "csv", "delimiter": "||"}, r"delimiter='\|\|' cannot part columns"),
         ({"format": "csv", "nulls": "-"}, "nulls='-' is not a list of texts"),
     ],

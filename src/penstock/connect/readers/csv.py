@@ -24,12 +24,14 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.connect.batching import RowRange
+from penstock.connect.read_claims import DEFAULT_WAIT
 from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, holds_byte, number_rows
 from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, infer_types, parse_rows, split_rows
 from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.types import parse_schema, parse_type
 from penstock.frozen import dataclass
+from penstock.timing.units import Duration
 
 _HEADER_BYTES = 1 << 14
 
@@ -126,6 +128,7 @@ def csv(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
+    wait: Duration = DEFAULT_WAIT,
 ) -> FileReader:
     """Read csv files: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
@@ -133,7 +136,8 @@ def csv(
     for those that should be read otherwise. One file is one batch, unless `files=` says how many are, or
     `batch=` how many rows.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
+    looked at every `wait`.
     """
     if schema is None and not header:
         raise ConnectorError(
@@ -144,7 +148,7 @@ def csv(
     exact = {name: parse_type(declared) for name, declared in (types or {}).items()}
     columns = None if schema is None else parse_schema(schema)
     file_format = build_csv_format(delimiter, header, nulls, exact if columns is None else columns)
-    return build_file_reader(file_format, path, columns, batch, files, follow=follow)
+    return build_file_reader(file_format, path, columns, batch, files, follow=follow, wait=wait)
 
 
 def build_csv_format(

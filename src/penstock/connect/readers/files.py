@@ -6,7 +6,9 @@ half-written files and manifests have such names. Files are listed again at the 
 
 A folder can be watched: then the files that appear are read too, until the run stops. Files are read whole
 and once, so they must appear whole: written under a name that begins with `.` or `_`, or elsewhere, and
-renamed. Every second without a new file there is a batch without rows, so that a run that waits can stop.
+renamed. The folder is looked at every `wait`, and listed if it has changed, or a second after the last time.
+Every second without a new file there is a batch without rows, so that time goes on where others must not make
+rounds for this source.
 
 A run with a checkpoint records in a journal which files make which batch, and a run that resumes reads by the
 journal first. Files are identified by name, size and modification time. So files that have been read may be
@@ -32,9 +34,11 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.read_claims import DEFAULT_WAIT, check_wait
 from penstock.errors import ConnectorError, SchemaError
 from penstock.expr.types import parse_schema
 from penstock.frozen import Frozen
+from penstock.timing.units import Duration
 
 POLL_S = 1.0
 EMPTY_BATCHES_PER_ENTRY = 60
@@ -151,6 +155,7 @@ class FileReader(Frozen):
     bounded      false if a folder is watched for files that appear
     journal      which files the batches are made of
     position     the number of batches that earlier runs have read, and of the rows in them
+    wait_us      how often a folder that is watched is looked at
     """
 
     format: InputFormat
@@ -162,6 +167,7 @@ class FileReader(Frozen):
     bounded: bool
     journal: Journal | None = None
     position: tuple[int, int] = (0, 0)
+    wait_us: int = 100_000
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
 
@@ -230,8 +236,14 @@ class FileReader(Frozen):
             if self.bounded:
                 return
             if not new:
-                time.sleep(POLL_S)
+                self._wait_for_change()
                 yield []
+
+    def _wait_for_change(self) -> None:
+        """Wait until the watched folder has changed, but no longer than until it is listed anyway."""
+        deadline, before = time.monotonic() + POLL_S, _modified_ns(self.paths)
+        while (left := deadline - time.monotonic()) > 0 and _modified_ns(self.paths) == before:
+            time.sleep(min(left, self.wait_us / 1e6))
 
     def read_part(self, part: FilePart, start: int) -> Iterator[RowRange]:
         """Yield the rows of a part; `start` is the number of the file's first row."""
@@ -282,11 +294,13 @@ def build_file_reader(
     files: int | None,
     *,
     follow: bool,
+    wait: Duration = DEFAULT_WAIT,
 ) -> FileReader:
     """Return a reader whose schema is known and which all files that exist now fit.
 
-    With `follow` it also reads the files that will appear in the folder.
+    With `follow` it also reads the files that will appear in the folder, which is looked at every `wait`.
     """
+    wait_us = check_wait(wait) if follow else 0
     if follow and (not isinstance(paths, str | Path) or not Path(paths).is_dir()):
         raise ConnectorError(
             f"{paths!r:.80} is not a folder that can be watched", hint='name one that exists: "events/"'
@@ -309,10 +323,20 @@ def build_file_reader(
             hint='say the types: schema={"price": "float64", …}',
         )
     n_rows, n_files = check_size("batch", batch), check_size("files", files) or 1
-    reader = FileReader(file_format, paths, columns, schema_file, n_rows, n_files, not follow)
+    reader = FileReader(
+        file_format, paths, columns, schema_file, n_rows, n_files, not follow, wait_us=wait_us
+    )
     for file in existing:
         reader.check(file)
     return reader
+
+
+def _modified_ns(paths: Paths) -> int:
+    """Return when files were last put into a folder, or taken out of it; 0 if it is not there."""
+    try:
+        return os.stat(str(paths)).st_mtime_ns  # noqa: PTH116  # asked often
+    except OSError:
+        return 0
 
 
 def _is_new(file: Path, seen: dict[Path, Stamp]) -> bool:

@@ -11,11 +11,13 @@ import pyarrow as pa
 
 from penstock.connect.batching import RowRange
 from penstock.connect.conversion import cast_batch, schema_difference
+from penstock.connect.read_claims import DEFAULT_WAIT
 from penstock.connect.readers import files as file_readers
 from penstock.connect.readers.files import FilePart, FileReader, InputFormat, Paths, read_error
 from penstock.errors import SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
+from penstock.timing.units import Duration
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -91,15 +93,19 @@ def parquet(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
+    wait: Duration = DEFAULT_WAIT,
 ) -> FileReader:
     """Read parquet files: a file, a folder, a glob, or a list of these.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. With `schema=`, only
     its columns are read.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
+    looked at every `wait`.
     """
-    return file_readers.build_file_reader(ParquetFormat(), path, schema, batch, files, follow=follow)
+    return file_readers.build_file_reader(
+        ParquetFormat(), path, schema, batch, files, follow=follow, wait=wait
+    )
 
 
 def _select_groups(footer: pq.FileMetaData, part: FilePart) -> tuple[list[int], int]:

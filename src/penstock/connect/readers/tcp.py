@@ -9,39 +9,46 @@ stop.
 from __future__ import annotations
 
 import hmac
+import logging
+import selectors
 import socket
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import closing
-from datetime import timedelta
-from typing import ClassVar
+from contextlib import closing, suppress
+from typing import ClassVar, cast
 
 import pyarrow as pa
 
-from penstock.connect.address import Address, check_address, check_format, check_wait, system_message
+from penstock.connect.address import Address, check_address, check_format, system_message
 from penstock.connect.batching import batch_by_rows, check_size, to_source_batch
 from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.read_claims import DEFAULT_WAIT, check_wait
 from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows
 from penstock.connect.readers.csv import build_csv_format
-from penstock.connect.readers.program import DEFAULT_BATCH
+from penstock.connect.readers.iterables import DEFAULT_BATCH
 from penstock.connect.readers.text import JsonlFormat
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import Frozen
+from penstock.timing.units import Duration
 
+LOGGER = logging.getLogger("penstock.tcp")
 FORMATS = ("jsonl", "csv")
 POLL_S = 1.0
 TOKEN_S = 5.0
 MAX_ROW_BYTES = 1 << 27
 _BLOCK_BYTES = 1 << 18
-_WAIT = timedelta(milliseconds=100)
+_HELLO_BYTES = 4_096
 
 
 class SocketLines:
     """The text of one connection, in chunks of whole rows.
 
-    ended  true once the other side has sent all that it had
-    place  the address, for errors
+    ended      true once the other side has sent all that it had
+    place      the address, for errors
+    may_break  a broken connection ends like one that was closed, but for a line that is not whole
+    broken     how it broke, in that case
     """
 
     def __init__(
@@ -50,7 +57,8 @@ class SocketLines:
         self._connection, self._format, self.place = connection, format, place
         self._pending = [first_text] if first_text else []
         self._line = 1
-        self.ended = False
+        self.ended = self.may_break = False
+        self.broken: str | None = None
 
     def read(self, wait_s: float) -> Iterator[Chunk]:
         """Yield chunks until `wait_s` seconds after the first text, or a second without any text.
@@ -68,10 +76,15 @@ class SocketLines:
             except TimeoutError:
                 return
             except OSError as problem:
+                n_lines = self._line - 1
+                fact = (
+                    f"the connection to {self.place} broke after {n_lines} lines: {system_message(problem)}"
+                )
+                if self.may_break:
+                    self.broken, self.ended = fact, True
+                    return
                 raise ConnectorError(
-                    f"the connection to {self.place} broke after {self._line - 1} lines: "
-                    f"{system_message(problem)}",
-                    hint="see what became of the other side, and run again",
+                    fact, hint="see what became of the other side, and run again"
                 ) from problem
             if deadline is None:
                 deadline = time.monotonic() + wait_s
@@ -96,30 +109,74 @@ class SocketLines:
         self._pending = [text[end:]] if end < len(text) else []
 
 
-def accept_sender(listener: socket.socket, address: Address) -> tuple[socket.socket, bytes] | None:
-    """Return the next connection that sends the token, and the text after it; None if none does in time."""
-    listener.settimeout(POLL_S)
-    try:
-        connection, _ = listener.accept()
-    except TimeoutError:
-        return None
-    text = b""  # up to the first line feed, and what came with it; not if that is too long or slow
-    deadline = time.monotonic() + TOKEN_S
-    while b"\n" not in text and len(text) < 4_096 and (left := deadline - time.monotonic()) > 0:
-        connection.settimeout(left)
+class Listener:
+    """A listening socket, and the connections that have not sent their token yet.
+
+    They are waited for side by side, so one that says nothing holds up nobody; it is closed after a while.
+    """
+
+    def __init__(self, address: Address) -> None:
+        assert address.token is not None, "a reader that listens has a token"
+        self._token = address.token.encode()
+        self._socket = address.listen()
+        self._socket.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._hellos: dict[socket.socket, tuple[bytes, float]] = {}  # text so far, and when it must be there
+        self._senders: deque[tuple[socket.socket, bytes]] = deque()
+
+    def next_sender(self, wait_s: float) -> tuple[socket.socket, bytes] | None:
+        """Return the next connection that has sent the token, and the text after it; None if none comes."""
+        deadline = time.monotonic() + wait_s
+        while not self._senders and (left := deadline - time.monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                if key.fileobj is self._socket:
+                    self._accept()
+                else:
+                    self._read_hello(cast("socket.socket", key.fileobj))
+            now = time.monotonic()
+            for connection in [of for of, (_, until) in self._hellos.items() if until < now]:
+                self._forget(connection).close()
+        return self._senders.popleft() if self._senders else None
+
+    def close(self) -> None:
+        """Close everything that has not become a sender."""
+        for connection, _ in self._senders:
+            connection.close()
+        for connection in list(self._hellos):
+            self._forget(connection).close()
+        self._selector.close()
+        self._socket.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # who has gone away again is not missed
+            connection, _ = self._socket.accept()
+            connection.setblocking(False)
+            self._hellos[connection] = b"", time.monotonic() + TOKEN_S
+            self._selector.register(connection, selectors.EVENT_READ)
+
+    def _read_hello(self, connection: socket.socket) -> None:
+        """Read what a connection says first: the token and a line feed, or something to turn away."""
+        text, until = self._hellos[connection]
         try:
-            block = connection.recv(4_096)
+            block = connection.recv(_HELLO_BYTES)
         except OSError:
-            break
-        if not block:
-            break
+            block = b""
         text += block
-    token, _, first_text = text.partition(b"\n")
-    assert address.token is not None, "a reader that listens has a token"
-    if hmac.compare_digest(token.removesuffix(b"\r"), address.token.encode()):
-        return connection, first_text
-    connection.close()
-    return None
+        self._hellos[connection] = text, until
+        if block and b"\n" not in text and len(text) < _HELLO_BYTES:
+            return
+        self._forget(connection)
+        token, _, first_text = text.partition(b"\n")
+        if hmac.compare_digest(token.removesuffix(b"\r"), self._token):
+            self._senders.append((connection, first_text))
+        else:
+            connection.close()
+
+    def _forget(self, connection: socket.socket) -> socket.socket:
+        self._selector.unregister(connection)
+        del self._hellos[connection]
+        return connection
 
 
 class TcpReader(Frozen):
@@ -163,17 +220,22 @@ class TcpReader(Frozen):
             with closing(self.address.connect()) as connection:
                 yield SocketLines(connection, self.format, str(self.address), b"")
             return
-        n_ended = 0
-        with closing(self.address.listen()) as listener:
+        n_ended = n_broken = 0
+        with closing(Listener(self.address)) as listener:
             while self.senders is None or n_ended < self.senders:
-                sender = accept_sender(listener, self.address)
+                sender = listener.next_sender(POLL_S)
                 if sender is None:
                     yield None
                     continue
                 connection, first_text = sender
+                lines = SocketLines(connection, self.format, str(self.address), first_text)
+                lines.may_break = self.senders is None
                 with closing(connection):
-                    yield SocketLines(connection, self.format, str(self.address), first_text)
+                    yield lines
                 n_ended += 1
+                if lines.broken is not None:
+                    n_broken += 1
+                    LOGGER.warning("%s (%d broken connections so far)", lines.broken, n_broken)
 
 
 def tcp(
@@ -188,15 +250,16 @@ def tcp(
     delimiter: str = ",",
     nulls: Sequence[str] = ("",),
     batch: int | None = None,
-    wait: timedelta = _WAIT,
+    wait: Duration = DEFAULT_WAIT,
     bounded: bool = False,
 ) -> TcpReader:
     """Read lines from a TCP connection: JSON objects, or csv in the order of the schema's columns.
 
     It connects to `host` and `port` and reads until the other side closes. With `listen=True` it waits for
     others to connect, one after the other, and ends after that many `senders` (None: never); each must send
-    the `token` as its first line, or is turned away. A batch has `batch` rows (default 1,000), or what has
-    come `wait` after its first. `bounded=True` says that the other side will close.
+    the `token` as its first line, or is turned away. A connection that breaks stops the run; with
+    `senders=None` it is counted and logged, and the next one is read. A batch has `batch` rows (default
+    1,000), or what has come `wait` after its first. `bounded=True` says that the other side will close.
     """
     check_format(format, FORMATS)
     address = check_address(host, port, token)
@@ -212,7 +275,7 @@ def tcp(
         columns,
         csv_format or JsonlFormat(),
         batch=check_size("batch", batch) or DEFAULT_BATCH,
-        wait_s=check_wait("wait", wait),
+        wait_s=check_wait(wait) / 1e6,
         senders=check_size("senders", senders),
         listen=listen,
         bounded=bounded,

@@ -25,10 +25,12 @@ import pyarrow.types as kind
 from penstock.connect import conversion
 from penstock.connect.batching import RowRange
 from penstock.connect.protocol import BadRow
+from penstock.connect.read_claims import DEFAULT_WAIT
 from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, show_bytes
 from penstock.connect.readers.files import FileReader, Paths, build_file_reader, schema_error
 from penstock.errors import RowFailure, SchemaError, nearest_first
 from penstock.frozen import dataclass
+from penstock.timing.units import Duration
 
 _SCHEMA = pa.schema([("line", pa.string())])
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
@@ -70,15 +72,21 @@ class TextFormat(TextBasedFormat):
 
 
 def text(
-    path: Paths, *, batch: int | None = None, files: int | None = None, follow: bool = False
+    path: Paths,
+    *,
+    batch: int | None = None,
+    files: int | None = None,
+    follow: bool = False,
+    wait: Duration = DEFAULT_WAIT,
 ) -> FileReader:
     """Read lines of text into the column "line": a file, a folder, a glob, or a list; `.gz` is unpacked.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
+    looked at every `wait`.
     """
-    return build_file_reader(TextFormat(), path, None, batch, files, follow=follow)
+    return build_file_reader(TextFormat(), path, None, batch, files, follow=follow, wait=wait)
 
 
 def parse_time(text: str) -> datetime:
@@ -137,15 +145,17 @@ def jsonl(
     batch: int | None = None,
     files: int | None = None,
     follow: bool = False,
+    wait: Duration = DEFAULT_WAIT,
 ) -> FileReader:
     """Read JSON lines: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. Lines that are not a
     row of the schema are bad rows, with their text and `file:line`.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once.
+    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
+    looked at every `wait`.
     """
-    return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow)
+    return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow, wait=wait)
 
 
 def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:

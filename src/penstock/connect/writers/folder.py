@@ -32,6 +32,7 @@ from typing import IO
 import pyarrow as pa
 
 from penstock.connect.batching import check_size
+from penstock.connect.protocol import STOP_REQUESTED, OpeningStopped
 from penstock.connect.writers import staged_files
 from penstock.connect.writers.partition_folders import column_prefix, parse_partition_by
 from penstock.connect.writers.staged_files import MAX_ROWS_PER_FILE, METADATA, STAGED, OutputFormat, sync_path
@@ -79,7 +80,10 @@ class FolderWriter(staged_files.FileWriter["FolderOutput"]):
         if (parts or (theirs is not None and theirs.committed is not None)) and not self.overwrite:
             hint = f"write to another folder, or start over: ps.write.{self.format.name}(…, overwrite=True)"
             raise self._refusal("holds the output of an earlier run", hint)
+        is_stopping = STOP_REQUESTED.get()
         for part in parts:
+            if is_stopping():  # Why: many files take long, and the next run clears the rest
+                raise OpeningStopped
             part.unlink()
         for folder in reversed(folders):
             with suppress(OSError):  # it holds hidden files of others

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
+from penstock.connect.read_claims import AbandonedRead
 from penstock.engines.local.metrics.statistics import COMPLETED, READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.schedulers import Scheduler
 from penstock.errors import EngineError, describe_cause
@@ -218,6 +219,8 @@ class Dispatcher:
             task.woken.notify_all()
 
 
+_ABANDONED_POLL_S = 0.01
+"""Seconds between looks whether a task with a thread of its own was abandoned."""
 SPINS = 50
 """How often an idle worker looks for work before it sleeps, with channels="auto"."""
 
@@ -240,6 +243,7 @@ class ThreadPool:
         self._cores = sorted(os.sched_getaffinity(0)) if pinning and hasattr(os, "sched_setaffinity") else []
         self._threads: list[threading.Thread] = []
         self._started: set[threading.Thread] = set()
+        self._owners: dict[threading.Thread, Task] = {}
         self.n_threads = self._n_workers = 0
 
     def set_threads(self, n: int) -> None:
@@ -263,13 +267,23 @@ class ThreadPool:
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait for all threads to leave; return whether they have."""
-        until = None if timeout is None else time.monotonic() + timeout
+        until = float("inf") if timeout is None else time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(None if until is None else max(0.0, until - time.monotonic()))
-        return not any(thread.is_alive() for thread in self._threads)
+            task = self._owners.get(thread)
+            while thread.is_alive() and (task is None or not task.abandoned):
+                left = max(0.0, until - time.monotonic())
+                if not left:
+                    return False
+                # Why in short waits: the thread of an abandoned task may never leave.
+                thread.join(min(left, threading.TIMEOUT_MAX if task is None else _ABANDONED_POLL_S))
+            if task is not None and task.abandoned:
+                thread.join(_ABANDONED_POLL_S)
+        return True
 
     def _start(self, name: str, number: int, only: Task | None) -> None:
         thread = threading.Thread(target=self._work, args=(number, only), name=name, daemon=True)
+        if only is not None:
+            self._owners[thread] = only
         thread.start()
         self._threads.append(thread)  # after the start: another thread may be joining all of these
 
@@ -325,6 +339,8 @@ def run_task(dispatcher: Dispatcher, task: Task) -> None:
         state = next(task.quanta, COMPLETED)
         if state is COMPLETED:
             task.complete(failed=False)
+    except AbandonedRead:  # the timer has ended the task
+        return
     except BaseException as failure:
         dispatcher.fail_task(task, failure)
     else:

@@ -18,7 +18,7 @@ from penstock.clock import Clock
 from penstock.events import BatchDone, Event, EventSink, RowsErrored, RowsLate, WatermarkMoved, ignore_event
 from penstock.frozen import dataclass
 from penstock.plan.plan import Step
-from penstock.timing.windows import AFTER_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
     from penstock.engines.local.checkpoint import CheckpointCoordinator
@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Round:
-    """A round in progress: the rows read and written, and the terminal tasks that have not completed it."""
+    """A round in progress: what was read and written, and the terminal tasks that have not completed it."""
 
     started_at: int
     waits_for: set[int]
     rows_in: dict[str, int]
     rows_out: dict[str, int]
     latency: dict[str, int] = field(default_factory=dict)
+    watermarks: dict[str, int] = field(default_factory=dict)
 
 
 class Progress:
@@ -46,6 +47,8 @@ class Progress:
     first  number of the first round, where an earlier run ended
 
     in_rounds    rows are processed round by round, all sources in one round group
+    is_draining  the run was stopped, and everything is emitted before it ends
+    n_empty      number of rounds that the clock has made
     is_observed  whether anything happens when a task has completed a round
     next_report  number of the first round whose completion was not reported
 
@@ -78,7 +81,8 @@ class Progress:
         self._sinks: dict[int, list[str]] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
         self.next_report = first
-        self.stopping = self.shutdown_requested = self.failed = False
+        self.stopping = self.shutdown_requested = self.failed = self.is_draining = False
+        self.n_empty = 0
         self.checkpoint, self.latencies = checkpoint, latencies
         self.rescaler: Rescaler | None = None  # where keyed state can move between replicas
         self.is_observed = self.has_listener or checkpoint is not None or latencies is not None
@@ -130,13 +134,28 @@ class Progress:
             self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number)
             self._n_read[round_group] = max(self._n_read.get(round_group, 0), number)
 
-    def stop(self, *, failed: bool = False) -> None:
+    def n_begun(self, round_group: int) -> int:
+        """Return the number of the first round of a group that no source has begun."""
+        return self._n_begun.get(round_group, self.first)
+
+    def add_empty_round(self, round_group: int) -> None:
+        """Record that the clock has made a round: it is none of those that the user has asked for."""
+        if len(self._sources.get(round_group, ())) == 1:
+            with self._lock:
+                self.n_empty += 1
+                if not self.stopping:
+                    self._limits[round_group] = self._limits.get(round_group, self._limit) + 1
+
+    def stop(self, *, failed: bool = False, drain: bool = False) -> None:
         """Let no new round begin; rounds that have begun are completed.
 
-        If the user has asked for it, and no step has failed, process operators can see that, and leave.
+        If the user has asked for it, and no step has failed, process operators can see that, and leave. With
+        `drain` everything is emitted then, as at the end of the input.
         """
+        if drain and not failed:
+            self.drain = self.is_draining = True
         if failed:
-            self.failed = True
+            self.failed, self.is_draining = True, False
         else:
             self.shutdown_requested = True
         with self._lock:
@@ -153,14 +172,22 @@ class Progress:
         if self.latencies is not None:
             self.latencies.stamp(round_group, number, self.clock.now())
 
-    def record_read(self, round_group: int, number: int, step: str, rows: int | None) -> None:
-        """Record the number of rows that a source has read in a round; None when it had ended."""
+    def record_read(
+        self, round_group: int, number: int, step: str, rows: int | None, watermark: float
+    ) -> None:
+        """Record the number of rows that a source has read in a round, and its watermark behind them.
+
+        rows  None when the source had ended
+        """
         if rows is None:
             return
         with self._lock:
             self._n_read[round_group] = max(self._n_read.get(round_group, 0), number + 1)
             if self.has_listener:
-                self._rounds[round_group, number].rows_in[step] = rows
+                round_ = self._rounds[round_group, number]
+                round_.rows_in[step] = rows
+                if BEFORE_ALL < watermark < AFTER_ALL:
+                    round_.watermarks[step] = int(watermark)
 
     def complete_round(
         self, task: Task, round_group: int, number: int, written: Mapping[str, int] | None = None
@@ -218,6 +245,7 @@ class Progress:
                 round_.rows_in,
                 round_.rows_out,
                 now - round_.started_at,
+                lag_us={name: now - watermark for name, watermark in round_.watermarks.items()},
                 latency_us=round_.latency,
             )
             self._queue.append(event)

@@ -200,7 +200,10 @@ class RowInput:
 
 
 class RowSource:
-    """Reads rounds of single rows for a source task."""
+    """Reads rounds of single rows for a source task.
+
+    While it waits for a row, the timer may run rounds in its place: these are no part of its sequence.
+    """
 
     def __init__(self, task: SourceTask) -> None:
         source, pipeline = task.chain[0], build_pipeline(task, task.chain[0])
@@ -209,25 +212,67 @@ class RowSource:
         self._task, self._pipeline, self._progress = task, pipeline, task.progress
         self._reader, self._group = task.reader, task.round_group
         self._context = RowContext((task.round_group, self._reader.rank))
+        self._n_before, self._is_open = 0, False
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows in the sequence so far."""
+        return self._pipeline.n_in - self._n_before if self._is_open else 0
+
+    def suspend(self) -> None:
+        """End the sequence in place of the thread that waits for its next row."""
+        self._end(self._task.round + self.n_rows)
+
+    def _begin(self) -> int:
+        """Begin a sequence; return the number of its first round."""
+        number = self._task.round
+        self._context.shift = self._reader.n_rows - number
+        self._pipeline.begin(self._context, number, self._reader.frontier)
+        self._n_before, self._is_open = self._pipeline.n_in, True
+        return number
+
+    def _end(self, number: int) -> None:
+        """End the sequence before this round, unless that was done."""
+        if not self._is_open:
+            return
+        task, reader, self._is_open = self._task, self._reader, False
+        n_rounds, task.round = number - task.round, number
+        task.statistics.exclude_borrowed(task.now(), self._pipeline.output.end(number))
+        reader.n_batches += n_rounds
+        reader.n_rows += n_rounds
+        self._progress.record_rounds(self._group, number)
 
     def run(self) -> bool:
         """Run rounds while the quantum lasts and there is room; return False after the last.
 
         An item that is no single plain row is carried as a batch.
         """
-        task, reader, context, number = self._task, self._reader, self._context, self._task.round
-        rows, timed, frontier, process = reader.open(), reader.timed, reader.frontier, self._pipeline.process
+        task, reader, context, process = self._task, self._reader, self._context, self._pipeline.process
+        rows, timed = reader.open(), reader.timed
+        waiting = reader.live_read
+        items = rows if waiting is None else waiting.items
         clock, deadline, progress = task.now, task.deadline, self._progress
         group, observed = self._group, progress.is_observed
         limit, saved = progress.limit(group), progress.checkpoint
-        context.shift = reader.n_rows - number
-        self._pipeline.begin(context, number, frontier)
+        frontier, number = reader.frontier, self._begin()
         try:
             while progress.begin(group, number) if observed else number < limit and not progress.stopping:
                 try:
-                    row = next(rows, None)
+                    if waiting is None:
+                        row = next(items, None)
+                    else:  # as `WaitingRead` does, without a call
+                        waiting.reading = True
+                        row = next(items, None)
+                        waiting.reading = False
                 except Exception as cause:
+                    if waiting is not None:
+                        waiting.reading = False
+                        waiting.wait_turn()
                     raise reader.read_error(cause) from cause
+                if waiting is not None and waiting.claimed:
+                    waiting.wait_turn()
+                if not self._is_open:
+                    number, frontier, limit = self._begin(), reader.frontier, progress.limit(group)
                 if type(row) is not dict or (saved is not None and number == saved.round):
                     break
                 before = frontier
@@ -248,11 +293,7 @@ class RowSource:
             else:
                 return False
         finally:
-            n_rounds, task.round = number - task.round, number
-            task.statistics.exclude_borrowed(clock(), self._pipeline.output.end(number))
-            reader.n_batches += n_rounds
-            reader.n_rows += n_rounds
-            progress.record_rounds(group, number)
+            self._end(number)
         batch = reader.accept(row)
         return task.carry(batch, is_last=batch is None)
 

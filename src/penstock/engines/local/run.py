@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import OpeningStopped, SourceBatch
 from penstock.engines.ends import close_all, load_tables
 from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder
@@ -26,9 +26,10 @@ from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
-from penstock.engines.local.tasks.source import PushedInput
+from penstock.engines.local.tasks.source import PushedInput, SourceTask
 from penstock.engines.local.tasks.task import Task
 from penstock.engines.protocol import BackgroundRun, Measurements, RoundHarness, RunOptions, RunResult
+from penstock.engines.run_log import report_restore
 from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import Frozen
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
     from penstock.engines.local.checkpoint import CheckpointCoordinator
     from penstock.engines.local.metrics.latency import TimeBreakdown
+    from penstock.engines.local.timer import RoundTimer
     from penstock.options import Elastic
 
 MAX_SIMULATED_QUANTUM = 5
@@ -81,8 +83,9 @@ class Runtime(Frozen):
     def result(self, outcome: str) -> RunResult:
         """Return the result of a run that has ended."""
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
-        n_rounds = self.progress.rounds - self.progress.first
-        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, self.measurements())
+        n_rounds = self.progress.rounds - self.progress.first - self.progress.n_empty
+        measured = None if self.breakdown is None else self.measurements()
+        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured)
 
 
 def build_runtime(
@@ -133,6 +136,7 @@ def build_runtime(
     graph = ChannelBuilder(tasks, dispatcher, settings).connect()
     if checkpoint is not None:
         checkpoint.restore(graph)
+        report_restore(plan.graph, first)
     return Runtime(graph, dispatcher, progress, breakdown)
 
 
@@ -142,21 +146,26 @@ class LocalRun(BackgroundRun):
     def __init__(
         self, plan: Plan, settings: Settings, *, clock: Clock, events: EventSink, options: RunOptions
     ) -> None:
-        super().__init__(plan.graph, "local")
-        self._plan, self._settings, self._options = plan, settings, options
-        self._clock, self._events = clock, events
+        super().__init__(plan, "local", clock)
+        self._settings, self._options, self._events = settings, options, events
         self._runtime: Runtime | None = None
         self._pool: dispatch.ThreadPool | None = None
+        self._timer: RoundTimer | None = None
         # Why here: processes must be forked before there are threads.
         self._processes = build_process_pool(plan, settings, clock)
         self.begin()
 
-    def stop(self) -> None:
-        """Ask the run to stop after the current rounds; `wait` then returns."""
-        super().stop()
+    def stop(self, *, drain: bool = False) -> None:
+        """Ask the run to stop after the current rounds; `wait` then returns.
+
+        With `drain` all windows are closed first, as at the end of the sources.
+        """
+        super().stop(drain=drain)
         if self._runtime is not None:
-            self._runtime.progress.stop()
+            self._runtime.progress.stop(drain=drain)
             self._runtime.begin_shutdown()
+        if self._timer is not None:
+            self._timer.wake()
 
     def is_worker(self, thread: threading.Thread) -> bool:
         """Implement `BackgroundRun.is_worker`."""
@@ -173,7 +182,17 @@ class LocalRun(BackgroundRun):
         """Return the accounts so far."""
         if self._runtime is None:
             return {step.name: Accounts() for step in self._plan}
-        return self._runtime.graph.accounts()
+        return self._runtime.graph.metrics()
+
+    def watermarks(self) -> Mapping[str, float]:
+        """Implement `BackgroundRun.watermarks`."""
+        readers = {} if self._runtime is None else self._runtime.graph.readers
+        return {name: reader.watermark for name, reader in readers.items() if reader.timed}
+
+    def idle_sources(self) -> frozenset[str]:
+        """Implement `BackgroundRun.idle_sources`."""
+        readers = {} if self._runtime is None else self._runtime.graph.readers
+        return frozenset(name for name, reader in readers.items() if reader.idle)
 
     def statistics(self) -> list[TaskStatistics]:
         """Return what every task has counted so far, one per replica: rows, batches, time, queues."""
@@ -218,7 +237,7 @@ class LocalRun(BackgroundRun):
                 if self._runtime is not None:
                     progress = self._runtime.progress
                     end = progress.next_report if outcome == "failed" else progress.rounds
-                    n_completed = end - progress.first
+                    n_completed = end - progress.first - progress.n_empty
                 self._events(RunEnded(clock.now(), outcome, n_completed))
         finally:
             if self._processes is not None:
@@ -235,14 +254,18 @@ class LocalRun(BackgroundRun):
 
         runtime.dispatcher.on_failure = fail
         if self._stopping.is_set():
-            progress.stop()
+            progress.stop(drain=self._drains)
         if self._processes is not None:
             self._processes.report = progress.emit
         try:
-            runtime.open_sinks(checkpoint)
+            try:
+                runtime.open_sinks(checkpoint)
+            except OpeningStopped:
+                runtime.close()
+                return "stopped"
             self._work(runtime)
             ended = all(reader.frontier.over for reader in runtime.graph.readers.values())
-            drained = ended and self._options.drain
+            drained = ended and progress.drain
             if progress.checkpoint is not None:
                 progress.emit(progress.checkpoint.commit_end(progress.rounds + drained, drained=drained))
         except BaseException:
@@ -257,6 +280,10 @@ class LocalRun(BackgroundRun):
         tasks, settings, simulated = runtime.graph.tasks, self._settings, self._settings.seed is not None
         # Why: threads are pinned in this order, so that neighbours in the graph are near.
         ordered = dispatch.depth_first_order(tasks) if settings.pinning else tasks
+        timer: AbstractContextManager[None] = nullcontext()
+        waiting = [task for task in tasks if isinstance(task, SourceTask) and task.reader.waits]
+        if waiting and not simulated:
+            timer = self._build_timer(runtime, waiting).run()
         dedicated = [
             task for task in ordered if needs_own_thread(task, settings, runtime.graph, self._processes)
         ]
@@ -281,14 +308,26 @@ class LocalRun(BackgroundRun):
         elastic: AbstractContextManager[None] = nullcontext()
         if settings.elastic is not None and not simulated:
             elastic = self._controller(runtime, pool, settings.elastic)
-        with watchdog:
+        with watchdog, timer:
             with elastic:
                 pool.join()
             pool.join()  # also threads that the controller has started in the last moment
         for task in tasks:
-            task.quanta.close()
+            if not task.abandoned:
+                task.quanta.close()
         if runtime.dispatcher.failure is not None:
             raise runtime.dispatcher.failure
+
+    def _build_timer(self, runtime: Runtime, waiting: list[SourceTask]) -> RoundTimer:
+        """Return the timer of sources that wait."""
+        from penstock.engines.deadlines import Deadlines
+        from penstock.engines.local.timer import RoundTimer
+
+        for task in waiting:
+            reader = task.reader
+            task.deadlines = Deadlines(runtime.graph.plan, reader.last_rows_at, [reader.step.name])
+        self._timer = RoundTimer(waiting, runtime.dispatcher, runtime.progress, self._clock)
+        return self._timer
 
     def _controller(
         self, runtime: Runtime, pool: dispatch.ThreadPool, options: Elastic
@@ -330,7 +369,7 @@ def needs_own_thread(
     return any(
         step.op.dedicated
         or step.name in settings.dedicated
-        or (step.name in graph.readers and not graph.readers[step.name].bounded)
+        or (step.name in graph.readers and graph.readers[step.name].waits)
         for step in task.steps
     )
 
@@ -377,7 +416,7 @@ class LocalHarness(RoundHarness):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
-        return self._runtime.graph.accounts()
+        return self._runtime.graph.metrics()
 
     def _drive(self) -> None:
         """Run tasks until there is nothing to do."""

@@ -169,7 +169,8 @@ def totally_ordered_steps(plan: Plan) -> frozenset[str]:
 
 def _has_numbered_rows(plan: Plan, step: Step) -> bool:
     from penstock.connect.readers.files import FileReader
-    from penstock.connect.readers.program import IterableReader, TableReader
+    from penstock.connect.readers.iterables import IterableReader
+    from penstock.connect.readers.program import TableReader
 
     while len(step.feeds) == 1:
         step = plan[step.feeds[0].step]

@@ -8,12 +8,17 @@ thread of its own, and a harness fed by its caller.
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Mapping, Sequence
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import OpeningStopped, SourceBatch, WaitingReader, may_wait
+from penstock.connect.read_claims import AbandonedRead, WaitingRead
+from penstock.engines.deadlines import Deadlines
 from penstock.engines.protocol import BackgroundRun, Gap, RoundHarness, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.errors import ConnectorError, NotSupported, PenstockError, describe_cause
@@ -27,7 +32,7 @@ class ReferenceRun(BackgroundRun):
     """A run that reads its sources round by round."""
 
     def __init__(self, interpreter: Interpreter, options: RunOptions) -> None:
-        super().__init__(interpreter.plan.graph, "reference")
+        super().__init__(interpreter.plan, "reference", interpreter.clock)
         self._interpreter, self._options = interpreter, options
         self.begin()
 
@@ -35,11 +40,23 @@ class ReferenceRun(BackgroundRun):
         """Implement `Run.metrics`."""
         return copy.deepcopy(self._interpreter.accounts)
 
+    def watermarks(self) -> Mapping[str, float]:
+        """Implement `BackgroundRun.watermarks`."""
+        return {name: frontier.watermark for name, frontier in self._interpreter.source_frontiers().items()}
+
+    def idle_sources(self) -> frozenset[str]:
+        """Implement `BackgroundRun.idle_sources`."""
+        frontiers = self._interpreter.source_frontiers()
+        return frozenset(name for name, frontier in frontiers.items() if frontier.idle and not frontier.over)
+
     def execute(self) -> RunResult:
         """Run the plan from its first batch to its end, and close everything whatever happens."""
         interpreter = self._interpreter
-        begin_run(interpreter)
-        batches = {step.name: _read_batches(step) for step in interpreter.plan.sources}
+        try:
+            begin_run(interpreter)
+        except OpeningStopped:
+            return build_result(interpreter, "stopped")
+        batches = {step.name: SourceFeed(step, interpreter.clock) for step in interpreter.plan.sources}
         outcome = "failed"
         try:
             try:
@@ -54,28 +71,57 @@ class ReferenceRun(BackgroundRun):
             end_run(interpreter, outcome)
         return build_result(interpreter, outcome)
 
-    def _run_rounds(self, sources: Mapping[str, Batches]) -> str:
+    def _run_rounds(self, sources: Mapping[str, SourceFeed]) -> str:
         """Run rounds until the sources end, then drain if asked to; return the outcome."""
         interpreter, drain = self._interpreter, self._options.drain
-        ended: set[str] = set()
-        while not self._stopping.is_set() and interpreter.batches != self._options.until:
-            batches: dict[str, SourceBatch] = {}
-            for name, source in sources.items():
-                with interpreter.report_errors(interpreter.plan[name]):
-                    batch = next(source, None)
-                if batch is None:
-                    ended.add(name)
-                else:
-                    batches[name] = batch
-            if not batches:
+        deadlines = Deadlines(interpreter.plan, interpreter.clock.now())
+        while interpreter.batches != self._options.until:
+            if not self._wait_for_round(sources, deadlines):
+                if self._drains:
+                    interpreter.drain()
+                return "drained" if self._drains else "stopped"
+            now = interpreter.clock.now()
+            batches = {
+                name: batch for name, source in sources.items() if (batch := source.take()) is not None
+            }
+            ended = {name for name, source in sources.items() if source.ended}
+            if not batches and len(ended) == len(sources):
                 if drain:
                     interpreter.drain()
                 return "drained" if drain else "stopped"
+            pending = {
+                name: at for name, source in sources.items() if (at := source.first_read_at) is not None
+            }
             # Why: with drain=False a later run may resume where a source ended: it still holds windows open.
-            interpreter.round(batches, ended=ended if drain else ())
+            interpreter.round(batches, ended=ended if drain else (), pending=pending)
+            deadlines.end_round(now, [name for name, batch in batches.items() if batch.rows.num_rows])
+            if not batches:
+                interpreter.batches -= 1  # the clock has made the round, and it brought none
         return "stopped"
 
-    def _close(self, batches: Mapping[str, Batches]) -> None:
+    def _wait_for_round(self, sources: Mapping[str, SourceFeed], deadlines: Deadlines) -> bool:
+        """Wait until every source has a batch or has ended, or the clock asks for a round.
+
+        A batch of one source waits for those of others for a while only. Returns False if the run is to stop.
+        """
+        interpreter, had_some_at = self._interpreter, None
+        while not self._stopping.is_set():
+            now = interpreter.clock.now()
+            for name, source in sources.items():
+                with interpreter.report_errors(interpreter.plan[name]):
+                    source.poll(now)
+            if all(source.ready or source.ended for source in sources.values()):
+                return True
+            if any(source.ready for source in sources.values()):
+                had_some_at = now if had_some_at is None else min(had_some_at, now)
+                if now - had_some_at >= OTHERS_US:
+                    return True
+            if deadlines.next is not None and deadlines.next <= now:
+                return True
+            self._stopping.wait(POLL_S)
+        return False
+
+    def _close(self, batches: Mapping[str, SourceFeed]) -> None:
         """Let readers release what they hold, a generator running its `finally`, and close all nodes."""
         try:
             for source in batches.values():
@@ -84,19 +130,106 @@ class ReferenceRun(BackgroundRun):
             self._interpreter.close()
 
 
-Batches = Generator[SourceBatch, None, None]
+POLL_S = 0.002
+"""Seconds between looks at sources that wait."""
+OTHERS_US = 100_000
+"""How long the rows of one source wait for those of a silent one."""
+_END = object()
 
 
-def _read_batches(step: Step) -> Batches:
-    """Yield the batches of a source; a reader's own error stays as it is, any other says what was read."""
-    reader = step.as_source.reader
-    try:
-        yield from reader.batches()
-    except PenstockError:
-        raise
-    except Exception as cause:
-        fact = f"could not read {reader.describe()}"
-        raise ConnectorError(fact, detail=describe_cause(cause)) from cause
+class SourceFeed:
+    """The batches of a source; one that may wait is read in a thread of its own, a batch ahead.
+
+    ended  whether there are no more
+    """
+
+    def __init__(self, step: Step, clock: Clock) -> None:
+        self._reader, self.ended = step.as_source.reader, False
+        self._next: SourceBatch | None = None
+        time = step.as_source.resolve()
+        stamp = clock.now if time is not None and time.follows_clock else None
+        self._read: Iterator[SourceBatch] | WaitingRead
+        self._queue: queue.Queue[Any] | None = None
+        if not may_wait(self._reader):
+            self._read = iter(self._reader.batches())
+            return
+        if isinstance(self._reader, WaitingReader) and not getattr(self._reader, "gives_rows", False):
+            self._read = self._reader.open(stamp)
+        else:
+            self._read = WaitingRead(iter(self._reader.batches()))
+        self._first, self._first_at, self._looked_at = -1, 0, clock.now()
+        self._queue = queue.Queue(1)
+        threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True).start()
+
+    @property
+    def ready(self) -> bool:
+        """Return whether there is a batch."""
+        return self._next is not None
+
+    @property
+    def first_read_at(self) -> int | None:
+        """Return when the first row was read that is not in a batch yet, where rows are stamped."""
+        return self._read.first_read_at if isinstance(self._read, WaitingRead) else None
+
+    def take(self) -> SourceBatch | None:
+        """Return the batch, if there is one."""
+        batch, self._next = self._next, None
+        return batch
+
+    def poll(self, now: int) -> None:
+        """Look for a batch; without a thread, read it. Raise what the reader raised."""
+        if self._next is not None or self.ended:
+            return
+        try:
+            item: Any = next(self._read, _END) if self._queue is None else self._look(self._queue, now)
+        except PenstockError:
+            raise
+        except Exception as cause:
+            fact = f"could not read {self._reader.describe()}"
+            raise ConnectorError(fact, detail=describe_cause(cause)) from cause
+        if item is _END:
+            self.ended = True
+        else:
+            self._next = item
+
+    def close(self) -> None:
+        """Let the reader release what it holds, a generator running its `finally`."""
+        if isinstance(self._read, WaitingRead):
+            self._read.abandon()
+        close = getattr(self._read, "close", None)
+        if close is not None:
+            close()
+
+    def _look(self, batches: queue.Queue[Any], now: int) -> Any:
+        """Return what the thread has read, or the rows that have waited for as long as they may."""
+        read = self._read
+        assert isinstance(read, WaitingRead), "only such reads have a thread"
+        if not batches.empty():
+            item = batches.get()
+            if isinstance(item, Exception):
+                raise item
+            return item
+        first, wait_us = read.first_number, getattr(self._reader, "wait_us", None)
+        if first is not None and first != self._first:
+            self._first, self._first_at = first, self._looked_at
+        self._looked_at = now
+        if first is None or wait_us is None or now - min(now, self._first_at) < wait_us or not read.claim():
+            return None
+        try:
+            return read.take() if batches.empty() else None
+        finally:
+            read.release()
+
+    def _pump(self) -> None:
+        assert self._queue is not None, "only sources that wait have a thread"
+        try:
+            for batch in self._read:
+                self._queue.put(batch)
+            self._queue.put(_END)
+        except AbandonedRead:
+            return
+        except Exception as failure:  # raised again where the batch would have been taken
+            self._queue.put(failure)
 
 
 def begin_run(interpreter: Interpreter) -> None:
@@ -106,8 +239,8 @@ def begin_run(interpreter: Interpreter) -> None:
     interpreter.events(RunStarted(now, interpreter.plan.graph, "reference", steps))
     try:
         interpreter.open()
-    except BaseException:
-        end_run(interpreter, "failed")
+    except BaseException as failure:
+        end_run(interpreter, "stopped" if isinstance(failure, OpeningStopped) else "failed")
         raise
 
 

@@ -46,7 +46,7 @@ from penstock.operators.stream_join import StreamJoin
 from penstock.operators.table_join import TableJoin
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.timing.windows import AFTER_ALL
+from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 _BROADCAST = (Map, WithColumns, Filter, FlatMap, Split, Relay, TableJoin)
 """Operators whose replicas each process every row of a broadcast; the others have a routing of their own."""
@@ -171,15 +171,29 @@ class Interpreter:
         assert isinstance(node, SourceNode), f"{name} is a source"
         return node
 
-    def round(self, batches: Mapping[str, SourceBatch], *, ended: Collection[str] = ()) -> None:
-        """Process one batch per source; `ended` sources have no more and hold nothing back."""
+    def source_frontiers(self) -> Mapping[str, Frontier]:
+        """Return how far every source with a time has come, after the last round."""
+        timed = [step.name for step in self.plan.sources if step.as_source.resolve() is not None]
+        return {name: self._outputs[name] for name in timed}
+
+    def round(
+        self,
+        batches: Mapping[str, SourceBatch],
+        *,
+        ended: Collection[str] = (),
+        pending: Mapping[str, int] | None = None,
+    ) -> None:
+        """Process one batch per source; `ended` sources have no more and hold nothing back.
+
+        pending  source -> when the first row was read that it has not handed on yet
+        """
         started_at = self.clock.now()
         before = {step.name: self.accounts[step.name].rows_in for step in self.plan.sources}
         by_port: dict[Ref, list[TimedRow]] = {}
         for step in self.plan:
             with self.report_errors(step):
                 late = self.accounts[step.name].late
-                outputs = self._run_step(step, batches, ended, by_port)
+                outputs = self._run_step(step, batches, ended, by_port, pending or {})
                 failed = self._failed_rows[step.name]
                 n_failed, example, outputs[ERRORS] = failed.take()
                 for port in step.outputs:
@@ -198,7 +212,9 @@ class Interpreter:
         read = {name: self.accounts[name].rows_in - rows for name, rows in before.items()}
         written = {step.name: self._sink(step).written for step in self.plan.sinks}
         now = self.clock.now()
-        self.events(BatchDone(now, self.batches, read, written, now - started_at))
+        reached = {step.name: self._outputs[step.name].watermark for step in self.plan.sources}
+        lag = {name: now - int(at) for name, at in reached.items() if BEFORE_ALL < at < AFTER_ALL}
+        self.events(BatchDone(now, self.batches, read, written, now - started_at, lag_us=lag))
         self.batches += 1
 
     def drain(self) -> None:
@@ -217,10 +233,12 @@ class Interpreter:
         batches: Mapping[str, SourceBatch],
         ended: Collection[str],
         by_port: Mapping[Ref, list[TimedRow]],
+        pending: Mapping[str, int],
     ) -> Outputs:
         node = self._nodes[step.name]
         if isinstance(node, SourceNode):
             outputs = node.read(batches.get(step.name))
+            node.follow_clock(pending.get(step.name))
             if step.name in ended:
                 node.end()
             frontier, moved = node.frontier, node.frontier.watermark > self._outputs[step.name].watermark

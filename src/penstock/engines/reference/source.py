@@ -52,6 +52,7 @@ class SourceNode(Node):
         is_function = rule is not None and not isinstance(rule, Expr | WatermarkFromSource)
         self._batch_rule: Callable[[pa.RecordBatch], Any] | None = own_copy(rule) if is_function else None
         self._last_rows_at = site.clock.now()
+        self._last_stamp: int | None = None
         self._over = False
 
     def round(self, inputs: RoundInput) -> Outputs:
@@ -78,6 +79,17 @@ class SourceNode(Node):
             self._advance_watermark(batch, good, self._time)
         return {OUT: good}
 
+    def follow_clock(self, first_read_at: int | None) -> None:
+        """Move the watermark of ingest time to the clock: rows that are read from now on are not older.
+
+        first_read_at  when the first row was read that is not handed on yet; None if there is none
+        """
+        if self._time is not None and self._time.follows_clock:
+            now = self.site.clock.now()
+            stamp = now if first_read_at is None else min(now, first_read_at)
+            self._last_stamp = stamp if self._last_stamp is None else max(stamp, self._last_stamp)
+            self._watermark.observe(self._last_stamp)
+
     def promise(self, watermark: int) -> None:
         """Move the watermark as if the source had said so, in microseconds."""
         self._watermark.promise(watermark)
@@ -100,9 +112,13 @@ class SourceNode(Node):
     def _rows(self, batch: SourceBatch, now: int) -> list[TimedRow]:
         seqs = [None] * batch.rows.num_rows if batch.seq is None else to_plain(batch.seq)
         rows = []
-        for values, seq in zip(batch_to_rows(batch.rows), seqs, strict=True):
-            time = None if self._time is None else now
-            if self._time is not None and self._time.column is not None:
+        read_at = [now] * len(seqs) if batch.read_at is None else batch.read_at.tolist()
+        for values, seq, stamp in zip(batch_to_rows(batch.rows), seqs, read_at, strict=True):
+            time = None
+            if self._time is not None and self._time.column is None:
+                time = stamp if self._last_stamp is None else max(stamp, self._last_stamp)
+                self._last_stamp = time
+            elif self._time is not None and self._time.column is not None:
                 value = values[self._time.column]
                 time = self._time.type.micros(value) if isinstance(value, int) else None
             order = (*self._order, seq) if isinstance(seq, int) else self._order

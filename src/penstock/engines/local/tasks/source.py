@@ -1,10 +1,16 @@
-"""Tasks that read: a reader's batches, round after round, with the steps that are chained to it."""
+"""Tasks that read: a reader's batches, round after round, with the steps that are chained to it.
+
+A reader may wait for rows, in a thread of the task's own. Then the timer (`timer.py`) acts in its place: it
+runs the rounds that the clock asks for, with the rows that have waited long enough, and ends the task when
+the run is to stop.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import TYPE_CHECKING
 
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.ends import SourceReader
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
@@ -12,6 +18,12 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.row_path import RowSource
 from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.task import Task, TaskRoutine
+
+if TYPE_CHECKING:
+    from penstock.engines.deadlines import Deadlines
+
+OTHERS_US = 100_000
+"""How long the rows of other sources of a round wait for those of a silent one, where it does not say."""
 
 
 class PushedInput:
@@ -34,6 +46,7 @@ class SourceTask(Task):
 
     pushed       its batches, if a harness pushes them; else the reader is waited for
     round_group  the sources that go in rounds together have one
+    deadlines    when the clock asks for a round, if the reader may wait
     """
 
     def __init__(
@@ -47,12 +60,17 @@ class SourceTask(Task):
     ) -> None:
         super().__init__(number, 0, chain, progress)
         self.reader, self._pushed, self.round_group = reader, pushed, round_group
+        self._row_source: RowSource | None = None
+        self.deadlines: Deadlines | None = None
+        self._n_seen, self._first_seen = 0, -1
+        self._looked_at, self._waits_since, self._behind_since = progress.clock.now(), 0, 0
+        self._is_behind = False
 
     def routine(self) -> TaskRoutine:
         """Run round after round, while the run lets it and there is input."""
         reader, pushed, row_source = self.reader, self._pushed, None
         if pushed is None and reader.gives_rows and self.progress.is_only_source(self.round_group):
-            row_source = RowSource(self)
+            row_source = self._row_source = RowSource(self)
         while True:
             if not self.has_room():
                 yield from self.wait_for_room()
@@ -70,6 +88,8 @@ class SourceTask(Task):
                 else:
                     goes_on = self.carry(None, is_last=True)
             if not goes_on:
+                if self.progress.is_draining and not reader.ended:
+                    self.carry(None, is_last=True)
                 return
             if self.now() >= self.deadline:
                 yield READY
@@ -89,6 +109,8 @@ class SourceTask(Task):
         if batch is not None:
             n_rows = batch.num_rows + len(batch.bad)
             self.chain[0].emit(reader.rows(batch))
+        if reader.follows_clock:
+            reader.follow_clock()
         if is_last:
             if not progress.drain:  # a later run may go on here, so the source still holds back
                 return False
@@ -102,6 +124,91 @@ class SourceTask(Task):
         progress, name = self.progress, self.reader.step.name
         if progress.checkpoint is not None:
             pass_crash_point(READ)
-        progress.record_read(self.round_group, number, name, n_rows)
+        after = self.reader.frontier.watermark
+        progress.record_read(self.round_group, number, name, n_rows, after)
         if progress.has_listener:
-            progress.report_watermark(name, before, self.reader.frontier.watermark)
+            progress.report_watermark(name, before, after)
+
+    def next_look(self) -> int | None:
+        """Return when the clock or a row that waits will ask for a round; None if that is not known."""
+        moments = [None if self.deadlines is None else self.deadlines.next]
+        if self._first_seen >= 0 and self.reader.wait_us is not None:
+            moments.append(self._waits_since + self.reader.wait_us)
+        if self._is_behind:
+            moments.append(self._behind_since + (self.reader.wait_us or OTHERS_US))
+        return min((at for at in moments if at is not None), default=None)
+
+    def is_due(self, now: int) -> bool:
+        """Return whether a round is to be run in place of the thread that waits, as far as can be seen."""
+        reader, read, looked_at = self.reader, self.reader.live_read, self._looked_at
+        self._looked_at = now
+        if read is None or not read.reading:
+            return False
+        n_rows = reader.n_rows + (0 if self._row_source is None else self._row_source.n_rows)
+        if n_rows != self._n_seen and self.deadlines is not None:
+            self._n_seen = n_rows
+            self.deadlines.end_round(reader.last_rows_at, (reader.step.name,))
+        # The first row that waits came after the last look, or was seen then. A clock may be set back.
+        first = read.first_number
+        if first is None:
+            self._first_seen = -1
+        elif first != self._first_seen:
+            self._first_seen, self._waits_since = first, looked_at
+        self._waits_since = min(self._waits_since, now)
+        # Others have ended the round that this source is in.
+        is_behind = self.progress.n_begun(self.round_group) > self.round + 1
+        if is_behind and not self._is_behind:
+            self._behind_since = now
+        self._is_behind = is_behind
+        at = self.next_look()
+        return at is not None and at <= now and self._may_act
+
+    @property
+    def _may_act(self) -> bool:
+        """Return whether rounds without a batch of the reader are safe.
+
+        Why: after a crash, rounds are done again under the same numbers. A source that gives its rows again
+        would give them to other rounds, and sinks would take them for those that they have.
+        """
+        if self.progress.checkpoint is None:
+            return True
+        return self.reader.step.as_source.reader.delivery is not Delivery.EXACTLY_ONCE
+
+    def act(self, now: int) -> bool:
+        """Run the rounds that are due, in place of the thread that waits; return False if the task must end.
+
+        The caller has claimed the read.
+        """
+        progress, reader, group = self.progress, self.reader, self.round_group
+        read = reader.live_read
+        assert read is not None, "only a read that waits is claimed"
+        if self._row_source is not None:
+            self._row_source.suspend()
+        while progress.begin(group, self.round):
+            batch = reader.accept(batch) if (batch := read.take()) is not None else None
+            if batch is None:
+                progress.add_empty_round(group)
+            self.carry(batch, is_last=False)
+            if self.deadlines is not None:
+                with_rows = () if batch is None else (reader.step.name,)
+                self.deadlines.end_round(now, with_rows)
+            self._first_seen = -1
+            if progress.n_begun(group) <= self.round:
+                return progress.begin(group, self.round)
+        return False
+
+    def leave(self) -> None:
+        """End the task in place of the thread that waits, with the rows that have come so far."""
+        progress, reader = self.progress, self.reader
+        read = reader.live_read
+        assert read is not None, "only a read that waits is claimed"
+        if self._row_source is not None:
+            self._row_source.suspend()
+        is_alone = progress.is_only_source(self.round_group)
+        while progress.begin(self.round_group, self.round):
+            batch = reader.accept(batch) if (batch := read.take()) is not None else None
+            if batch is None and is_alone:
+                break  # nobody else has begun the round
+            self.carry(batch, is_last=False)
+        if progress.is_draining:
+            self.carry(None, is_last=True)

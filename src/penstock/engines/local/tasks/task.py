@@ -53,6 +53,7 @@ class Task(ABC):
     barriers         where rescales are waited for (`elastic/rescale.py`)
     broken           whether a channel ended in the middle of a round
     dedicated        it has a thread of its own, which sleeps on `woken`
+    abandoned        it has ended, while that thread waits for something that nobody wants any more
     preferred        the pinned worker that takes it before others do
     row_input        where rows can be handed to it directly, if they can
     deadline         when its quantum is over
@@ -68,7 +69,7 @@ class Task(ABC):
         self.channels: list[Channel] = []
         self.outs: list[Channel] = []
         self.barriers: list[Barrier] = []
-        self.broken = self.dedicated = False
+        self.broken = self.dedicated = self.abandoned = False
         self.row_input: RowInput | None = None
         self.preferred: int | None = None
         self.woken = threading.Condition()

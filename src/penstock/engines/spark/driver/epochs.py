@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
+from penstock.connect.protocol import SourceBatch
 from penstock.engines.checkpoint.checkpoint import Manifest
 from penstock.engines.ends import JournalOf
 from penstock.engines.frontiers import Frontiers
@@ -103,7 +104,7 @@ class EpochPlanner:
         self._early = {name: of.early for name, of in windows.items() if of.early is not None}
         # Window step -> when it last fired early, or when the run began.
         self._fired = dict.fromkeys(self._early, self._clock.us)
-        self.polling = SourcePolling(plan, self.readers, clock, stopping, self._early.values())
+        self.polling = SourcePolling(plan, self.readers, clock, stopping)
         self._frontiers = Frontiers(plan)
         self.failure: PenstockError | None = None
         self.over = False
@@ -207,10 +208,13 @@ class EpochPlanner:
         ]
         if not unread:
             return
+        stamps = {reader.step.name: reader.stamp_at for reader in self.readers}
         splits = [
             split
             for round_, source, batch in unread
-            for split in self._jobs.source_splits(source, round_.batch_number(source), batch, round_.now)
+            for split in self._jobs.source_splits(
+                source, round_.batch_number(source), batch, stamps[source](round_.now)
+            )
         ]
         rows = self._jobs.read(splits)
         for round_, source, _ in unread:
@@ -218,7 +222,7 @@ class EpochPlanner:
 
     def plan_pushed(self, batches: Mapping[str, Any], *, last: bool) -> PlannedRound:
         """Plan a round, now, of batches that no reader gave; `last` closes everything."""
-        self._clock.us = self._now()
+        self._clock.us, self._drain = self._now(), self._drain or last
         return self._plan_round(self._build_round(dict(batches), last=last))
 
     def _plan_round(self, source_round: SourceRound) -> PlannedRound:
@@ -231,6 +235,8 @@ class EpochPlanner:
             name = reader.step.name
             if name in batches:
                 rows += [(Ref(name, port), batch) for port, batch in reader.rows(batches[name])]
+            if reader.follows_clock:
+                reader.follow_clock()
             # Why: with drain=False a later run may go on where a source ended, so it still holds back.
             if (name in source_round.ended or source_round.last) and self._drain:
                 reader.end()
@@ -242,7 +248,7 @@ class EpochPlanner:
             }
         advances = self._frontiers.advance(frontiers)
         silent = [name for name, frontier in frontiers.items() if frontier.idle]
-        self.polling.end_round(now, batches, silent)
+        self.polling.deadlines.end_round(now, [name for name, batch in batches.items() if _has_rows(batch)])
         fired_before = dict(self._fired)
         self._fired |= {name: now for name, every in self._early.items() if now - self._fired[name] >= every}
         numbers = {source: source_round.batch_number(source) for source in batches}
@@ -285,3 +291,10 @@ class EpochPlanner:
                     raise failure_from_dict(failure)
         remote = [(name, batch) for name, batch in round_.remote.items() if isinstance(batch, UnreadBatch)]
         return replace(round_, read=read, remote=dict(remote))
+
+
+def _has_rows(batch: Any) -> bool:
+    """Return whether a batch has rows, or files that nobody has read yet."""
+    if isinstance(batch, UnreadBatch):
+        return bool(batch.files)
+    return bool(batch.num_rows if isinstance(batch, SourceBatch) else batch.n_rows)

@@ -27,6 +27,7 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert
 from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.ends import close_all
 from penstock.engines.protocol import RunOptions, RunResult
+from penstock.engines.run_log import report_restore
 from penstock.engines.spark.driver.epochs import EpochPlanner, PlannedRound
 from penstock.engines.spark.driver.job_results import JobResult
 from penstock.engines.spark.driver.jobs import SparkJobs
@@ -76,7 +77,7 @@ class DriverLoop:
         options: RunOptions,
     ) -> None:
         self.plan, self.jobs, self.checkpoint = plan, jobs, checkpoint
-        self._clock, self._events = clock, events
+        self.clock, self._events = clock, events
         self.accounts = {step.name: Accounts() for step in plan}
         self.sinks = SinkDelivery(plan, jobs.fragments, self.accounts)
         self.stopping = threading.Event()
@@ -91,7 +92,7 @@ class DriverLoop:
     def open(self) -> None:
         """Resume from the checkpoint and open all sinks."""
         steps = tuple(step.name for step in self.plan)
-        self._events(RunStarted(self._clock.now(), self.plan.graph, "spark", steps))
+        self._events(RunStarted(self.clock.now(), self.plan.graph, "spark", steps))
         done = self.checkpoint.latest_manifest()
         if done.drained:
             raise self.checkpoint.drained_error()
@@ -99,6 +100,7 @@ class DriverLoop:
         files, plan = self.checkpoint.files, self.plan
         state = {name: convert_state(plan[name], done, files, BY_KEY) for name in done.state}
         self._done, self._begun = replace(done, state=state), done.rounds
+        report_restore(plan.graph, done.rounds)
         for name, saved in done.accounts.items():
             if name in self.accounts:
                 self.accounts[name].add(Accounts(**saved))
@@ -107,6 +109,19 @@ class DriverLoop:
         for name, writer in self.sinks.writers.items():
             writer.open(resume=name in known, n_written=self.accounts[name].rows_out)
         self.checkpoint.adopt()
+
+    def metrics(self) -> dict[str, Accounts]:
+        """Return the accounts so far; those of joins say what cells they have."""
+        joins = self.jobs.joins
+        return {
+            name: joins[name].measure(accounts, self._job) if name in joins else copy.deepcopy(accounts)
+            for name, accounts in self.accounts.items()
+        }
+
+    @property
+    def watermarks(self) -> Mapping[str, float]:
+        """Return the watermarks of the sources after the last micro-batch; those before all are left out."""
+        return self._done.source_watermarks
 
     def end(self, *, failed: bool = False) -> RunResult:
         """Close readers and sinks, whatever happens to one of them; raise the first error at the end."""
@@ -120,7 +135,7 @@ class DriverLoop:
         finally:
             self.jobs.close()
             try:
-                self._events(RunEnded(self._clock.now(), outcome, n_batches))
+                self._events(RunEnded(self.clock.now(), outcome, n_batches))
             finally:
                 self.checkpoint.close()
         tables = {ref: self.sinks.table(ref) for ref in self.sinks.collected}
@@ -155,7 +170,7 @@ class DriverLoop:
             if failure.step is not None:
                 if failure.step in self.accounts:  # tasks know no lines of the program
                     failure.at(failure.step, self.plan[failure.step].where)
-                self._events(StepFailed(self._clock.now(), failure.step, str(failure)))
+                self._events(StepFailed(self.clock.now(), failure.step, str(failure)))
             raise
 
     def _run_in_query(self, query: RunQuery, rounds: Sequence[PlannedRound]) -> None:
@@ -179,6 +194,11 @@ class DriverLoop:
         with self._report_failure():
             self._run_rounds([self._planner.plan_pushed(batches, last=last)])
 
+    def drain(self) -> None:
+        """Close everything, unless that was done: the run was stopped, and takes no more input."""
+        if not self._done.drained:
+            self.run_round({}, last=True)
+
     def _run_rounds(
         self,
         rounds: Sequence[PlannedRound],
@@ -189,7 +209,7 @@ class DriverLoop:
 
         rows, frame  the input of the job, if it has been made already, and as Spark has it
         """
-        began = self._clock.now()
+        began = self.clock.now()
         result = self._run_job(rounds, self._input_rows(rounds) if rows is None else rows, frame)
         if result is None:
             for round_ in rounds:
@@ -202,7 +222,7 @@ class DriverLoop:
         elif result.failure is not None:
             raise result.failure
         else:
-            took = self._clock.now() - began
+            took = self.clock.now() - began
             self._commit(
                 rounds, result, {"read": began - rounds[0].plan.now, "job": took, "work": result.work_us}
             )
@@ -252,9 +272,9 @@ class DriverLoop:
         self._counted = Counter(rounds=len(rounds))
         for round_ in rounds:
             read = self._count_round(round_, result)
-            began = self._clock.now()
+            began = self.clock.now()
             written = self.sinks.write(round_, result, self.checkpoint.files)
-            now = self._clock.now()
+            now = self.clock.now()
             self._counted["rows_in"] += sum(read.values())
             # How far a round is behind the clock, and where its time went.
             lag = {
@@ -290,7 +310,7 @@ class DriverLoop:
             if isinstance(reader, StreamSourceReader):
                 reader.commit(last.positions[reader.step.name][0], self.progress)
         if result.state:
-            self._events(StateSaved(self._clock.now(), last.plan.number, nbytes, state_bytes, state_rows))
+            self._events(StateSaved(self.clock.now(), last.plan.number, nbytes, state_bytes, state_rows))
 
     def _count_round(self, round_: PlannedRound, result: JobResult) -> dict[str, int]:
         """Add up what became of the rows of a round, step by step, and report it; return what sources read.
@@ -321,7 +341,7 @@ class DriverLoop:
                 self._events(round_.moved[name])
             self.accounts[name].add(accounts)
             self._counted.update(rows_late=accounts.late, rows_errored=accounts.errors)
-            now = self._clock.now()
+            now = self.clock.now()
             if accounts.late:
                 self._events(RowsLate(now, name, accounts.late))
             if accounts.errors:

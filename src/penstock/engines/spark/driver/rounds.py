@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.clock import Clock
+from penstock.engines.deadlines import Deadlines
 from penstock.engines.ends import SourceReader
 from penstock.engines.protocol import RunOptions
+from penstock.engines.spark.driver.background import BackgroundSourceReader
 from penstock.engines.spark.driver.read_ahead import ReadBatch
-from penstock.engines.spark.driver.sources import BackgroundSourceReader
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
 from penstock.frozen import dataclass
 from penstock.options import SparkOptions
@@ -88,42 +89,25 @@ class SourcePolling:
     """Decides when a round is due, and which sources give a batch to it. `stopping` ends the wait.
 
     A round takes a batch of every source. One that is silent is waited for, but not for ever: the others
-    continue beside it. Where idle sources or early firings are asked for, a round without rows is due when
-    the clock says so, once for every such moment.
+    continue beside it. A round without rows is due when a deadline has passed. Where the run has a trigger,
+    it is planned when Spark asks for the next micro-batch, and not before.
+
+    deadlines  when the clock asks for a round; told of every round that is planned
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        readers: Sequence[SourceReader],
-        clock: Clock,
-        stopping: threading.Event,
-        early: Collection[int],
+        self, plan: Plan, readers: Sequence[SourceReader], clock: Clock, stopping: threading.Event
     ) -> None:
         self._readers, self._clock, self._stopping = readers, clock, stopping
         self._background = [reader for reader in readers if isinstance(reader, BackgroundSourceReader)]
         self._arrived = threading.Condition()
-        self._early = min(early, default=None)
-        times = {step.name: step.as_source.resolve() for step in plan.sources}
-        self._idle = {name: at.idle for name, at in times.items() if at is not None and at.idle is not None}
-        self._deadlines: dict[str, int] = {}
+        self.deadlines = Deadlines(plan, clock.now())
 
     def begin(self) -> None:
-        """Start to read the sources that do not end by themselves."""
+        """Start to read the sources that may wait."""
         for reader in self._background:
             reader.begin(self._arrived)
-        self.end_round(self._clock.now(), self._idle, ())
-
-    def end_round(self, now: int, batches: Collection[str], idle: Collection[str]) -> None:
-        """Set the deadlines for the next round, after one with batches of these sources."""
-        self._deadlines = {name: at for name, at in self._deadlines.items() if at > now}
-        if batches and self._early is not None:
-            self._deadlines["early results"] = now + self._early
-        for name, after in self._idle.items():
-            if name in batches:
-                self._deadlines[name] = now + after
-            elif name in idle:
-                self._deadlines.pop(name, None)
+            reader.stamp = self._clock.now
 
     @property
     def ready(self) -> bool:
@@ -136,10 +120,12 @@ class SourcePolling:
         No source gives a batch to a round that the clock asks for.
         """
         waited_since: float | None = None
+        for reader in self._background:
+            reader.hand_on(self._clock.now())
         while silent := [reader for reader in self._background if reader.silent]:
             if self._stopping.is_set():
                 return None
-            if any(at <= self._clock.now() for at in self._deadlines.values()):
+            if self.deadlines.next is not None and self.deadlines.next <= self._clock.now():
                 break
             if any(not reader.ended and reader not in silent for reader in self._readers):
                 waited_since = waited_since or time.monotonic()
@@ -147,4 +133,6 @@ class SourcePolling:
                     break
             with self._arrived:
                 self._arrived.wait(_CLOCK_POLL_S)
+            for reader in silent:
+                reader.hand_on(self._clock.now())
         return [reader.step.name for reader in self._readers if reader not in silent]

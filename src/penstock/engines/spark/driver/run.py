@@ -7,9 +7,9 @@ any other run has none. A harness runs the same loop, fed by its caller.
 
 from __future__ import annotations
 
-import copy
 import shutil
 import sys
+import threading
 import uuid
 import weakref
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ from typing import TextIO
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import OpeningStopped, SourceBatch
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
@@ -34,6 +34,7 @@ from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan
+from penstock.timing.windows import BEFORE_ALL
 
 
 @contextmanager
@@ -53,25 +54,44 @@ class SparkRun(BackgroundRun):
     grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
 
     def __init__(self, loop: DriverLoop, session: RunSession) -> None:
-        super().__init__(loop.plan.graph, "spark")
+        super().__init__(loop.plan, "spark", loop.clock)
         self._loop, self._session, self._stopping = loop, session, loop.stopping
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
-        return copy.deepcopy(self._loop.accounts)
+        return self._loop.metrics()
+
+    def watermarks(self) -> Mapping[str, float]:
+        """Implement `BackgroundRun.watermarks`: those of the last micro-batch."""
+        timed = [reader.step.name for reader in self._loop.readers if reader.timed]
+        return {name: self._loop.watermarks.get(name, BEFORE_ALL) for name in timed}
+
+    def abandon(self) -> None:
+        """Cancel what the run still does, in a thread, because Spark may take long to answer."""
+        spark = self._session.spark
+
+        def cancel() -> None:
+            with suppress(Exception):  # a Spark that is gone has nothing to cancel
+                spark.interruptAll()
+                for query in spark.streams.active:
+                    query.stop()
+
+        threading.Thread(target=cancel, name="penstock-cancel", daemon=True).start()
 
     def execute(self) -> RunResult:
         """Run all micro-batches, from the first to the last."""
-        with _end_on_failure(self._loop):
+        with _end_on_failure(self._loop), suppress(OpeningStopped):
             self._loop.open()
             self._run_to_end()
+            if self._drains:
+                self._loop.drain()
         return self._loop.end()
 
     def _run_to_end(self) -> None:
         """Run all micro-batches: of a query if the run streams, else as plain jobs."""
         loop, spark, trigger = self._loop, self._session.spark, self._loop.jobs.trigger
-        spark.sparkContext.setJobDescription(self._graph)
+        spark.sparkContext.setJobDescription(self._plan.graph)
         is_endless = not all(reader.bounded for reader in loop.readers)
         streams = is_endless or loop.checkpoint.durable or trigger is not None
         # A stream of Spark's brings a query of its own, which then cuts the micro-batches.
@@ -82,7 +102,7 @@ class SparkRun(BackgroundRun):
 
         query = RunQuery(
             spark,
-            f"{self._graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
+            f"{self._plan.graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
             checkpoint=str(loop.checkpoint.folder / "spark"),
             folder=temporary_folder("penstock-plans-"),
             trigger=trigger,
@@ -118,7 +138,7 @@ class SparkHarness(RoundHarness):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Implement `EngineHarness.metrics`."""
-        return copy.deepcopy(self._loop.accounts)
+        return self._loop.metrics()
 
     def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
         self._over = True  # unless the round is done

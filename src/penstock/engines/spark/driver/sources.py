@@ -4,19 +4,13 @@ Of files and DataFrames the driver learns no more than how many rows there are, 
 time. Footers tell, or one small job; where they cannot, because of the format, of columns that need casting,
 or of a time that is null or out of range, a source stage in a worker reads the batch (`source_task.py`) and
 reports what it found. A reader with `batch=` cuts batches by rows, so one worker reads several ahead.
-
-Each source that does not end by itself is followed in a thread of its own, a little ahead of the rounds. So a
-run can be stopped while nothing comes, other sources continue beside a silent one, and results that depend on
-the clock leave though no row arrives.
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,11 +19,12 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import SourceBatch, may_wait
 from penstock.connect.readers.files import FileReader, read_error
 from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader, StreamBatches
 from penstock.engines.ends import JournalOf, SourceReader, no_journal
+from penstock.engines.spark.driver.background import BackgroundSourceReader
 from penstock.engines.spark.driver.progress import BatchProgress, observe_progress, report_progress
 from penstock.engines.spark.driver.read_ahead import ReadBatch, unread_files
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
@@ -48,15 +43,10 @@ from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 if TYPE_CHECKING:
     from penstock.engines.spark.driver.jobs import SparkJobs
 
-_READ_AHEAD = 2
-"""Batches with rows that wait to be taken."""
 _PLAN_AHEAD = 1024
 """Batches of files that wait to be taken: nobody has read them yet."""
 _TAKEN_POLL_S = 0.005
 """Seconds between checks whether a batch has been taken."""
-_CLOSED_POLL_S = 0.1
-"""Seconds between checks whether the run is over."""
-_END = object()
 
 MAX_BATCHES, MAX_ROWS = 64, 500_000
 """Batches and rows that one worker reads ahead of a source whose batches are cut by rows."""
@@ -78,7 +68,7 @@ def open_source(
     """
     reader = step.as_source.reader
     if lives_on_driver(reader):
-        kind = SourceReader if reader.bounded else BackgroundSourceReader
+        kind = BackgroundSourceReader if may_wait(reader) else SourceReader
         return kind(plan, step, clock, accounts)
     kind_of_worker: type[WorkerSourceReader]
     if isinstance(reader, SparkStreamReader):
@@ -124,68 +114,6 @@ class WorkerSourceReader(SourceReader):
                 self.reasons.append(report.reason)
             self._stage.take_over(batch.n_rows, report.watermark)
         return []
-
-
-class BackgroundSourceReader(SourceReader):
-    """A source that does not end by itself; `arrived` is notified whenever there is something to take."""
-
-    arrived: threading.Condition
-    read_ahead = _READ_AHEAD
-    _queue: queue.Queue[Any]
-
-    def begin(self, arrived: threading.Condition) -> None:
-        """Prepare to read."""
-        self.arrived, self._queue, self._closed = arrived, queue.Queue(self.read_ahead), False
-        self._batches = self._take()
-
-    def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
-        """Start to read, from where another run had come to."""
-        self._restore(position, journal)
-        self._start()
-        super().resume(position, watermark)
-
-    def _start(self) -> None:
-        threading.Thread(target=self._pump, name=f"penstock-{self.step.name}", daemon=True).start()
-
-    @property
-    def silent(self) -> bool:
-        """Return whether there is nothing to take now, and may be later."""
-        return not self.ended and self._queue.empty()
-
-    def close(self) -> None:
-        """Let the thread go; one that waits for input ends with the process, or when some arrives."""
-        self._closed = True
-
-    def _pump(self) -> None:
-        batches = None
-        try:
-            batches = self._read()
-            for batch in batches:
-                self._put(batch)
-                if self._closed:
-                    break
-            self._put(_END)
-        except Exception as failure:  # raised again where the batch would have been taken
-            self._put(failure)
-        finally:
-            close = getattr(batches, "close", None)
-            if close is not None:
-                with suppress(Exception):
-                    close()
-
-    def _put(self, item: Any) -> None:
-        while not self._closed:
-            with suppress(queue.Full):
-                self._queue.put(item, timeout=_CLOSED_POLL_S)
-                break
-        with self.arrived:
-            self.arrived.notify_all()
-
-    def _take(self) -> Iterator[Any]:
-        while (item := self._queue.get()) is not _END:
-            if isinstance(item, Exception):
-                raise item
-            yield item
 
 
 class StreamSourceReader(BackgroundSourceReader, WorkerSourceReader):
@@ -248,7 +176,14 @@ class StreamSourceReader(BackgroundSourceReader, WorkerSourceReader):
     def _read_frame(self, frame: Any, number: int) -> ReadBatch:
         """Let workers look at the rows of a batch of Spark's, in the thread of its query."""
         name = self.step.name
-        return self._jobs.read([SourceSplit(name, number, self._now())], frame).batch(name, number)
+        now = self._pending_stamp = self.stamp_at(self._now())
+        return self._jobs.read([SourceSplit(name, number, now)], frame).batch(name, number)
+
+    def rows(self, batch: Any) -> list[tuple[str, Batch]]:
+        """Follow a batch that workers have read."""
+        rows = super().rows(batch)
+        self._pending_stamp = None  # Spark goes on when the batch is done, and not before
+        return rows
 
 
 class RemoteSourceReader(WorkerSourceReader):

@@ -1,0 +1,227 @@
+"""Reads that may wait: rows of generators, connections and watched folders come when they come.
+
+The thread that reads such a source cannot be interrupted while it waits. So another thread may act in its
+place: it claims the read, takes the rows that have come so far, lets an engine do what the clock asks for,
+and lets the reading thread go on; or it abandons the read, and what the reading thread still gets is dropped.
+
+A claim costs the reading thread two stores and a look for every item. It says that it waits before it looks
+for a claim, and whoever claims says so before it looks whether the other waits, so at least one of the two
+sees the other. Python's bytecodes are in order for all threads, so no lock is needed for that.
+
+Asynchronous iterables are read by an event loop in a thread of its own, which never waits for the steps of a
+graph: items wait for their reader, up to a limit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import AsyncIterable, Iterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from penstock.connect.protocol import SourceBatch
+from penstock.errors import ConnectorError
+from penstock.timing.units import micros
+
+if TYPE_CHECKING:
+    import asyncio
+
+DEFAULT_WAIT = "100 ms"
+"""How long the first row of a batch waits for others."""
+
+
+class AbandonedRead(BaseException):  # no error: it ends a thread that nobody waits for
+    """Ends the thread of a read that was abandoned while it waited."""
+
+
+class WaitingRead:
+    """The read of a source that may wait, as an iterator; what it yields is for its caller to know.
+
+    items      what is waited for
+    source     where they come from, if not from themselves; its `interrupt()`, if there is one, ends it soon
+    reading    whether the reading thread waits, or is about to
+    claimed    whether another thread acts in its place
+    abandoned  whether nobody wants what comes any more
+    """
+
+    def __init__(self, items: Iterator[Any], source: object = None) -> None:
+        self.items, self._source = items, items if source is None else source
+        self.reading = self.claimed = self.abandoned = False
+        self._turn = threading.Lock()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self.reading = True
+        try:
+            return next(self.items)
+        finally:
+            self.reading = False
+            if self.claimed:
+                self.wait_turn()
+
+    def claim(self) -> bool:
+        """Keep the reading thread from going on, if it waits; return whether it does."""
+        self._turn.acquire()
+        self.claimed = True
+        if self.reading:
+            return True
+        self.release()
+        return False
+
+    def release(self) -> None:
+        """Let the reading thread go on; it ends as soon as it can if the read was abandoned."""
+        self.claimed = self.abandoned
+        self._turn.release()
+
+    def wait_turn(self) -> None:
+        """Wait until no other thread acts; raise AbandonedRead if nothing is wanted any more."""
+        with self._turn:
+            pass
+        if self.abandoned:
+            with suppress(Exception):  # nobody is there to hear of it
+                self.close()
+            raise AbandonedRead
+
+    def abandon(self) -> None:
+        """Want nothing any more, and let the source end soon if it can."""
+        self.abandoned = True
+        interrupt = getattr(self._source, "interrupt", None)
+        if interrupt is not None:
+            interrupt()
+
+    def close(self) -> None:
+        """Let the source release what it holds; if it is still waited for, the reading thread does."""
+        self.abandoned = True
+        close = getattr(self.items, "close", None)
+        if close is not None and not self.reading:
+            close()
+
+    @property
+    def first_number(self) -> int | None:
+        """Return the number of the first row that has come and waits for others; None if there is none."""
+        return None
+
+    @property
+    def first_read_at(self) -> int | None:
+        """Return when that row was read, where rows are stamped."""
+        return None
+
+    def take(self) -> SourceBatch | None:
+        """Return the rows that have come, as a batch; None if there are none. Only with a claim."""
+        return None
+
+    def skip(self, n_rows: int) -> int | None:
+        """Drop the first rows, which an earlier run has read, however they were cut then.
+
+        Returns how many there were, or None where the cuts are always the same.
+        """
+        return None
+
+
+def check_wait(value: object) -> int:
+    """Return the `wait=` of a user in microseconds."""
+    if isinstance(value, str | timedelta) and (us := micros(value, subject="wait=")) > 0:
+        return us
+    raise ConnectorError(
+        f"wait={value!r} is not a length of time",
+        hint=f'give a duration above zero: wait="{DEFAULT_WAIT}"',
+    )
+
+
+MAX_ITEMS = 1_024
+"""Items of an asynchronous iterable that wait to be taken."""
+_END = object()
+
+
+class AsyncItems:
+    """The items of an asynchronous iterable, for a thread that waits for them.
+
+    They are read by an event loop in a thread of its own, at most `MAX_ITEMS` ahead.
+    """
+
+    def __init__(self, source: AsyncIterable[Any], name: str) -> None:
+        self._source, self._items = source, deque[Any]()
+        self._changed, self._closed = threading.Condition(), False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._room: asyncio.Event
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"penstock-{name}-loop", daemon=True)
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._thread.is_alive() and self._loop is None:
+            self._thread.start()
+        with self._changed:
+            while not self._items:
+                self._changed.wait()
+            item = self._items.popleft()
+            half_empty = len(self._items) == MAX_ITEMS // 2
+        if item is _END:
+            self._items.append(_END)  # it stays the end
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            raise StopIteration
+        if half_empty and self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._room.set)
+        return item
+
+    def interrupt(self) -> None:
+        """Cancel what the source waits for."""
+        self._closed = True
+        loop, task = self._loop, self._task
+        if loop is not None and task is not None:
+            with suppress(RuntimeError):  # the loop has ended in the meantime
+                loop.call_soon_threadsafe(task.cancel)
+
+    def close(self) -> None:
+        """Cancel what the source waits for, and wait a while until its `finally` has run."""
+        self.interrupt()
+        if self._thread.is_alive():
+            self._thread.join(1.0)
+
+    def _run(self) -> None:
+        import asyncio  # it takes long to load, and few programs need it
+
+        try:
+            asyncio.run(self._pump())
+        except asyncio.CancelledError:
+            pass
+        except BaseException as failure:  # raised again where the item would have been taken
+            self._failure = failure
+        with self._changed:
+            self._items.append(_END)
+            self._changed.notify_all()
+
+    async def _pump(self) -> None:
+        import asyncio
+
+        self._room, self._loop, self._task = (
+            asyncio.Event(),
+            asyncio.get_running_loop(),
+            asyncio.current_task(),
+        )
+        items = aiter(self._source)
+        try:
+            async for item in items:
+                with self._changed:
+                    self._items.append(item)
+                    self._changed.notify_all()
+                    self._room.clear()
+                    is_full = len(self._items) >= MAX_ITEMS
+                if self._closed:
+                    return
+                if is_full:
+                    await self._room.wait()
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                await close()

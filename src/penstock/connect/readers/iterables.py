@@ -1,0 +1,388 @@
+"""Readers of iterables and generator functions, also asynchronous ones: rows that come when they come.
+
+Only a function, or an object that can be iterated again, can be read by a second run: a one-shot iterator is
+used up. Rows taken from an iterator cannot be asked for again, so delivery is at most once. A generator
+function yields rows, whole batches (a list of rows or a RecordBatch), and its own watermarks. A `Watermark`
+ends the batch of the rows collected so far and goes with it, so it holds for what comes after.
+
+A batch is handed on when it is full, or when its first row has waited for `wait`: where the cuts are then
+depends on the source's speed. What is in memory already never waits.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import deque
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from datetime import date, datetime
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.caller import find_definition, name_of
+from penstock.connect import batching
+from penstock.connect.batching import RowRange, SourceRowBatch, check_size, to_source_batch
+from penstock.connect.conversion import cast_batch, convert_rows
+from penstock.connect.protocol import BadRow, Delivery, SourceBatch
+from penstock.connect.read_claims import DEFAULT_WAIT, AsyncItems, WaitingRead, check_wait
+from penstock.errors import ConnectorError, PenstockError, SchemaError
+from penstock.expr.types import parse_schema
+from penstock.expr.values import from_python, to_numpy
+from penstock.frozen import Frozen
+from penstock.timing.units import Duration
+
+DEFAULT_BATCH = 1_000
+"""Rows per batch of a lazy source: results wait for the end of a batch, so not too many."""
+
+Items = Iterable[object] | AsyncIterable[object]
+RowIterable = Items | Callable[[], Items]
+Stamp = Callable[[], int]
+"""Returns the time at which a row was read, in microseconds."""
+_END = object()
+
+
+class Watermark(Frozen):
+    """A source's own promise: no more rows with a time before this.
+
+    A datetime where the time column is a timestamp, a date where it is a date, an int in its unit where it
+    is int64.
+    """
+
+    time: int | datetime | date
+
+    def __post_init__(self) -> None:
+        if isinstance(self.time, bool) or not isinstance(self.time, int | date):
+            raise ConnectorError(
+                f"Watermark({self.time!r}) is not a time",
+                hint="give a datetime, a date, or an int in the column's unit",
+            )
+
+    @property
+    def value(self) -> int:
+        """Return the time in the time column's unit."""
+        if isinstance(self.time, int):
+            return self.time
+        as_type = pa.timestamp("us") if isinstance(self.time, datetime) else pa.date32()
+        plain = from_python(self.time, as_type)
+        assert isinstance(plain, int), "times and dates are ints in plain form"
+        return plain
+
+
+class IterableReader:
+    """Rows pulled from an iterable; rows that do not fit the schema are bad rows, kept as their repr.
+
+    waits       whether rows may come at any time; not if they are in memory
+    wait_us     how long the first row of a batch waits for others; None for ever
+    gives_rows  whether a batch is one row, which comes as a dict of plain values
+    """
+
+    delivery = Delivery.AT_MOST_ONCE
+    keeps_raw = True
+    kind = "iterable"
+    yields_batches = False
+
+    def __init__(
+        self, source: RowIterable, schema: pa.Schema, batch: int, bounded: bool, wait_us: int | None
+    ) -> None:
+        self._source, self.schema, self._batch, self.bounded = source, schema, batch, bounded
+        self._used_up, self._converter = False, batching.RowConverter(schema)
+        self.wait_us, self.waits = wait_us, not isinstance(source, Sequence)
+        self.gives_rows = batch == 1
+
+    def batches(self) -> Iterator[SourceBatch]:
+        """Yield rows from the beginning, as they come; no batch is handed on before it is full."""
+        start = 0
+        for item in self.rows_or_batches():
+            batch = SourceRowBatch((item,), self.schema, start) if type(item) is dict else item
+            start += batch.num_rows + len(batch.bad)
+            yield batch
+
+    def rows_or_batches(self) -> Iterator[Any]:
+        """Yield the same batches; where a batch is one row, and a good one, a dict of plain values."""
+        yield from self.cut(self.open_items())
+
+    def cut(self, items: Iterator[object]) -> Iterator[Any]:
+        """Yield what `rows_or_batches` does, of these items."""
+        start, iterator = 0, self._iterate(items)
+        while rows := list(islice(iterator, self._batch)):
+            plain = self._converter.convert(rows[0]) if self.gives_rows else None
+            yield plain or self.build_batch(rows, start)
+            start += len(rows)
+
+    def open(self, stamp: Stamp | None) -> WaitingRead:
+        """Begin to read; with `stamp`, batches say when each of their rows was read."""
+        items = self.open_items()
+        return WaitingRead(self.cut(items), items) if self.gives_rows else RowRead(self, items, stamp)
+
+    def describe(self) -> str:
+        """Return such as `iterable read_sensor`."""
+        return f"{self.kind} {self._source_name()}"
+
+    def _iterate(self, items: Iterator[object]) -> Iterator[object]:
+        """Yield the items, and close them at the end; an error names the source, and the rows before it."""
+        n_rows = 0
+        try:
+            for item in items:
+                yield item
+                n_rows += 1
+        except PenstockError:
+            raise
+        except Exception as problem:
+            raise self.source_error(problem, n_rows) from problem
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+
+    def open_items(self) -> Iterator[object]:
+        """Return the items of a new run."""
+        source = self._source
+        if isinstance(source, Iterator) and not callable(source):
+            if self._used_up:
+                raise ConnectorError(
+                    f"{self._source_name()} was used up by an earlier run",
+                    detail="an iterator gives its rows once",
+                    hint="give a function that makes a new one: ps.read.iterable(lambda: …, schema=…)",
+                )
+            self._used_up = True
+        try:
+            items = source() if callable(source) else source
+            if isinstance(items, AsyncIterable):
+                return AsyncItems(items, self._source_name())
+            return iter(items)
+        except Exception as problem:
+            raise self.source_error(problem, 0) from problem
+
+    def source_error(self, problem: Exception, n_rows: int) -> ConnectorError:
+        """Return the error for an exception of the user's code, which names it and the rows before it."""
+        return ConnectorError(
+            f"{self.describe()} raised {type(problem).__name__} after {n_rows} rows: {problem}",
+            where=find_definition(self._source) if callable(self._source) else None,
+            hint="mend the function, or catch the exception in it",
+        )
+
+    def build_batch(self, rows: list[object], start: int) -> SourceBatch:
+        """Return a batch of plain rows where there are few and all are good, else of columns."""
+        plain = self._converter.batch(rows, start) if len(rows) <= batching.MAX_ROWS else None
+        if plain is not None:
+            return plain
+        converted = convert_rows(rows, self.schema)
+        bad = [
+            BadRow(f"{rows[at]!r:.1000}", reason, f"row {start + at}") for at, reason in converted.failures
+        ]
+        return to_source_batch([RowRange.of_converted(converted, bad, start)], self.schema)
+
+    def _source_name(self) -> str:
+        return name_of(self._source) if callable(self._source) else type(self._source).__name__
+
+
+class GeneratorReader(IterableReader):
+    """The batches that a generator function yields."""
+
+    kind = "generator"
+    yields_batches = True
+
+    def cut(self, items: Iterator[object]) -> Iterator[Any]:
+        """Cut what the function yields; a batch of one good row is a dict of plain values."""
+        if not self.gives_rows:
+            yield from RowRead(self, items, None)
+            return
+        start = 0
+        item: Any
+        for item in self._iterate(items):
+            is_list = type(item) is list and len(item) == 1
+            plain = self._converter.convert(item[0] if is_list else item)
+            if plain:
+                start += 1
+                yield plain
+                continue
+            batch = self.build_item(item, start)
+            start += batch.num_rows + len(batch.bad)
+            yield batch
+
+    def build_item(self, item: Any, start: int) -> SourceBatch:
+        """Return the batch of one item: a row, a list of rows, a RecordBatch, or a watermark without rows."""
+        if isinstance(item, Watermark):
+            return self.build_batch([], start).with_watermark(item.value)
+        if not is_batch(item):
+            return self.build_batch([item], start)
+        if not isinstance(item, pa.RecordBatch):
+            return self.build_batch(list(item), start)
+        try:
+            good = RowRange.of_good(cast_batch(item, self.schema), start)
+        except SchemaError as problem:
+            raise ConnectorError(
+                f"{self.describe()} yielded a RecordBatch that does not fit: {problem.fact}",
+                detail=problem.detail,
+                hint=f"yield the columns {', '.join(self.schema.names)}",
+            ) from problem
+        return to_source_batch([good], self.schema)
+
+
+def is_batch(item: object) -> bool:
+    """Return whether what a generator yields is a batch of its own."""
+    return isinstance(item, pa.RecordBatch | list | tuple) and not hasattr(item, "_fields")
+
+
+class RowRead(WaitingRead):
+    """Reads items and cuts their rows into batches; another thread may take those that have come so far.
+
+    stamp  where it is given, batches say when each row was read
+    """
+
+    def __init__(self, reader: IterableReader, items: Iterator[object], stamp: Stamp | None) -> None:
+        super().__init__(items)
+        self._reader, self._stamp, self._size = reader, stamp, reader._batch
+        self._rows: list[object] = []
+        self._stamps: list[int] = []
+        self._ready = deque[SourceBatch]()
+        self._start = 0
+        self._ended = False
+
+    def __next__(self) -> SourceBatch:
+        items, yields_batches, stamp, size = self.items, self._reader.yields_batches, self._stamp, self._size
+        while not self._ready:
+            if self._ended:
+                raise StopIteration
+            self.reading = True
+            try:
+                item = next(items, _END)
+            except Exception as problem:
+                self._ended = True
+                if isinstance(problem, PenstockError):
+                    raise
+                raise self._reader.source_error(problem, self._start + len(self._rows)) from problem
+            finally:
+                self.reading = False
+                if self.claimed:
+                    self.wait_turn()
+            if item is _END:
+                self._ended = True
+                if self._rows:
+                    self._cut()
+            elif (
+                yields_batches and type(item) is not dict and (is_batch(item) or isinstance(item, Watermark))
+            ):
+                self._add_batch(item)
+            else:
+                # Invariant: a row is stamped when nobody acts in place of this thread, and is there before
+                # anybody can again, so that the watermark does not pass it.
+                if stamp is not None:
+                    self._stamps.append(stamp())
+                self._rows.append(item)
+                if len(self._rows) >= size:
+                    self._cut()
+        return self._ready.popleft()
+
+    def _add_batch(self, item: Any) -> None:
+        """Add a batch of its own, or the watermark that ends the batch so far."""
+        reader = self._reader
+        assert isinstance(reader, GeneratorReader), "only generators yield batches"
+        if isinstance(item, Watermark) and self._rows:
+            self._cut()
+            self._ready.append(self._ready.pop().with_watermark(item.value))
+            return
+        if self._rows:
+            self._cut()
+        batch = reader.build_item(item, self._start)
+        n_rows = batch.num_rows + len(batch.bad)
+        if self._stamp is not None:
+            batch = batch.with_read_at(np.full(batch.num_rows, self._stamp(), np.int64))
+        self._start += n_rows
+        self._ready.append(batch)
+
+    def _cut(self) -> None:
+        """End the batch of the rows so far."""
+        rows, stamps = self._rows, self._stamps
+        self._rows, self._stamps = [], []
+        batch = self._reader.build_batch(rows, self._start)
+        if self._stamp is not None:
+            read_at = np.array(stamps, np.int64)
+            if batch.bad:
+                assert batch.seq is not None, "rows of iterables are numbered"
+                read_at = read_at[to_numpy(batch.seq) - self._start]
+            batch = batch.with_read_at(read_at)
+        self._start += len(rows)
+        self._ready.append(batch)
+
+    @property
+    def first_number(self) -> int | None:
+        """Return the number of the first row that has come and waits for others; None if there is none."""
+        return self._start if self._rows else None
+
+    @property
+    def first_read_at(self) -> int | None:
+        """Return when the first row was read that was not handed on; None without one, or without stamps."""
+        stamps = self._ready[0].read_at if self._ready else self._stamps
+        return int(stamps[0]) if stamps is not None and len(stamps) else None
+
+    def take(self) -> SourceBatch | None:
+        """Return the rows that have come, as a batch; None if there are none. Only with a claim."""
+        if not self._ready and self._rows:
+            self._cut()
+        return self._ready.popleft() if self._ready else None
+
+    def skip(self, n_rows: int) -> int:
+        """Drop the first rows, which an earlier run has read, however they were cut then."""
+        item: Any
+        while self._start < n_rows and (item := next(self.items, _END)) is not _END:
+            if self._reader.yields_batches and is_batch(item):
+                self._start += item.num_rows if isinstance(item, pa.RecordBatch) else len(item)
+            else:
+                self._start += not isinstance(item, Watermark)
+        return self._start
+
+
+def iterable(
+    source: RowIterable,
+    *,
+    schema: object,
+    batch: int | None = None,
+    wait: Duration | None = DEFAULT_WAIT,
+    bounded: bool = True,
+) -> IterableReader:
+    """Read rows lazily, `batch` at a time (default 1,000), or those that came within `wait` of the first.
+
+    A function that returns a new iterable can be read by every run, a one-shot iterator only by the first.
+    An asynchronous iterable is read by an event loop of its own. `wait=None` waits until a batch is full.
+    `bounded=False` says that it never ends.
+    """
+    if not callable(source) and not isinstance(source, Iterable | AsyncIterable):
+        raise ConnectorError(
+            f"{type(source).__name__} {source!r:.80} cannot be iterated",
+            hint="give an iterable of rows, or a function that returns one",
+        )
+    size = check_size("batch", batch) or DEFAULT_BATCH
+    wait_us = None if wait is None else check_wait(wait)
+    return IterableReader(source, parse_schema(schema), size, bounded, wait_us)
+
+
+def generator(
+    function: Callable[[], Items],
+    *,
+    schema: object,
+    batch: int | None = None,
+    wait: Duration | None = DEFAULT_WAIT,
+    bounded: bool = True,
+) -> GeneratorReader:
+    """Read what a generator function yields: rows, lists of rows, RecordBatches and `Watermark(t)`.
+
+    Single rows are cut every `batch` rows (default 1,000), or `wait` after the first of them (None: never);
+    a list or a RecordBatch is a batch of its own. An `async def` generator is read by an event loop of its
+    own.
+    """
+    if not callable(function):
+        raise ConnectorError(
+            f"{type(function).__name__} {function!r:.80} is not a generator function",
+            hint="give the function itself, without calling it: ps.read.generator(sensor, schema=…)",
+        )
+    if inspect.iscoroutinefunction(function):
+        raise ConnectorError(
+            f"{name_of(function)} is a coroutine function: it returns, and yields nothing",
+            hint="yield rows in it, which makes it an asynchronous generator",
+        )
+    size = check_size("batch", batch) or DEFAULT_BATCH
+    wait_us = None if wait is None else check_wait(wait)
+    return GeneratorReader(function, parse_schema(schema), size, bounded, wait_us)
