@@ -60,7 +60,7 @@ types: $(STAMP)  ## strict typing
 fast: setup  ## the fast tests
 	$(BIN)/pytest -n 2 -m "not slow and not nightly"
 
-faults: setup  ## kill processes of a Spark cluster while programs run, and compare every row: 84 runs, half an hour
+faults: setup  ## kill processes of a Spark cluster, and programs, while they run, and compare every row: 134 runs, an hour
 	$(BIN)/python -m bench faults
 
 large: setup  ## a hundred million rows on Spark with a driver of one gigabyte; needs 15 GB of disk

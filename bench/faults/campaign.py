@@ -142,6 +142,15 @@ class Child:
         """Return what it tells next; None if it ended. Raises queue.Empty at that monotonic moment."""
         return self._lines.get(timeout=max(until - time.monotonic(), 0.001))
 
+    def terminate(self, limit_s: float) -> int:
+        """Send SIGTERM to the program, and return the code that it ends with; -9 if it does not."""
+        self._process.terminate()
+        try:
+            return self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
     def kill(self) -> None:
         """Kill the whole process group, JVM included."""
         with suppress(ProcessLookupError):
@@ -193,7 +202,8 @@ class Campaign:
         for name in names:
             program = find_program(name)
             write_input(program, self._folder / name / "input", self._seed)
-            self._expected[name] = self._compute_expectation(program)
+            self._tell(f"computing the expected rows of {name}")
+            self._expected[name] = compute_expectation(program, self._folder / name)
             if program is ATTEMPTS:
                 continue
             outcome = self.run(Disturbance(-1, None, name))
@@ -201,15 +211,6 @@ class Campaign:
                 cold, outcome = outcome, self.run(Disturbance(-1, None, name))
                 self._cold_s = max(cold.seconds - outcome.seconds, 0.0)
             yield outcome
-
-    def _compute_expectation(self, program: Program) -> Expectation:
-        folder = self._folder / program.name
-        self._tell(f"computing the expected rows of {program.name}")
-        place = Place(folder / "input", folder / "expected", follow=False)
-        result = program.build(place).run("reference", drain=not program.follows)
-        sinks = read_sinks(place.output, program.sinks)
-        assert all(sinks.values()), f"every sink of {program.name} must have something to lose"
-        return Expectation(sinks, {step: dict(one.to_dict()) for step, one in result.accounts.items()})
 
     def run(self, planned: Disturbance) -> Outcome:
         """Run a program with its disturbance, and judge it."""
@@ -222,7 +223,9 @@ class Campaign:
             last = self._run_tries(planned, order, outcome)
         else:
             last = self._run_shared(planned, order, outcome)
-        self._judge(planned, folder, last, outcome)
+        expected = self._expected[planned.program]
+        if judge_rows(expected, find_program(planned.program), folder, last, outcome) and last is not None:
+            outcome.problems += compare_accounts(expected.accounts, last["accounts"])
         if planned.kind == "speculation":
             outcome.missed = not (folder / "markers" / "second").exists()
         elif planned.kills:
@@ -345,25 +348,36 @@ class Campaign:
         time.sleep(RESTART_S)
         self._cluster.start_workers()
 
-    def _judge(
-        self, planned: Disturbance, folder: Path, last: dict[str, Any] | None, outcome: Outcome
-    ) -> None:
-        """Compare what the sinks show, and the accounts, with what is expected."""
-        expected, program = self._expected[planned.program], find_program(planned.program)
-        outcome.ended = last is not None
-        sinks = compare_sinks(expected.sinks, read_sinks(folder / "output", program.sinks))
-        for name, difference in sinks.items():
-            outcome.difference += difference
-            outcome.notes.append(f"{name}: {difference}")
-        if last is None:
-            return
-        if last["is"] == "accounts":
-            outcome.problems += compare_accounts(expected.accounts, last["accounts"])
-        elif last["is"] == "refused" and outcome.kills and not sinks:
-            outcome.notes.append("killed after its end")  # so a new start was refused, and has no accounts
-        else:
-            first_line = str(last["error"]).partition("\n")[0]
-            outcome.problems.append(f"{last['is']}: {first_line}")
+
+def compute_expectation(program: Program, folder: Path, name: str = "expected") -> Expectation:
+    """Run a program on the reference engine, and return its rows and counts."""
+    place = Place(folder / "input", folder / name, follow=False)
+    result = program.build(place).run("reference", drain=not program.follows)
+    sinks = read_sinks(place.output, program.sinks)
+    assert all(sinks.values()), f"every sink of {program.name} must have something to lose"
+    return Expectation(sinks, {step: dict(one.to_dict()) for step, one in result.accounts.items()})
+
+
+def judge_rows(
+    expected: Expectation, program: Program, folder: Path, last: dict[str, Any] | None, outcome: Outcome
+) -> bool:
+    """Compare what the sinks show with what is expected; return whether there are accounts to compare.
+
+    last  the last that the program told; None if it did not come to its end
+    """
+    outcome.ended = last is not None
+    sinks = compare_sinks(expected.sinks, read_sinks(folder / "output", program.sinks))
+    for name, difference in sinks.items():
+        outcome.difference += difference
+        outcome.notes.append(f"{name}: {difference}")
+    if last is None or last["is"] == "accounts":
+        return last is not None
+    if last["is"] == "refused" and outcome.kills and not sinks:
+        outcome.notes.append("killed after its end")  # so a new start was refused, and has no accounts
+    else:
+        first_line = str(last["error"]).partition("\n")[0]
+        outcome.problems.append(f"{last['is']}: {first_line}")
+    return False
 
 
 def _kill_process(pid: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import logging
 import shutil
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bench.faults.kills import Kind, plan_campaign
+from bench.faults.kills import Disturbance, Kind, plan_campaign
 from bench.faults.programs import PROGRAMS
 from bench.faults.rows import Difference
 from bench.machine import commit_of, describe_machine, package_versions
@@ -29,14 +30,21 @@ ABOUT = (
     "A master and two workers are started on loopback. In runs of kind executor, an executor, a Python "
     "worker, its daemon or a worker is killed, and the run must end by itself. In runs of kind driver, the "
     "program is killed and started again on its checkpoint. In runs of kind speculation, two attempts of a "
-    "task both finish. The code is 1 if a row or a count differs, a run does not end, or no run of a kind "
+    "task both finish. In runs of kind signal, which need no cluster, a program in process gets SIGTERM and "
+    "is started again. The code is 1 if a row or a count differs, a run does not end, or no run of a kind "
     "was hit.\n\n"
     "\b\nExamples:\n"
     "  python -m bench faults --quick\n"
     "  python -m bench faults --runs 100 --seed 7 --json faults.json\n"
-    "  python -m bench faults --kind driver --only state --runs 5"
+    "  python -m bench faults --kind driver --only state --runs 5\n"
+    "  python -m bench faults --kind signal"
 )
-KINDS: dict[Kind, tuple[int, int]] = {"executor": (40, 4), "driver": (40, 4), "speculation": (4, 1)}
+KINDS: dict[Kind, tuple[int, int]] = {
+    "executor": (40, 4),
+    "driver": (40, 4),
+    "speculation": (4, 1),
+    "signal": (50, 5),
+}
 """Kind -> the usual number of runs, and that of `--quick`."""
 
 
@@ -44,7 +52,8 @@ def run_faults(
     *,
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs.")] = False,
     runs: Annotated[
-        int | None, typer.Option(help="Runs of each kind [40, of speculation 4].", min=1, metavar="N")
+        int | None,
+        typer.Option(help="Runs of each kind [40, of speculation 4, of signal 50].", min=1, metavar="N"),
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the data and the kills.", metavar="N")] = 1,
     kind: Annotated[
@@ -66,6 +75,7 @@ def run_faults(
     counts = count_runs(runs, kind or list(KINDS), quick=quick)
     programs = [require_known("program", name, PROGRAMS) for name in only or PROGRAMS]
     tell = screen.note if json == Path("-") else screen.say
+    logging.getLogger("penstock").setLevel(logging.ERROR)  # rows that are late are part of the programs
     work = Path(tempfile.mkdtemp(prefix="penstock-faults-", dir=keep))
     try:
         outcomes = _run_all(work, counts, programs, seed, limit, tell)
@@ -109,20 +119,30 @@ def _run_all(
     limit_s: float,
     tell: Callable[[str], None],
 ) -> list[Outcome]:
-    from bench.faults.campaign import open_campaign  # it loads pyspark
+    from bench.faults.campaign import Campaign, open_campaign  # it loads pyspark
+    from bench.faults.signals import SignalCampaign
 
     planned = plan_campaign(counts, programs, seed)
-    with open_campaign(work, seed=seed, limit_s=limit_s, tell=tell) as campaign:
-        outcomes: list[Outcome] = []
-        for outcome in campaign.prepare(list(dict.fromkeys(run.program for run in planned))):
+    outcomes: list[Outcome] = []
+
+    def run_planned(campaign: Campaign | SignalCampaign, runs: Sequence[Disturbance]) -> None:
+        wrong = set()  # Why: a program that goes wrong by itself tells nothing about what is killed
+        for outcome in campaign.prepare(list(dict.fromkeys(run.program for run in runs))):
             outcomes.append(outcome)
+            wrong |= set() if outcome.exact else {outcome.program}
             tell(format_outcome(outcome))
-        # Why: a program that goes wrong by itself tells nothing about what is killed.
-        wrong = {outcome.program for outcome in outcomes if not outcome.exact}
-        for run in planned:
+        for run in runs:
             if run.program not in wrong:
                 outcomes.append(campaign.run(run))
                 tell(format_outcome(outcomes[-1]))
+
+    on_cluster = [run for run in planned if run.kind != "signal"]
+    if on_cluster:
+        with open_campaign(work, seed=seed, limit_s=limit_s, tell=tell) as campaign:
+            run_planned(campaign, on_cluster)
+    if len(on_cluster) < len(planned):
+        signals = SignalCampaign(work, seed=seed, limit_s=limit_s, tell=tell)
+        run_planned(signals, [run for run in planned if run.kind == "signal"])
     return outcomes
 
 

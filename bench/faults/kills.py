@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-Kind = Literal["executor", "driver", "speculation"]
-Target = Literal["executor", "python worker", "python daemon", "worker", "driver"]
+Kind = Literal["executor", "driver", "speculation", "signal"]
+Target = Literal["executor", "python worker", "python daemon", "worker", "driver", "program"]
 TARGETS: tuple[Target, ...] = ("executor", "python worker", "python daemon", "worker")
 """What a run must survive by itself; a program whose driver is killed is started again."""
 TWICE = 0.2
 """How many of the runs lose two processes."""
-MOST_DRIVERS = 3
+MOST_DRIVERS = MOST_SIGNALS = 3
 LATEST_DRIVER = 0.8
 """The latest moment at which a driver is killed: a run may be over sooner than the undisturbed one was."""
 FIRST_PROGRAM: dict[Kind, int] = {"driver": 4}
@@ -33,7 +33,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Disturbance:
-    """A run of the campaign: its program, and what is killed; for drivers, one kill per try.
+    """A run of the campaign: its program, and what is killed; for drivers and signals, one kill per try.
 
     kind  None if nothing is to happen
     """
@@ -70,6 +70,8 @@ def draw_kills(kind: Kind, index: int, chance: Random) -> tuple[Kill, ...]:
         return tuple(
             Kill("driver", LATEST_DRIVER * chance.random()) for _ in range(1 + chance.randrange(MOST_DRIVERS))
         )
+    if kind == "signal":
+        return tuple(Kill("program", chance.random()) for _ in range(1 + chance.randrange(MOST_SIGNALS)))
     # Why by turns: a campaign of any length has as many kills of every target, with every program.
     first = TARGETS[(index + index // len(TARGETS)) % len(TARGETS)]
     kills = [Kill(first, chance.random())]

@@ -9,6 +9,7 @@ from penstock import spark as spark
 from penstock import testing as testing
 from penstock import write as write
 from penstock.accounts import Accounts as Accounts
+from penstock.accounts import JoinAccounts as JoinAccounts
 from penstock.clock import ManualClock as ManualClock
 from penstock.clock import WallClock as WallClock
 from penstock.connect.protocol import Reader as Reader
@@ -81,6 +82,7 @@ from penstock.operators.windows import KeyedWindows as KeyedWindows
 from penstock.operators.windows import MapReduceWindows as MapReduceWindows
 from penstock.operators.windows import PanedWindows as PanedWindows
 from penstock.operators.windows import ParallelWindows as ParallelWindows
+from penstock.operators.windows import WindowContext as WindowContext
 from penstock.options import Elastic as Elastic
 from penstock.options import LocalOptions as LocalOptions
 from penstock.options import SparkOptions as SparkOptions

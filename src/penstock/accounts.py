@@ -75,3 +75,22 @@ class Accounts:
     def to_dict(self) -> Mapping[str, object]:
         """Return the counts as plain data for JSON."""
         return asdict(self)
+
+
+@dataclass(slots=True)
+class JoinAccounts(Accounts):
+    """Row counts of a join of two streams, and how its cells are doing.
+
+    layout        its cells now, such as "2 x 3 cells"
+    rates         rows of the left and of the right: a second in process, a micro-batch on Spark
+    stored        rows that are kept of the left and of the right
+    predicted_ms  by the model, for these cells: in process how long a row is on its way to its pairs, on
+                  Spark how long the busiest cell is at work on a micro-batch
+    measured_ms   the same, as it was
+    """
+
+    layout: str = ""
+    rates: tuple[float, float] = (0.0, 0.0)
+    stored: tuple[int, int] = (0, 0)
+    predicted_ms: float = 0.0
+    measured_ms: float = 0.0

@@ -90,8 +90,18 @@ def test_speculation_has_a_program_of_its_own_and_kills_nothing() -> None:
 
 
 def test_the_number_of_runs_is_that_of_the_kind_unless_it_is_given() -> None:
-    assert count_runs(None, KINDS, quick=False) == {"executor": 40, "driver": 40, "speculation": 4}
-    assert count_runs(None, KINDS, quick=True) == {"executor": 4, "driver": 4, "speculation": 1}
+    assert count_runs(None, KINDS, quick=False) == {
+        "executor": 40,
+        "driver": 40,
+        "speculation": 4,
+        "signal": 50,
+    }
+    assert count_runs(None, KINDS, quick=True) == {
+        "executor": 4,
+        "driver": 4,
+        "speculation": 1,
+        "signal": 5,
+    }
     assert count_runs(7, ["driver"], quick=True) == {"driver": 7}
 
 
@@ -159,3 +169,18 @@ def test_a_campaign_of_one_run_of_a_kind_on_a_real_cluster_is_exact(tmp_path: Pa
     exact = [(None, True), ("executor", True), ("driver", True)]
     assert [(run["kind"], run["exact"]) for run in runs] == exact, done.out
     assert "lost 0, doubled 0, wrong 0" in done.out
+
+
+def test_signals_come_one_per_try_and_at_most_three() -> None:
+    planned = plan_campaign({"signal": 20}, list(PROGRAMS), 1)
+    assert {kill.target for run in planned for kill in run.kills} == {"program"}
+    assert {len(run.kills) for run in planned} == {1, 2, 3}
+
+
+@pytest.mark.slow
+def test_a_small_campaign_of_signals_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "faults.json"
+    done = bench("faults", "--kind", "signal", "--only", "windows", "--runs", "2", "--json", str(file))
+    runs = json.loads(file.read_text())["runs"]
+    assert (done.code, [run["verdict"].partition(";")[0] for run in runs]) == (0, ["exact"] * 3)
+    assert [target for run in runs for target, _ in run["kills"]] != []

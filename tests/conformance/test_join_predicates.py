@@ -83,6 +83,46 @@ def test_several_equal_columns_must_all_be_equal(case: Case) -> None:
     case.gives(joined, "t key v u w", (1, "a", 1, 1, 1))
 
 
+def test_an_equality_and_more_in_one_expression_pair_what_fulfils_both(case: Case) -> None:
+    left = case.timed_source("t key v", [(1, "a", 5), (1, "a", 1), (1, None, 9), (2, "b", 4)], name="left")
+    right = case.timed_source(
+        "u:int64 key w:int64", [(1, "a", 3), (1, "b", 3), (1, None, 1), (3, "a", 4)], name="right"
+    )
+    joined = left.join(right, on=(V > W) & (ps.left("key") == ps.right("key")), within=2, suffix="_r")
+    columns = "t key v u key_r w"
+    case.gives(joined, columns, (1, "a", 5, 1, "a", 3), (1, "a", 5, 3, "a", 4), (2, "b", 4, 1, "b", 3))
+
+
+@pytest.mark.parametrize("how", ["left", "full", "anti"])
+def test_an_equality_in_an_expression_leaves_the_same_rows_alone(case: Case, how: Any) -> None:
+    left = case.timed_source("t key v", [(1, "a", 5), (1, "c", 1), (1, None, 9)], name="left")
+    right = case.timed_source("u:int64 key w:int64", [(1, "a", 3), (1, "d", 2), (1, None, 1)], name="right")
+    joined = left.join(right, on=ps.left("key") == ps.right("key"), within=2, how=how, suffix="_r")
+    alone = {"left": 2, "full": 4, "anti": 2}[how]
+    rows = case.run(joined).rows()
+    assert len(rows) == alone + (how != "anti")
+
+
+def test_a_pair_that_is_not_equal_never_fails_the_rest_of_the_expression(case: Case) -> None:
+    left = case.timed_source("t key v", [(1, "a", 6), (1, "b", 6), (1, None, 6)], name="left")
+    right = case.timed_source("u:int64 key w:int64", [(1, "a", 2), (1, "b", 0), (1, None, 0)], name="right")
+    on = (V // W == 3) & (ps.left("key") == ps.right("key"))
+    joined = left.join(right, on=on, within=1, suffix="_r", on_error="skip", name="pairs")
+    outcome = case.run(joined)
+    assert [row["key"] for row in outcome.rows()] == ["a"]
+    assert outcome.account("pairs").errors == 1, "b has a zero; null equals nothing, so it is not asked"
+
+
+def test_two_streams_can_be_joined_twice_in_one_graph(case: Case) -> None:
+    left = case.timed_source("t key v", [(1, "a", 5), (1, "b", 1)], name="left")
+    right = case.timed_source("u:int64 key w:int64", [(1, "a", 3), (1, "b", 7)], name="right")
+    equal = left.join(right, on="key", within=1, name="equal")
+    near = right.join(left, on=ps.left("w") < ps.right("v"), within=1, suffix="_r", name="less")
+    outcome = case.run(equal, near)
+    assert sorted((row["key"], row["w"]) for row in outcome.rows(0)) == [("a", 3), ("b", 7)]
+    assert [(row["key"], row["key_r"]) for row in outcome.rows(1)] == [("a", "a")]
+
+
 def test_equal_columns_of_one_name_come_once_each(case: Case) -> None:
     left = case.timed_source("t key v", [(1, "a", 1), (1, "a", 2)], name="left")
     right = case.timed_source("u:int64 key v", [(1, "a", 1), (1, "b", 2)], name="right")

@@ -26,7 +26,7 @@ def test_an_expression_can_give_the_index(case: Case) -> None:
 
 def test_several_indexes_mean_a_copy_each_and_none_is_unrouted(case: Case) -> None:
     def where(row: ps.Row) -> object:
-        return {1: [0, 1], 2: None, 3: 1}[row["v"]]  # type: ignore[index]  # v is an int
+        return {1: [0, 1], 2: None, 3: 1}[row["v"]]
 
     a, b = case.untimed_source("v", [(1,), (2,), (3,)]).split(where, 2, name="s")
     outcome = case.run(a, b)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engines import protocol
 from penstock.engines.protocol import BackgroundRun
 from penstock.errors import FunctionError
 
@@ -279,3 +280,31 @@ def test_every_run_of_ours_has_all_that_a_handle_promises() -> None:
     for name in ("wait", "stop", "metrics", "status", "finished"):
         assert callable(getattr(BackgroundRun, name))
         assert callable(getattr(ps.Run, name))
+
+
+def test_what_is_dropped_is_said_while_the_run_goes_on(
+    runs_on: str, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(protocol, "LOOK_S", 0.01)
+    waiting, go_on = threading.Event(), threading.Event()
+
+    def numbers() -> Iterator[dict[str, int]]:
+        yield from ({"n": n} for n in (1, 0, 2))
+        waiting.set()
+        go_on.wait(60)
+
+    graph = ps.PipeGraph("divide")
+    rows = graph.source(ps.read.generator(numbers, schema={"n": "int64"}, batch=1))
+    rows.with_columns(half=1 // ps.col("n"), on_error="skip", name="halve").sink(ps.write.memory())
+    run = graph.start(runs_on)
+    try:
+        assert waiting.wait(30)
+        while not any(level == "WARNING" for level, _ in lines(log)):
+            assert run.status().state == "running"
+    finally:
+        go_on.set()
+        run.wait()
+    assert [line for line in lines(log) if line[0] == "WARNING"] == [
+        ("WARNING", 'run of "divide": 1 rows of step "halve" failed and were skipped (on_error="skip")')
+    ]

@@ -125,3 +125,43 @@ def test_semi_and_anti_joins_give_the_columns_of_the_left(how: str) -> None:
     outputs = StreamJoin(on=near, within=1, how=how).outputs({"left": SIDES[0], "right": SIDES[1]})
     assert outputs["out"].schema == LEFT
     assert outputs["late_right"].schema == RIGHT
+
+
+K = Stream(
+    pa.schema([("k", pa.int64()), ("n", pa.int32()), ("l", pa.list_(pa.int64())), ("t", pa.int64())]), TIME
+)
+L, R = ps.left, ps.right
+
+
+@pytest.mark.parametrize(
+    ("on", "matched"),
+    [
+        (L("k") == R("k"), ["k"]),
+        (R("t") == L("k"), ["k = t"]),
+        ((L("k") == R("k")) & (L("n") > R("n")) & (R("t") == L("t")), ["k", "t", 'left("n") > right("n")']),
+        (
+            (L("n") > R("n")) & ((L("n") < 5) & (L("k") == R("k"))),
+            ["k", '(left("n") > right("n")) & (left("n") < 5)'],
+        ),
+        ([L("n") > R("n"), L("k") == R("k")], ["k", 'left("n") > right("n")']),
+        (L("k") == R("n"), ['left("k") == right("n")']),
+        (L("k") == L("t"), ['left("k") == left("t")']),
+        (L("k") == R("k") + 1, ['left("k") == right("k") + 1']),
+        ((L("k") == R("k")) | (L("n") > 1), ['(left("k") == right("k")) | (left("n") > 1)']),
+    ],
+    ids=str,
+)
+def test_equalities_inside_an_expression_are_matched_as_equal_columns(on: Any, matched: list[str]) -> None:
+    join = StreamJoin(on=on, within=5, suffix="_r")
+    assert [str(term) for term in join.match_terms(K, K)] == matched
+
+
+def test_equal_columns_that_were_written_as_an_expression_are_both_in_the_result() -> None:
+    join = StreamJoin(on=L("k") == R("k"), within=5, suffix="_r")
+    outputs = join.outputs({"left": K, "right": K})
+    assert outputs["out"].columns == ("k", "n", "l", "t", "k_r", "n_r", "l_r", "t_r")
+
+
+def test_an_equality_is_tested_before_other_expressions_whatever_was_written_first() -> None:
+    on = (L("k") // R("n") > 1) & (L("k") == R("k"))
+    assert [str(term) for term in terms(on)] == ['left("k") == right("k")', 'left("k") // right("n") > 1']

@@ -70,3 +70,35 @@ def test_pipes_that_cross_are_still_refused_in_the_words_of_what_was_written() -
     with pytest.raises(GraphError, match="no rule merges") as refused:
         graph.plan()
     assert '"relay' not in str(refused.value)
+
+
+def test_two_joins_of_the_same_pipes_meet_in_a_relay_of_the_term_and_not_of_the_plan() -> None:
+    graph = ps.PipeGraph("twice")
+    one, other = pipes(graph, "one", "other")
+    for name, on in (("same", "k"), ("near", ps.band("v", 1))):
+        one.join(other, on=on, within="1 s", suffix="_r", name=name).sink(ps.write.memory())
+    assert "relay" not in {step.name for step in graph.plan()}, "rows go straight to both"
+    derived = str(graph.plan().derived)
+    assert "merge-ind    relay  (with_columns, with_columns-2)" in derived
+    assert "split        relay  (S_copy to same, near)" in derived
+
+
+def test_joins_that_share_some_of_their_pipes_meet_in_one_relay() -> None:
+    graph = ps.PipeGraph("triangle")
+    one, other, third = pipes(graph, "one", "other", "third")
+    for left, right, name in ((one, other, "first"), (other, third, "second"), (third, one, "third_join")):
+        left.join(right, on="k", within="1 s", suffix="_r", name=name).sink(ps.write.memory())
+    derived = str(graph.plan().derived)
+    assert "merge-ind    relay  (with_columns, with_columns-2, with_columns-3)" in derived
+    assert "split        relay  (S_copy to first, second, third_join)" in derived
+
+
+def test_a_join_of_a_pipe_with_what_it_was_joined_to_is_refused() -> None:
+    graph = ps.PipeGraph("again")
+    one, other = pipes(graph, "one", "other")
+    first = one.join(other, on="k", within="1 s", suffix="_r", name="first")
+    one.join(first, on="k", within="1 s", suffix="_s", name="second").sink(ps.write.memory())
+    with pytest.raises(
+        GraphError, match=r'no rule merges "with_columns.out>first" and "with_columns-2" into "first"'
+    ):
+        graph.plan()

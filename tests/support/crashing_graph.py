@@ -1,7 +1,7 @@
-"""A graph with two file sinks that is run again and again after it has died, and what it must give.
+"""A graph with file sinks that is run again and again after it has died, and what it must give.
 
-The graph has windows behind windows, late rows and a split, so that rows of several steps are under way at
-every moment. `run(folder, engine)` goes on from whatever lies in the folder.
+The graph has windows behind windows, late rows, a join and a split, so that rows of several steps are under
+way at every moment. `run(folder, engine)` goes on from whatever lies in the folder.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ROWS = [
     [{"t": t, "key": "abc"[(t * 7 + n) % 3], "v": t * n} for t in (4 * n, 4 * n + 3, 4 * n - 9)]
     for n in range(1, 7)
 ]
-SINKS = ("totals", "late", "great")
+SINKS = ("totals", "late", "great", "near")
 ROOT = Path(__file__).parents[2]
 
 
 def graph_of(folder: Path) -> ps.PipeGraph:
-    """Sums per key, sums of those, rows that were late, and rows that are great."""
+    """Sums per key, sums of those, rows that were late, rows that are great, and rows near each other."""
     graph = ps.PipeGraph("dying")
     reader = ps.read.batches(ROWS, schema={"t": "int64", "key": "string", "v": "int64"})
     rows = graph.source(reader, time="t", time_unit="s", delay="2 s", name="rows")
@@ -39,6 +39,8 @@ def graph_of(folder: Path) -> ps.PipeGraph:
     sums.late.sink(ps.write.jsonl(folder / "late"), name="late")
     counted = rows.key_by("key").accumulate(lambda row, n: n + row.v, 0, schema={"value": int}, name="so far")
     counted.filter(col("value") > 60).sink(ps.write.jsonl(folder / "great"), name="great")
+    near = rows.join(rows, on=ps.band("v", 9), within="9 s", how="full", suffix="_right", name="pairs")
+    near.sink(ps.write.jsonl(folder / "near"), name="near")
     return graph
 
 

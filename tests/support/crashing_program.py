@@ -12,7 +12,7 @@ from pathlib import Path
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.spark.driver import rounds
+from penstock.engines.spark.driver import join_planner, rounds
 from tests.support import crashing_graph as dying
 
 DIED = 9
@@ -30,6 +30,7 @@ def main(folder: Path, at: str | None = None, number: str = "0") -> None:
             os._exit(DIED)
 
     rounds.MAX_ROUNDS = 1
+    join_planner.MIN_SAMPLE = 1  # so that few rows are enough to cut their values into ranges
     crash_points.listener = heard
     dying.run(folder, "spark", options=ps.SparkOptions(partitions=2))
 

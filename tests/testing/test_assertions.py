@@ -62,6 +62,12 @@ class WrappedRun:
     def status(self) -> Any:
         return self._run.status()
 
+    def statistics(self) -> Any:
+        return self._run.statistics()
+
+    def measurements(self) -> Any:
+        return self._run.measurements()
+
     async def finished(self) -> RunResult:
         return self._engine.change(await self._run.finished())
 

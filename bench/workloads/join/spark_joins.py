@@ -4,6 +4,9 @@ Spark joins two streams only on an equality. So a band join is written with a co
 band as a filter: all rows meet in one partition. A join on a key with bounds of time is Spark's own strength.
 Each way reads as many files a batch, has a watermark, a checkpoint and the rows of the other, and writes
 parquet; what it wrote is compared with the right pairs.
+
+The same band join of DataFrames, in batches and as streams, is `window_join` beside what users write: for a
+batch a condition on both frames, which Spark compares pair by pair.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ from bench.workloads.join.streams import VALUES, WIDTH, Ints, encode_pairs
 from bench.workloads.spark.peers import open_spark
 
 OURS, SPARKS = "penstock on Spark", "Spark's stream-stream join"
+FRAMES, STREAMS = "window_join of batch frames", "window_join of streaming frames"
+CONDITION = "Spark's join on a condition"
 BAND, KEY = "spark: band join", "spark: equality join within a time"
+BATCH_FRAMES, STREAM_FRAMES = "spark: band join of batch frames", "spark: band join of streaming frames"
 SECOND = 1_000_000
 BEGIN = 1_700_000_000 * SECOND
 SPARK_SCHEMA = "ts timestamp, key long, {} long, {} double, {} long"
@@ -129,6 +135,12 @@ class SparkPairs:
         return np.sort(encode_pairs(table.column("id").to_numpy(), table.column("other").to_numpy()))
 
 
+def _predicate(shape: SparkShape) -> Any:
+    if shape.n_keys:
+        return "key"
+    return [ps.band("x", "a", WIDTH, strict=True), ps.band("y", "b", WIDTH, strict=True)]
+
+
 def run_ours(rows: SparkRows) -> SparkPairs:
     """Run the join as a graph on the Spark engine, from the first file to the last manifest."""
     out, shape = rows.new_folder(), rows.shape
@@ -137,12 +149,53 @@ def run_ours(rows: SparkRows) -> SparkPairs:
         graph.source(ps.read.parquet(rows.path(side)), time="ts", delay="1 s", name=name)
         for side, name in enumerate(("left", "right"))
     )
-    on: Any = "key"
-    if not shape.n_keys:
-        on = [ps.band("x", "a", WIDTH, strict=True), ps.band("y", "b", WIDTH, strict=True)]
-    pairs = left.join(right, on=on, within=f"{shape.window_s} s", suffix="_right", name="pairs")
+    pairs = left.join(
+        right, on=_predicate(shape), within=f"{shape.window_s} s", suffix="_right", name="pairs"
+    )
     pairs.sink(ps.write.parquet(out / "pairs"), name="out")
     graph.run(engine="spark", checkpoint=str(out / "checkpoint"))
+    return SparkPairs(out / "pairs")
+
+
+def run_frames(rows: SparkRows, *, streams: bool) -> SparkPairs:
+    """Run `window_join` of two DataFrames."""
+    from penstock.spark import window_join
+
+    left, right = (_read_frame(rows, side, streams=streams) for side in (0, 1))
+    pairs = window_join(
+        left,
+        right,
+        on=_predicate(rows.shape),
+        time="ts",
+        within=f"{rows.shape.window_s} s",
+        suffix="_right",
+        delay="1 s" if streams else None,
+    )
+    return _write_frame(rows, pairs, streams=streams)
+
+
+def run_condition(rows: SparkRows) -> SparkPairs:
+    """Run Spark's join of two batch frames on the bands and the bound of time, as a condition."""
+    from pyspark.sql import functions as F
+
+    left, right = (_read_frame(rows, side, streams=False) for side in (0, 1))
+    right = right.withColumnRenamed("ts", "ts_right").withColumnRenamed("key", "key_right")
+    apart = F.expr(f"INTERVAL {rows.shape.window_s} SECONDS")
+    near = (F.col("ts_right") >= F.col("ts") - apart) & (F.col("ts_right") <= F.col("ts") + apart)
+    test = (F.abs(F.col("x") - F.col("a")) < WIDTH) & (F.abs(F.col("y") - F.col("b")) < WIDTH)
+    if rows.shape.n_keys:
+        test = F.col("key") == F.col("key_right")
+    return _write_frame(rows, left.join(right, near & test), streams=False)
+
+
+def _write_frame(rows: SparkRows, pairs: Any, *, streams: bool) -> SparkPairs:
+    out = rows.new_folder()
+    if not streams:
+        pairs.write.parquet(str(out / "pairs"))
+        return SparkPairs(out / "pairs")
+    writer = pairs.writeStream.outputMode("append").format("parquet").option("path", str(out / "pairs"))
+    writer = writer.option("checkpointLocation", str(out / "checkpoint"))
+    writer.trigger(availableNow=True).start().awaitTermination()
     return SparkPairs(out / "pairs")
 
 
@@ -150,8 +203,8 @@ def run_sparks(rows: SparkRows) -> SparkPairs:
     """Run Spark's stream-stream join; without a key, on a constant and with a filter."""
     from pyspark.sql import functions as F
 
-    out, shape = rows.new_folder(), rows.shape
-    left, right = (_read_stream(rows, side) for side in (0, 1))
+    shape = rows.shape
+    left, right = (_read_frame(rows, side, streams=True) for side in (0, 1))
     if not shape.n_keys:
         left, right = (frame.drop("key").withColumn("key", F.lit(1)) for frame in (left, right))
     left = left.withWatermark("ts", "1 second").alias("l")
@@ -164,24 +217,26 @@ def run_sparks(rows: SparkRows) -> SparkPairs:
             (F.abs(F.col("x") - F.col("a")) < WIDTH) & (F.abs(F.col("y") - F.col("b")) < WIDTH)
         )
     chosen = pairs.select("l.ts", "x", "y", "id", F.col("r.ts").alias("ts_right"), "a", "b", "other")
-    writer = chosen.writeStream.outputMode("append").format("parquet").option("path", str(out / "pairs"))
-    writer = writer.option("checkpointLocation", str(out / "checkpoint"))
-    writer.trigger(availableNow=True).start().awaitTermination()
-    return SparkPairs(out / "pairs")
+    return _write_frame(rows, chosen, streams=True)
 
 
-def _read_stream(rows: SparkRows, side: int) -> Any:
-    reader = open_spark().readStream.schema(SPARK_SCHEMA.format(*NAMES[side]))
-    return reader.option("maxFilesPerTrigger", 1).parquet(str(rows.path(side)))
+def _read_frame(rows: SparkRows, side: int, *, streams: bool) -> Any:
+    spark, path = open_spark(), str(rows.path(side))
+    if not streams:
+        return spark.read.schema(SPARK_SCHEMA.format(*NAMES[side])).parquet(path)
+    reader = spark.readStream.schema(SPARK_SCHEMA.format(*NAMES[side]))
+    return reader.option("maxFilesPerTrigger", 1).parquet(path)
 
 
 def build_cases(*, full: bool) -> list[Case]:
-    """Build the band join, and the join on a key."""
+    """Build the band join, the join on a key, and the band join of frames."""
     # All rows of the band join are in one window, so that the pairs to look at are the product.
     n_rows = 6_000 if full else 3_000
     shapes = {
         BAND: SparkShape(4, n_rows, rate=100, window_s=n_rows * 4 // 100),
         KEY: SparkShape(4, 500_000 if full else 100_000, rate=20_000, window_s=5, n_keys=50_000),
+        BATCH_FRAMES: SparkShape(4, 2 * n_rows, rate=100, window_s=n_rows * 8 // 100),
+        STREAM_FRAMES: SparkShape(4, n_rows, rate=100, window_s=n_rows * 4 // 100),
     }
     return [
         Case(name, partial(write_rows, shape), {"rows": 2 * shape.n_rows}, group="spark")
@@ -193,7 +248,10 @@ def build_ways() -> list[Way]:
     """Build the ways: ours, and Spark's."""
     return [
         Way(OURS, run_ours, open_first, only=(BAND, KEY)),
-        Way(SPARKS, run_sparks, open_first, only=(BAND, KEY)),
+        Way(SPARKS, run_sparks, open_first, only=(BAND, KEY, STREAM_FRAMES)),
+        Way(FRAMES, partial(run_frames, streams=False), open_first, only=(BATCH_FRAMES,)),
+        Way(STREAMS, partial(run_frames, streams=True), open_first, only=(STREAM_FRAMES,)),
+        Way(CONDITION, run_condition, open_first, only=(BATCH_FRAMES,)),
     ]
 
 

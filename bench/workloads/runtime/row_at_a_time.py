@@ -83,12 +83,12 @@ def run_penstock(data: Rows, *, batch: int) -> Outcome:
 
 def double(row: ps.Row) -> dict[str, Any]:
     """Return a new row with the value doubled and one added."""
-    return {"key": row.key, "value": row.value * 2 + 1}  # type: ignore[operator]  # columns are objects to mypy
+    return {"key": row.key, "value": row.value * 2 + 1}
 
 
 def is_kept(row: ps.Row) -> bool:
     """Return whether the row is one of the two in three that stay."""
-    return row.value % 3 != 0  # type: ignore[operator]  # columns are objects to mypy
+    return row.value % 3 != 0  # type: ignore[no-any-return]  # a call of bool() would be measured
 
 
 def count_row(row: ps.Row, state: int) -> int:

@@ -30,6 +30,7 @@ from penstock.plan.plan import Plan, Ref
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
 
+    from penstock.engines.local.metrics.statistics import TaskStatistics
     from penstock.events import EventSink
 
 
@@ -136,6 +137,12 @@ class Run(Protocol):
 
     async def finished(self) -> RunResult:
         """Wait for the end as `wait` does, without blocking the event loop; it does not stop the run."""
+
+    def statistics(self) -> Sequence[TaskStatistics]:
+        """Return what every task has counted so far; nothing where the engine does not count."""
+
+    def measurements(self) -> Measurements | None:
+        """Return latencies and where the time went so far, where the engine measures them."""
 
 
 class EngineHarness(Protocol):
@@ -289,7 +296,8 @@ class BackgroundRun(ABC):
         self._result: RunResult | None = None
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"penstock-{engine}", daemon=True)
-        self._observer = threading.Thread(target=self._observe, name="penstock-log", daemon=True)
+        self._observer = threading.Timer(FIRST_LOOK_S, self._observe)
+        self._observer.name, self._observer.daemon = "penstock-log", True
 
     @abstractmethod
     def execute(self) -> RunResult:
@@ -321,7 +329,8 @@ class BackgroundRun(ABC):
     def wait(self, timeout: float | None = None) -> RunResult:
         """Block until the run is over; raise what stopped it, or TimeoutError if it takes longer."""
         thread = threading.current_thread()
-        if thread is self._thread or self.is_worker(thread):
+        may_work = thread is not threading.main_thread()  # that one never does
+        if thread is self._thread or (may_work and self.is_worker(thread)):
             graph = self._plan.graph
             raise EngineError(
                 f"a function of the run of {graph} waits for the end of that run, which waits for it",
@@ -385,6 +394,14 @@ class BackgroundRun(ABC):
         now = self._clock.now()
         return describe_status(self._plan, state, self.metrics(), self.watermarks(), now, self._failure)
 
+    def statistics(self) -> Sequence[TaskStatistics]:
+        """Return what every task has counted so far; nothing where the engine does not count."""
+        return ()
+
+    def measurements(self) -> Measurements | None:
+        """Return latencies and where the time went so far, where the engine measures them."""
+        return None
+
     def is_worker(self, thread: threading.Thread) -> bool:
         """Return whether a thread, other than that of the run, does its work."""
         return False
@@ -428,6 +445,7 @@ class BackgroundRun(ABC):
             with self._lock:
                 self._over.set()
                 wakes, self._wakes = self._wakes, []
+            self._observer.cancel()
             for wake in wakes:
                 wake()
         if not reports and self._failure is not None and not self._claimed.wait(CLAIM_SECONDS):
@@ -435,8 +453,8 @@ class BackgroundRun(ABC):
 
     def _observe(self) -> None:
         """Warn, now and then, of what the run has dropped."""
-        delay_s = FIRST_LOOK_S
-        while not self._over.wait(delay_s):
-            delay_s = LOOK_S
+        is_over = self._over.is_set()
+        while not is_over:
             with suppress(RuntimeError):  # counts that changed while they were copied: the next look has them
                 self._log.report(self.metrics(), self.idle_sources())
+            is_over = self._over.wait(LOOK_S)

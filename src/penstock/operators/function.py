@@ -318,7 +318,7 @@ class Row:
         object.__setattr__(self, "_values", values)
         object.__setattr__(self, "_schema", schema)
 
-    def __getitem__(self, name: str) -> object:
+    def __getitem__(self, name: str) -> Any:  # so that typed programs can compute with it
         try:
             value = self._values[name]
         except KeyError:
@@ -326,7 +326,7 @@ class Row:
             raise KeyError(f'no column "{name}"; the columns are {names}') from None
         return to_python(value, self._schema.field(name).type)
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         # Dunder look-ups by the interpreter (copy, pickle, inspect) must not be read as columns.
         if name.startswith("__"):
             raise AttributeError(name)

@@ -4,21 +4,27 @@ Equal columns, columns close to each other, an expression over the columns of bo
 rows, a function of two batches, or several of these, which must all hold. They are tested in that order, each
 only on the pairs that those before it allow; terms of one kind in the order in which they were written. So a
 function is never reported for a pair that could not join anyway.
+
+Equal columns may be written as an expression, `left("k") == right("k")`, alone or as a part of an `&`: they
+are a term of their own then, and found as equal columns are wherever the two have one type.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from penstock.caller import find_call_site, find_definition, name_of
-from penstock.errors import FunctionError, SchemaError
+from penstock.errors import FunctionError, SchemaError, nearest_first
 from penstock.expr import Column, Expr, SparkSql
 from penstock.expr.node import post_order
 from penstock.expr.nodes.forms import quote
+from penstock.expr.nodes.logic import And
+from penstock.expr.nodes.logic import Equal as IsEqual
 from penstock.expr.types import is_row_class
 from penstock.frozen import Frozen
 from penstock.operators.function import (
@@ -43,6 +49,7 @@ class Equal(Frozen):
 
     def check(self, left: Stream, right: Stream) -> None:
         """Raise a SchemaError unless both columns exist, are plain, and have one type."""
+        _require(left, right, self.left, self.right)
         left.require_key(self.left)
         right.require_key(self.right)
         left_type, right_type = left.schema.field(self.left).type, right.schema.field(self.right).type
@@ -70,8 +77,7 @@ class Band(Frozen):
 
     def check(self, left: Stream, right: Stream) -> None:
         """Raise a SchemaError unless both columns exist and are numbers."""
-        left.require(self.left)
-        right.require(self.right)
+        _require(left, right, self.left, self.right)
         for side, name in ((left, self.left), (right, self.right)):
             type_ = side.schema.field(name).type
             if not (pa.types.is_integer(type_) or pa.types.is_floating(type_)):
@@ -146,14 +152,27 @@ class PairExpression(Frozen):
     """
 
     expr: Expr
-    rank: ClassVar[int] = 1
+
+    @property
+    def rank(self) -> int:
+        """Return when it is tested: an equality of two columns, which cannot fail, with the equal columns."""
+        return 1 if self.equal is None else Equal.rank
+
+    @property
+    def equal(self) -> Equal | None:
+        """Return the columns of the left and of the right that it says are equal, if that is all it says."""
+        if not isinstance(self.expr, IsEqual):
+            return None
+        sides = {node.side: node for node in self.expr.children() if isinstance(node, PairColumn)}
+        return Equal(sides[LEFT].own_name, sides[RIGHT].own_name) if len(sides) == 2 else None
 
     def check(self, left: Stream, right: Stream) -> None:
         """Raise a SchemaError unless it is true or false, and every column says whose it is."""
-        streams = {LEFT: left, RIGHT: right}
         for node in post_order(self.expr):
             if isinstance(node, PairColumn):
-                streams[node.side].require(node.own_name)
+                _require_on(
+                    node.side, node.own_name, {LEFT: left, RIGHT: right}, f"ps.{{}}({quote(node.own_name)})"
+                )
             elif isinstance(node, Column):
                 name = quote(node.name)
                 raise SchemaError(
@@ -200,6 +219,37 @@ class PairBatchFunction(UserFunction):
         return f"batch {self.name}(left, right)"
 
 
+def _require(left: Stream, right: Stream, left_name: str, right_name: str) -> None:
+    """Raise a SchemaError unless the left has one column and the right the other."""
+    streams = {LEFT: left, RIGHT: right}
+    for side, stream, name in ((LEFT, left, left_name), (RIGHT, right, right_name)):
+        if not isinstance(name, str):
+            stream.require(name)  # raises
+        near = nearest_first(name, stream.columns)[:1] or ["b"]
+        names = (name, near[0]) if side == RIGHT else (near[0], name)
+        other = f"ps.equal({quote(names[0])}, {quote(names[1])})" if left_name == right_name else None
+        _require_on(side, name, streams, other)
+
+
+def _require_on(side: str, name: str, streams: Mapping[str, Stream], other: str | None) -> None:
+    """Raise a SchemaError that names the side unless it has a column.
+
+    other  what to write if the other side has it
+    """
+    if name in streams[side].columns:
+        return
+    names = nearest_first(name, streams[side].columns)
+    opposite = RIGHT if side == LEFT else LEFT
+    hint = f'did you mean "{names[0]}"?' if names else "the stream has no columns"
+    if other is not None and name in streams[opposite].columns:
+        hint = f"the {opposite} has one: {other.format(opposite)}"
+    raise SchemaError(
+        f'there is no column "{name}" on the {side} of the join',
+        detail=f"the columns are {', '.join(names)}",
+        hint=hint,
+    )
+
+
 JoinTerm = Equal | Band | PairExpression | PairFunction | PairBatchFunction
 
 
@@ -242,7 +292,7 @@ def _terms(on: object) -> list[JoinTerm]:
     if isinstance(on, JoinTerm):
         return [on]
     if isinstance(on, Expr):
-        return [PairExpression(on)]
+        return [PairExpression(expr) for expr in _split_equalities(on)]
     if isinstance(on, BatchFunction):
         return [_pair_batch_function(on)]
     if callable(on):
@@ -252,6 +302,25 @@ def _terms(on: object) -> list[JoinTerm]:
         hint='use a column name, ps.equal("a", "b"), ps.band("x", 10), ps.left("a") > ps.right("b"), '
         "fn(left, right), ps.batch(fn), or a list",
     )
+
+
+def _split_equalities(expr: Expr) -> list[Expr]:
+    """Return the equalities of two columns that an expression needs, and what it needs besides, as one.
+
+    Why as one: of `(n != 0) & (10 / n > 1)` neither part alone says on which pairs the whole fails.
+    """
+    equal: list[Expr] = []
+    rest: list[Expr] = []
+    todo: list[Expr] = [expr]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, And):
+            todo += [part.right, part.left]
+        else:
+            (rest if PairExpression(part).equal is None else equal).append(part)
+    if not equal:
+        return [expr]
+    return [*equal, *([reduce(And, rest)] if rest else [])]
 
 
 _NOT_BOOL = (int, float, complex, str, bytes, list, tuple, dict, set, type(None))

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from penstock.errors import GraphError, SchemaError, TimeError
 from penstock.frozen import Frozen
-from penstock.operators.join_predicate import LEFT, RIGHT, Equal, JoinTerm, terms
+from penstock.operators.join_predicate import LEFT, RIGHT, Equal, JoinTerm, PairExpression, terms
 from penstock.operators.op import JOIN, LATE, LATE_RIGHT, OUT, Op, Routing, Stream
 from penstock.operators.windows import END, START
 from penstock.options import is_positive
@@ -170,6 +170,21 @@ class StreamJoin(
                 f"within {spell(min(older_left, older_right))} is negative", hint='write within="5 min"'
             )
         return ResolvedJoin(older_left, older_right, None, lateness)
+
+    def match_terms(self, left: Stream, right: Stream) -> tuple[JoinTerm, ...]:
+        """Return the terms by which engines match rows: all that are equalities of two columns, as such.
+
+        An expression that says that two columns are equal is one if both have one type, any but lists and
+        structs: expressions and equal columns agree on null, NaN and -0.0. The result has both columns.
+        """
+        matched: list[JoinTerm] = []
+        for term in self.terms:
+            equal = term.equal if isinstance(term, PairExpression) else None
+            if equal is not None:
+                type_ = left.schema.field(equal.left).type
+                is_key = type_ == right.schema.field(equal.right).type and not pa.types.is_nested(type_)
+            matched.append(equal if equal is not None and is_key else term)
+        return tuple(matched)
 
     def output_delay(self, left: Stream, right: Stream) -> int:
         """Return how far, in microseconds, what leaves may be behind the watermark.

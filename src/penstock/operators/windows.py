@@ -58,11 +58,11 @@ class WindowContext(Frozen):
     key         the values of the key columns; () without a key
     """
 
-    start: object
-    end: object
+    start: Any
+    end: Any
     index: int | None
     label: str | None
-    key: tuple[object, ...]
+    key: tuple[Any, ...]
 
 
 class Windows(Op, verb="window", pattern="keyed", fixed_routing=Routing.KEY_BY, chainable=False):

@@ -21,8 +21,8 @@ from penstock.stages.stage import Stage, StageContext
 
 if TYPE_CHECKING:
     from penstock.operators.stream_join import StreamJoin
+    from penstock.stages.join.cell_places import CellPlace
     from penstock.stages.join.cells import RunCells
-    from penstock.stages.join.grid_place import GridPlace
     from penstock.stages.join.stage import JoinStage
 
 
@@ -35,7 +35,7 @@ def build_join_stage(
     layout: tuple[int, int] = (1, 1),
     sharing: int = 1,
     run_cells: RunCells | None = None,
-    place: GridPlace | None = None,
+    place: CellPlace | None = None,
 ) -> JoinStage:
     """Return the stage of a join of two streams, which is fed by port.
 
@@ -44,8 +44,8 @@ def build_join_stage(
     run_cells  runs the searches of the cells side by side; None: one after the other
     place      which cell the stage is, if others are elsewhere; None: it has all rows
     """
+    from penstock.stages.join.cell_places import WHOLE
     from penstock.stages.join.cells import run_in_turn
-    from penstock.stages.join.grid_place import WHOLE
     from penstock.stages.join.last_rows import LastRowsJoinStage
     from penstock.stages.join.stage import JoinStage
 

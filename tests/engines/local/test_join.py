@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock import crash_points
+from penstock.accounts import Accounts, JoinAccounts
 from penstock.engines.local.tasks.join import CellThreads
 from tests.support import crashing_graph as dying
 from tests.support import joining_graph as joining
@@ -190,3 +191,21 @@ def test_explain_says_how_partners_are_found_and_what_is_predicted() -> None:
     # 2 x 1000 x 1000 x 300 comparisons a second of 0.3 ns; 300,000 x 0.3 ns / 4 and half a hop of 20 us
     assert "predicted for a scan at 1,000 and 1,000 rows/s, with 300,000 and 300,000 rows stored" in text
     assert "2 x 2 keeps up: about 0.0325 ms" in text
+
+
+@pytest.mark.parametrize("layout", [(2, 1), "auto"])
+def test_metrics_show_the_cells_of_a_join_and_what_was_measured(layout: Any) -> None:
+    graph = ps.PipeGraph("measured")
+    left, right = joining.sources(graph, "band")
+    left.join(right, on=ps.band("v", 5), within="9 s", suffix="_r", name="band", layout=layout).sink(
+        ps.write.memory()
+    )
+    run = graph.start("local")
+    result = run.wait()
+    metrics = run.metrics()["band"]
+    assert isinstance(metrics, JoinAccounts)
+    assert metrics.layout == ("1 x 1 cells" if layout == "auto" else "2 x 1 cells")
+    assert min(metrics.rates) > 0
+    assert metrics.measured_ms > 0
+    assert metrics.rows_in == result.accounts["band"].rows_in == 168
+    assert type(result.accounts["band"]) is Accounts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -14,9 +15,16 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engines.spark.engine import SparkEngine
-from penstock.engines.spark.join_exchange import JoinExchange, JoinPartitioner, plan_join_exchange
+from penstock.engines.spark.join_exchange import (
+    JoinExchange,
+    JoinLayout,
+    JoinPartitioner,
+    plan_join_exchange,
+)
+from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
-from penstock.stages.join.grid_place import GridPlace, choose_cells
+from penstock.stages.join.cell_places import GridPlace, RangeLayout
+from penstock.stages.join.model import ExchangeLoad, Layout
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Batch
 
@@ -24,6 +32,10 @@ SCHEMA = pa.schema(
     [("key", pa.string()), ("v", pa.int64()), ("id", pa.int64()), ("tags", pa.list_(pa.string()))]
 )
 BAND, FUNCTION = ps.band("v", 3), lambda left, right: True
+
+
+def plan_exchange(op: StreamJoin) -> JoinExchange:
+    return plan_join_exchange(op, Stream(SCHEMA), Stream(SCHEMA))
 
 
 def batch_of(rows: list[tuple[str, int, int]], *, has_order: bool) -> Batch:
@@ -41,14 +53,29 @@ def batch_of(rows: list[tuple[str, int, int]], *, has_order: bool) -> Batch:
     return Batch(table, np.array([row[2] for row in rows], np.int64), order)
 
 
-def places_of(exchange: JoinExchange, side: int, batch: Batch, n: int) -> dict[int, set[int]]:
-    """Row -> the partitions that it is sent to."""
-    places: dict[int, set[int]] = {}
-    for partitions, rows in JoinPartitioner(exchange, side, SCHEMA).partition(batch, n, exchange.cells(n)):
-        assert len(partitions) == len(set(partitions))
+def grid_of(exchange: JoinExchange, n: int) -> Layout:
+    """The grid for equal streams."""
+    load = ExchangeLoad((1.0, 1.0), (0, 0))
+    return min(
+        exchange.grids(n), key=lambda grid: (load.seconds([(1 / grid[0], 1 / grid[1])]), grid[0] * grid[1])
+    )
+
+
+def places_of(
+    exchange: JoinExchange, side: int, batch: Batch, n: int, layout: JoinLayout | None = None
+) -> dict[int, list[int]]:
+    """Row -> the partitions that it is sent to, its home first."""
+    homes: dict[int, int] = {}
+    copies: dict[int, list[int]] = {}
+    partitioner = JoinPartitioner(exchange, side, SCHEMA)
+    for home, away, rows in partitioner.partition(batch, n, layout or grid_of(exchange, n)):
         for id_ in rows.rows.column("id").to_pylist():
-            assert id_ not in places, "a row is given once"
-            places[id_] = set(partitions)
+            copies.setdefault(id_, []).extend(away)
+            if home is not None:
+                assert id_ not in homes, "a row has one home"
+                homes[id_] = home
+    places = {id_: [home, *copies[id_]] for id_, home in homes.items()}
+    assert all(len(set(partitions)) == len(partitions) for partitions in places.values())
     return places
 
 
@@ -66,7 +93,7 @@ rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers
 def test_every_two_rows_that_may_be_a_pair_meet_on_one_partition(
     op: StreamJoin, lefts: list[Any], rights: list[Any], n: int, has_order: bool
 ) -> None:
-    exchange = plan_join_exchange(op)
+    exchange = plan_exchange(op)
     n = max(n, exchange.n_least)
     of_left = places_of(exchange, 0, batch_of(lefts, has_order=has_order), n)
     of_right = places_of(exchange, 1, batch_of(rights, has_order=has_order), n)
@@ -75,7 +102,7 @@ def test_every_two_rows_that_may_be_a_pair_meet_on_one_partition(
     for i, left in enumerate(lefts):
         for j, right in enumerate(rights):
             if not exchange.keys or left[0] == right[0]:
-                assert len(of_left[i] & of_right[j]) == 1
+                assert len(set(of_left[i]) & set(of_right[j])) == 1
     # A row that leaves for having a partner, or none, is known in one place.
     if op.how in ("left", "full", "semi", "anti"):
         assert all(len(places) == 1 for places in of_left.values())
@@ -88,7 +115,7 @@ def test_every_two_rows_that_may_be_a_pair_meet_on_one_partition(
 def test_where_a_row_goes_depends_on_nothing_but_the_row(
     op: StreamJoin, given_rows: list[Any], n: int, has_order: bool
 ) -> None:
-    exchange, batch = plan_join_exchange(op), batch_of(given_rows, has_order=has_order)
+    exchange, batch = plan_exchange(op), batch_of(given_rows, has_order=has_order)
     for side in (0, 1):
         whole = places_of(exchange, side, batch, n)
         alone = [places_of(exchange, side, batch.take(np.array([at])), n) for at in range(len(given_rows))]
@@ -103,13 +130,14 @@ def test_where_a_row_goes_depends_on_nothing_but_the_row(
 def test_every_bucket_of_state_has_one_home_and_is_restored_wherever_its_rows_are(
     op: StreamJoin, n: int
 ) -> None:
-    exchange = plan_join_exchange(op)
+    exchange = plan_exchange(op)
     n = max(n, exchange.n_least)
     for bucket in range(2 * BUCKETS):
         side = bucket // BUCKETS
-        owners = [part for part in range(n) if exchange.owns(bucket, part, n, exchange.cells(n))]
-        homes = [part for part in owners if exchange.place(part, exchange.cells(n)).is_home(side)]
-        m_n = exchange.cells(n)
+        owners = [part for part in range(n) if exchange.owns(bucket, part, n, grid_of(exchange, n))]
+        m_n = grid_of(exchange, n)
+        saved = [exchange.place(part, m_n).own_buckets()[side, bucket % BUCKETS] for part in owners]
+        homes = [part for part, is_home in zip(owners, saved, strict=True) if is_home or exchange.keys]
         assert len(homes) == 1
         assert len(owners) == (1 if exchange.keys else m_n[1 - side])
 
@@ -124,7 +152,7 @@ def test_new_rows_have_buckets_that_their_own_cell_restores(m: int, n: int, numb
 
 @pytest.mark.parametrize("has_order", [True, False])
 def test_rows_are_spread_evenly_even_if_all_are_of_one_time_and_value(has_order: bool) -> None:
-    exchange = plan_join_exchange(StreamJoin(BAND, within=5, layout=(4, 2)))
+    exchange = plan_exchange(StreamJoin(BAND, within=5, layout=(4, 2)))
     places = places_of(exchange, 0, batch_of([("a", 1, 7)] * 4000, has_order=has_order), 8)
     counts = Counter(min(of_row) for of_row in places.values())
     assert len(counts) == 4
@@ -132,30 +160,51 @@ def test_rows_are_spread_evenly_even_if_all_are_of_one_time_and_value(has_order:
 
 
 @pytest.mark.slow
-@given(st.integers(1, 64), st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)))
-def test_no_layout_brings_fewer_rows_to_a_cell_than_the_one_that_is_chosen(
-    max_cells: int, rates: tuple[float, float]
+@given(
+    st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]),
+    st.sampled_from([BAND, ps.band("v", 0), ps.band("v", 1, strict=True), ps.band("v", 0.5, strict=True)]),
+    st.lists(st.integers(-2, 12), min_size=1, max_size=6, unique=True).map(sorted),
+    rows,
+    rows,
+    st.integers(0, 1),
+)
+def test_rows_within_a_band_meet_in_the_range_of_the_one_and_of_the_other_if_both_are_copied(
+    how: str, band: Any, cuts: list[int], lefts: list[Any], rights: list[Any], choice: int
 ) -> None:
-    m, n = choose_cells(max_cells, rates)
-    assert m * n <= max_cells
-    best = min(
-        rates[0] / rows + rates[1] / columns
-        for rows in range(1, max_cells + 1)
-        for columns in range(1, max_cells + 1)
-        if rows * columns <= max_cells
+    exchange = plan_exchange(StreamJoin(band, within=5, how=how))
+    layout = RangeLayout(0, tuple(cuts), exchange.copies[choice % len(exchange.copies)])
+    lefts.append(("a", None, 0))
+    of_left, of_right = (
+        places_of(exchange, side, batch_of(given_rows, has_order=True), layout.n_parts, layout)
+        for side, given_rows in enumerate((lefts, rights))
     )
-    assert rates[0] / m + rates[1] / n <= best * (1 + 1e-9)
+    assert (len(of_left), len(of_right)) == (len(lefts), len(rights))
+    whole = math.ceil(band.width) - 1 if band.strict else band.width
+    for i, left in enumerate(lefts):
+        for j, right in enumerate(rights):
+            if left[1] is None or abs(left[1] - right[1]) > whole:
+                continue
+            if how in ("left", "semi", "anti", "full"):
+                assert of_left[i][0] in of_right[j], "the home of the left row sees all its partners"
+            if how in ("right", "full"):
+                assert of_right[j][0] in of_left[i]
+            if how != "full":
+                assert len(set(of_left[i]) & set(of_right[j])) == 1
+    assert len(of_left[len(lefts) - 1]) == 1, "a row that is close to nothing is not copied"
+    for side, places in enumerate((of_left, of_right)):
+        assert layout.copies[side] or all(len(partitions) == 1 for partitions in places.values())
+        for partitions in places.values():
+            for bucket in (partitions[0], partitions[0] + layout.n_parts):
+                for partition in partitions:
+                    assert exchange.owns(side * BUCKETS + bucket, partition, layout.n_parts, layout)
 
 
-def test_cells_follow_the_rows_of_each_side_when_that_is_worth_its_price() -> None:
-    exchange = plan_join_exchange(StreamJoin(BAND, within=5))
-    assert exchange.cells(6) == (2, 3)
-    assert exchange.cells(6, (1000, 900), now=(2, 3)) == (2, 3)
-    assert exchange.cells(6, (3000, 10), now=(2, 3)) == (6, 1)
-    assert exchange.cells(6, (10, 3000), now=(6, 1)) == (1, 6)
-    assert exchange.cells(2, (1000, 900), now=(2, 3)) == (2, 1), "there are fewer partitions"
-    fixed = plan_join_exchange(StreamJoin(BAND, within=5, layout=(3, 2)))
-    assert fixed.cells(6, (3000, 10), now=(3, 2)) == (3, 2)
+def test_only_bands_by_themselves_may_be_cut_into_ranges() -> None:
+    assert not plan_exchange(StreamJoin([BAND, "key"], within=5)).bands
+    assert not plan_exchange(StreamJoin(BAND, within=5, layout=(2, 2))).bands
+    assert not plan_exchange(StreamJoin([BAND, FUNCTION], within=5, on_error="skip")).bands
+    assert not plan_exchange(StreamJoin(BAND, last_rows=5)).bands
+    assert plan_exchange(StreamJoin([BAND, FUNCTION], within=5)).bands == ((BAND, False),)
 
 
 EXPLAINED = [
@@ -163,7 +212,8 @@ EXPLAINED = [
     ({"on": "key", "layout": (2, 3)}, "rows of equal key meet, over 6 partitions"),
     (
         {"on": BAND},
-        "m x n cells, which follow the rows that are kept of each side: each pair meets in one cell",
+        "m x n cells, which follow the rows of each side, or ranges of v once its values are known: "
+        "each pair meets in one cell",
     ),
     ({"on": BAND, "layout": (2, 3)}, "2 x 3 cells: each pair meets in one cell"),
     (
@@ -172,11 +222,13 @@ EXPLAINED = [
     ),
     (
         {"on": BAND, "how": "right"},
-        "1 x n cells, one for each partition: whether a right row has a partner must be known in one place",
+        "1 x n cells, one for each partition, or ranges of v once its values are known: "
+        "whether a right row has a partner must be known in one place",
     ),
     (
         {"on": BAND, "how": "full"},
-        "1 x 1 cell: rows of both sides leave if they have no partner, which must be known in one place",
+        "1 x 1 cell, or ranges of v once its values are known: "
+        "rows of both sides leave if they have no partner, which must be known in one place",
     ),
     (
         {"on": FUNCTION, "on_error": "skip"},
@@ -202,8 +254,24 @@ def test_explain_says_how_rows_reach_cells_and_why(options: dict[str, Any], text
     lines = SparkEngine().explain(graph.plan())
     assert "fragment 1, after an exchange: pairs" in lines
     assert f"pairs: {text}" in lines
+    assert any(line.startswith("pairs: predicted for 4 partitions") for line in lines)
 
 
 def test_a_join_of_pairs_that_cannot_fail_is_spread_whatever_becomes_of_errors() -> None:
     join = StreamJoin(BAND, within=5)
-    assert plan_join_exchange(replace(join, on_error="skip")).lines == (True, True)
+    assert plan_exchange(replace(join, on_error="skip")).lines == (True, True)
+
+
+PREDICTED = [
+    ("key", {}, "by key, each of which takes in 500 rows/s"),
+    (BAND, {}, "2 x 2 cells, each of which takes in 1,000 rows/s, in ranges from 500"),
+    (BAND, {"how": "left"}, "4 x 1 cells, each of which takes in 1,250 rows/s, in ranges from 500"),
+    (BAND, {"layout": (4, 1)}, "4 x 1 cells, each of which takes in 1,250 rows/s"),
+    (FUNCTION, {"how": "full"}, "1 x 1 cells, each of which takes in 2,000 rows/s"),
+]
+
+
+@pytest.mark.parametrize(("on", "options", "text"), PREDICTED, ids=[text for *_, text in PREDICTED])
+def test_explain_predicts_what_a_cell_takes_in(on: Any, options: dict[str, Any], text: str) -> None:
+    predicted = plan_exchange(StreamJoin(on, within=5, **options)).predict(4)
+    assert predicted == f"predicted for 4 partitions at 1,000 rows/s of each side: {text}"

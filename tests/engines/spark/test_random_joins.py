@@ -51,3 +51,31 @@ def test_cells_whose_layout_changes_with_every_job_give_each_pair_once(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ahead, "MAX_ROUNDS", 1)
         assert_engines_agree(graph, ["reference", InProcessSparkEngine(n_partitions, seed)])
+
+
+BANDS: list[Any] = [
+    [ps.band("v", "v_right", 2)],
+    [ps.band("v", "v_right", 1, strict=True), ps.band("f", "f_right", 0.25)],
+    [ps.band("v", "f_right", 1.5), ps.left("t") <= ps.right("t_right")],
+]
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    batches=st.tuples(rows(), rows()),
+    on=st.sampled_from(BANDS),
+    how=st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]),
+    bound=st.sampled_from([{"within": (3, 5)}, {"window": ps.sliding(6, every=3)}]),
+    lateness=st.integers(0, 2),
+    n_partitions=st.integers(2, 6),
+    seed=st.integers(0, 1000),
+)
+def test_ranges_that_change_with_the_jobs_give_each_row_and_pair_once(
+    batches: Any, on: Any, how: str, bound: Any, lateness: int, n_partitions: int, seed: int
+) -> None:
+    given_options = {"on": on, "how": how, "lateness": lateness, "on_error": "fail", **bound}
+    graph = graph_of(batches, given_options, delay=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "MAX_ROUNDS", 1)
+        assert_engines_agree(graph, ["reference", InProcessSparkEngine(n_partitions, seed)])

@@ -87,29 +87,15 @@ def test_chains_find_the_points_in_every_box_once(compiled: bool) -> None:
             part[0] //= 2**60
         points = codes.T.tolist()
         boxes = list(zip(lows.T.tolist(), highs.T.tolist(), strict=True))
-        heads, links = np.full(1 << n_bits, -1), np.empty(len(points), np.int64)
+        heads, links = np.full(1 << n_bits, -1), np.empty((len(points), 4), np.int64)
         places, units, widths = map(np.array, zip(*axes, strict=True))
         for begin, end in ((0, min(oldest, len(points))), (oldest, len(points))):
             chain(codes, begin, end, places, units, widths, heads, links, 64 - n_bits)
         box, row = np.empty(200, np.int64), np.empty(200, np.int64)
         used = np.empty((2, MOST_CELLS * len(boxes)), np.int64)
         wide = np.empty(1 + len(boxes), np.int64)
-        n = search(
-            heads,
-            links,
-            64 - n_bits,
-            oldest,
-            codes,
-            lows,
-            highs,
-            places,
-            units,
-            widths,
-            *used,
-            wide,
-            box,
-            row,
-        )
+        ends = (np.setdiff1d([1], places), lows, highs, places, units, widths)
+        n = search(heads, links, 64 - n_bits, oldest, codes, *ends, *used, wide, box, row)
         left_out = wide[1 : 1 + wide[0]].tolist()
         assert not (set(box[:n].tolist()) & set(left_out))
         if all(unit == ALL_ONE for _, unit, _ in axes):
@@ -123,14 +109,14 @@ def test_chains_find_the_points_in_every_box_once(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_box_of_few_cells_is_not_left_out(compiled: bool) -> None:
-    heads, links = np.full(16, -1), np.empty(10, np.int64)
+    heads, links = np.full(16, -1), np.empty((10, 4), np.int64)
     codes, low, high = np.arange(10).reshape(1, -1), np.array([[2, -50]]), np.array([[7, 50]])
     axes = np.array([0, 0]), np.array([WHOLE, ALL_ONE]), np.array([2.0, 1.0])
     chain_rows.version(compiled)(codes, 0, 10, *axes, heads, links, 60)
     used, wide = np.empty((2, 2 * MOST_CELLS), np.int64), np.empty(3, np.int64)
     box, row = np.empty(10, np.int64), np.empty(10, np.int64)
     search = search_chains.version(compiled)
-    n = search(heads, links, 60, 0, codes, low, high, *axes, *used, wide, box, row)
+    n = search(heads, links, 60, 0, codes, np.empty(0, np.int64), low, high, *axes, *used, wide, box, row)
     assert (sorted(row[:n].tolist()), set(box[:n].tolist())) == ([2, 3, 4, 5, 6, 7], {0})
     assert wide[: 1 + wide[0]].tolist() == [1, 1]
 

@@ -89,6 +89,14 @@ class ExecutionGraph:
                 accounts[task.steps[0].name].unrouted += unread
         return accounts
 
+    def metrics(self) -> Mapping[str, Accounts]:
+        """Return the accounts; those of joins say what cells they have."""
+        accounts = dict(self.accounts())
+        for chained in (chained for task in self.tasks for chained in task.chain):
+            if chained.step.op.kind == JOIN:
+                accounts[chained.step.name] = chained.measure(accounts[chained.step.name])  # type: ignore[attr-defined]
+        return accounts
+
 
 def is_forward(producer: Replicas, consumer: Replicas) -> bool:
     """Return whether each replica sends only to the replica with its own number."""

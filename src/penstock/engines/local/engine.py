@@ -110,22 +110,19 @@ class LocalEngine:
         return lines + [f"{text}: {', '.join(names)}" for text, names in own_threads.items() if names]
 
 
-ASSUMED_RATE = 1_000.0
-"""Rows a second of each side that the prediction for a join assumes before anything is measured."""
-
-
 def explain_join(step: Step) -> list[str]:
     """Return the layout of a join's cells, how pairs are found, and what the model predicts (DP-Join, 5)."""
     from penstock.operators.join_predicate import Band, Equal
     from penstock.operators.stream_join import StreamJoin
-    from penstock.stages.join.model import JoinLoad
+    from penstock.stages.join.model import ASSUMED_RATE, JoinLoad
 
     op = step.op
     assert isinstance(op, StreamJoin), "the only operator of its kind"
     left, right = (port.stream for port in step.inputs)
     bound = op.resolve(left, right)
-    is_keyed = any(isinstance(term, Equal) for term in op.terms)
-    has_bands = any(isinstance(term, Band) for term in op.terms)
+    terms = op.match_terms(left, right)
+    is_keyed = any(isinstance(term, Equal) for term in terms)
+    has_bands = any(isinstance(term, Band) for term in terms)
     if is_keyed or has_bands:
         how = "a hash of the keys" if is_keyed else "a grid of the bands, where they are narrow, else a scan"
     else:

@@ -182,7 +182,7 @@ class LocalRun(BackgroundRun):
         """Return the accounts so far."""
         if self._runtime is None:
             return {step.name: Accounts() for step in self._plan}
-        return self._runtime.graph.accounts()
+        return self._runtime.graph.metrics()
 
     def watermarks(self) -> Mapping[str, float]:
         """Implement `BackgroundRun.watermarks`."""
@@ -416,7 +416,7 @@ class LocalHarness(RoundHarness):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
-        return self._runtime.graph.accounts()
+        return self._runtime.graph.metrics()
 
     def _drive(self) -> None:
         """Run tasks until there is nothing to do."""

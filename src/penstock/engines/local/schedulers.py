@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 from penstock.caller import find_definition
 from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.errors import EngineError, describe_cause, nearest_first
-from penstock.frozen import Frozen
+from penstock.frozen import Frozen, dataclass
 
 
 class Ready(Protocol):
@@ -48,6 +48,7 @@ class Scheduler(Protocol):
         """Return one of `ready` (never empty), for worker number `worker`, at `now` nanoseconds."""
 
 
+@dataclass(frozen=True, slots=True)
 class Random:
     """Picks any ready task at random.
 
@@ -55,12 +56,11 @@ class Random:
     The random numbers come from outside, so that a seed replays a run.
     """
 
-    def __init__(self, random: RandomNumbers) -> None:
-        self._random = random
+    random: RandomNumbers
 
     def choose(self, ready: Sequence[N], worker: int, now: int) -> N:
         """Implement `Scheduler.choose`."""
-        return self._random.choice(ready)
+        return self.random.choice(ready)
 
 
 class LeastRecentlyRun:

@@ -141,11 +141,10 @@ class SparkEngine:
                 how += " by key"
             if fragment.steps:
                 lines.append(f"fragment {fragment.number}, {how}: {names}")
-            lines += [
-                f"{step.name}: {plan_join_exchange(step.op).describe()}"
-                for step in fragment.steps
-                if isinstance(step.op, StreamJoin)
-            ]
+            for step in fragment.steps:
+                if isinstance(step.op, StreamJoin):
+                    exchange = plan_join_exchange(step.op, *(port.stream for port in step.inputs))
+                    lines += [f"{step.name}: {text}" for text in (exchange.describe(), exchange.predict(4))]
         in_files = [step.name for step in plan.sinks if fragments.placement[step.name] == FILES]
         on_driver = [step.name for step in plan.sinks if step.name not in in_files]
         if in_files:

@@ -14,6 +14,7 @@ one. The state is that of keyed windows, so a run may go on from a checkpoint wh
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, field
 from typing import Protocol
@@ -22,7 +23,7 @@ from penstock.accounts import Accounts
 from penstock.engines.checkpoint.state_files import state_size
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.fragments import FILES, Edge, FragmentPlan, JobTask, RoundClock, RoundPlan
-from penstock.engines.spark.join_exchange import plan_join_exchange
+from penstock.engines.spark.join_exchange import JoinLayout, plan_join_exchange
 from penstock.engines.spark.wire import (
     JoinWirePartitioner,
     Kind,
@@ -40,7 +41,6 @@ from penstock.operators.windows import Windows
 from penstock.plan.check import find_spark_sql
 from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_join_stage, build_stage
-from penstock.stages.join.model import Layout
 from penstock.stages.join.stage import JoinStage
 from penstock.stages.patterns.partials import FinalAggregateStage, PartialAggregateStage
 from penstock.stages.patterns.pattern import PARTIALS
@@ -59,19 +59,21 @@ class FragmentInput:
     """What arrived for a partition of a keyed fragment.
 
     rows      (round, step, port) -> batches
+    copies    the same, of rows whose home is another partition
     partials  (round, step) -> packed partials; the stage knows their columns
     """
 
     def __init__(self, edges: Mapping[int, Edge]) -> None:
         self._edges = edges
         self.rows: dict[tuple[int, str, str], list[Batch]] = {}
+        self.copies: dict[tuple[int, str, str], list[Batch]] = {}
         self.partials: dict[tuple[int, str], list[bytes]] = {}
         self.partition = 0
 
     @property
     def is_empty(self) -> bool:
         """Return whether nothing has arrived."""
-        return not (self.rows or self.partials)
+        return not (self.rows or self.copies or self.partials)
 
     def add(self, row: WireRow) -> None:
         """Add a wire row."""
@@ -84,12 +86,21 @@ class FragmentInput:
             self.partials.setdefault((row.round, edge.step), []).append(row.body)
         else:
             at = row.round, edge.step, edge.port
-            self.rows.setdefault(at, []).append(unpack_batch(row.body, edge.schema))
+            there = self.copies if row.kind is Kind.COPY else self.rows
+            there.setdefault(at, []).append(unpack_batch(row.body, edge.schema))
 
     def take_rows(self, round_: int, step: Step) -> dict[str, list[Batch]]:
         """Take the rows of a step in a round out, by port."""
         ports = [port.port for port in step.inputs]
         return {port: rows for port in ports if (rows := self.rows.pop((round_, step.name, port), []))}
+
+    def take_copies(self, round_: int, step: Step) -> dict[str, Batch]:
+        """Take the copies of a join in a round out, by port, each as one batch."""
+        return {
+            port.port: merge_batches(rows, port.stream.schema)
+            for port in step.inputs
+            if (rows := self.copies.pop((round_, step.name, port.port), []))
+        }
 
 
 class AdaptiveFinalStage(FinalAggregateStage):
@@ -167,13 +178,14 @@ class FragmentTask:
         plan: FragmentPlan,
         partition: int,
         n_partitions: int = 1,
-        layouts: Mapping[str, Layout] | None = None,
+        layouts: Mapping[str, JoinLayout] | None = None,
     ) -> None:
         self._plan, self.partition, self.n_partitions = plan, partition, n_partitions
         self.layouts = layouts or {}
         self._round_accounts: dict[int, dict[str, Accounts]] = {}
         self._clock = RoundClock()
         self._reasons: dict[str, list[str]] = {}
+        self._join_seconds: dict[str, float] = {}
         steps = plan.fragment.steps
         self._steps = {s.name: self._chained_step(s) for s in steps if find_spark_sql(s.op) is None}
         self._only_in_jvm = {s.name: s for s in steps if s.name not in self._steps}
@@ -193,7 +205,7 @@ class FragmentTask:
             return _ChainedStep(step, AdaptiveFinalStage(step.op, step.up, site), site.accounts)
         if isinstance(step.op, StreamJoin):
             left, right = (port.stream for port in step.inputs)
-            place = plan_join_exchange(step.op).place(self.partition, self.layouts[step.name])
+            place = plan_join_exchange(step.op, left, right).place(self.partition, self.layouts[step.name])
             return _ChainedStep(
                 step, build_join_stage(step.op, left, right, site, place=place), site.accounts
             )
@@ -215,7 +227,8 @@ class FragmentTask:
                 stage, saved = self._steps[name].stage, task.files.read(own, name)
                 if isinstance(stage, JoinStage):
                     # Why: others may hold what was saved last, and how far it had come all know.
-                    stage.restore(saved, task.rounds[0].advances[name].before)
+                    before = task.rounds[0].advances[name].before
+                    stage.restore(saved, before, anew=name in task.respread)
                     continue
                 if isinstance(stage, KeyedStage):
                     stage.decodes_late = True
@@ -239,7 +252,8 @@ class FragmentTask:
                     stage.on_partials(partials)
             advance = round_.advances[step.name]
             if isinstance(stage, JoinStage):
-                outputs = self._run_join(step, stage, by_port, advance)
+                copies = inputs.take_copies(round_.number, step)
+                outputs = self._run_join(step, stage, by_port, copies, advance)
             else:
                 outputs = self._run_step(chained, stage, batches, advance)
             for port, batch in outputs:
@@ -267,6 +281,25 @@ class FragmentTask:
             if counts:
                 yield report(Kind.ACCOUNTS, round_, self.partition, counts)
 
+    def report_joins(self, round_: int) -> Iterator[WireRow]:
+        """Yield what was sent to joins from here, and what the cells here did, since the last report."""
+        sent = [
+            [edge.step, *partitioner.partitioner.take_sample()]
+            for edges in self._plan.edges_out.values()
+            for edge in edges
+            if isinstance(partitioner := self._partitioners[edge.number], JoinWirePartitioner)
+        ]
+        cells = []
+        for name, seconds in self._join_seconds.items():
+            stage = self._steps[name].stage
+            assert isinstance(stage, JoinStage), "only joins are timed"
+            load = stage.take_load(1.0)
+            scan = load.comparison if load.probe is None else 0.0
+            cells.append([name, sum(load.rates), seconds, scan, load.probe or 0.0])
+        self._join_seconds = {}
+        if sent or cells:
+            yield report(Kind.JOIN_ROWS, round_, self.partition, {"sent": sent, "cells": cells})
+
     def _accounts(self) -> Iterator[tuple[str, Accounts]]:
         for name, chained in self._steps.items():
             yield name, chained.accounts
@@ -284,11 +317,19 @@ class FragmentTask:
             yield from stage.drain() if advance.over else stage.on_watermark(advance.after)
 
     def _run_join(
-        self, step: Step, stage: JoinStage, by_port: Mapping[str, list[Batch]], advance: WatermarkAdvance
+        self,
+        step: Step,
+        stage: JoinStage,
+        by_port: Mapping[str, list[Batch]],
+        copies: Mapping[str, Batch],
+        advance: WatermarkAdvance,
     ) -> Outputs:
         schemas = {port.port: port.stream.schema for port in step.inputs}
         rows = {port: merge_batches(batches, schemas[port]) for port, batches in by_port.items()}
-        return stage.on_round(rows, advance.before, AFTER_ALL if advance.over else advance.after)
+        began, after = time.perf_counter(), AFTER_ALL if advance.over else advance.after
+        outputs = list(stage.on_round(rows, advance.before, after, copies))
+        self._join_seconds[step.name] = self._join_seconds.get(step.name, 0.0) + time.perf_counter() - began
+        return iter(outputs)
 
     def _emit(self, ref: Ref, batch: Batch, round_: int) -> Iterator[WireRow]:
         """Hand a batch to the steps of this fragment that read it, and pack it for those of others."""
@@ -353,7 +394,8 @@ class FragmentTask:
             stage, changes[name] = chained.stage, set[int]()
             if isinstance(stage, KeyedStage | JoinStage):
                 handles = task.state.get(name, {})
-                changes[name] = {bucket for bucket, of in handles.items() if of.takes_changes(bucket)}
+                if name not in task.respread:  # there, everything is written again
+                    changes[name] = {bucket for bucket, of in handles.items() if of.takes_changes(bucket)}
                 pieces[name] = stage.snapshot_changes(changes[name])
             else:
                 pieces[name] = dict(stage.snapshot())

@@ -24,7 +24,7 @@ from penstock.connect.writers.folder import FolderWriter
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.spark.file_splits import FileReadPlan
-from penstock.engines.spark.join_exchange import JoinExchange, plan_join_exchange
+from penstock.engines.spark.join_exchange import JoinExchange, JoinLayout, plan_join_exchange
 from penstock.engines.spark.source_task import SourceReadPlan
 from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
@@ -32,7 +32,6 @@ from penstock.operators.op import ERRORS, LATE, OUT
 from penstock.operators.stream_join import StreamJoin
 from penstock.operators.windows import PANED, Windows, why_not_pattern
 from penstock.plan.plan import Plan, Ref, Step
-from penstock.stages.join.model import Layout
 from penstock.stages.patterns.pattern import PARTIALS
 
 DRIVER = -1
@@ -184,7 +183,11 @@ def _edges(plan: Plan, placement: Mapping[str, int]) -> list[Edge]:
         if step is None:
             edges.append(Edge(number, ref, DRIVER, None, None, schema))
         else:
-            join = plan_join_exchange(step.op) if isinstance(step.op, StreamJoin) else None
+            join = (
+                plan_join_exchange(step.op, *(port.stream for port in step.inputs))
+                if isinstance(step.op, StreamJoin)
+                else None
+            )
             key, home = state_key(step), placement[step.name]
             edges.append(Edge(number, ref, home, step.name, key, schema, port, join))
     return edges
@@ -272,6 +275,7 @@ class JobTask(Frozen):
     committed  sink -> the last round that is visible there: its rows are not written again
     n_partitions  of every exchange; jobs with more rows have more
     layouts  join -> its cells
+    respread  joins whose state was saved by other cells, of which any may have rows that belong anywhere
     """
 
     rounds: tuple[RoundPlan, ...]
@@ -281,13 +285,20 @@ class JobTask(Frozen):
     files: StateFiles
     committed: Mapping[str, int] = field(default_factory=dict)
     n_partitions: int = 1
-    layouts: Mapping[str, Layout] = field(default_factory=dict)
+    layouts: Mapping[str, JoinLayout] = field(default_factory=dict)
+    respread: frozenset[str] = frozenset()
 
     def state_of(self, step: Step, partition: int) -> dict[int, StateHandle]:
         """Return where the state is that a step has on a partition, by bucket."""
         handles = self.state.get(step.name, {})
+        if step.name in self.respread:
+            return dict(handles)
         if isinstance(step.op, StreamJoin):
-            owns, n, layout = plan_join_exchange(step.op).owns, self.n_partitions, self.layouts[step.name]
+            owns, n, layout = (
+                plan_join_exchange(step.op, *(port.stream for port in step.inputs)).owns,
+                self.n_partitions,
+                self.layouts[step.name],
+            )
             return {bucket: at for bucket, at in handles.items() if owns(bucket, partition, n, layout)}
         return {bucket: at for bucket, at in handles.items() if bucket % self.n_partitions == partition}
 

@@ -391,6 +391,7 @@ def finish_task(plan: FragmentPlan, work: FragmentTask, task: JobTask) -> Iterat
     """Yield the last reports of a fragment, and keep it for the next task that comes to this worker."""
     assert isinstance(work.files, SinkFiles), "it has begun"
     yield from work.report_accounts()
+    yield from work.report_joins(task.rounds[-1].number)
     yield from work.files.close()
     work.files = None
     of_run = _WARM.pop(plan.run, {})

@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.engines.spark.fragments import DRIVER, Edge, Key
-from penstock.engines.spark.join_exchange import JoinPartitioner
+from penstock.engines.spark.join_exchange import JoinLayout, JoinPartitioner
 from penstock.engines.wire import pack_batch
 from penstock.frozen import Frozen
 from penstock.operators.join_predicate import LEFT, RIGHT
-from penstock.stages.join.model import Layout
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch
 
@@ -73,6 +72,10 @@ class Kind(IntEnum):
     """To the driver: sink -> the files that a task has written for it, and the rows of every round."""
     ROWS_FILE = 13
     """To the driver: a file of packed batches that are too many to be sent."""
+    COPY = 14
+    """A packed batch of rows of a join whose home is another partition."""
+    JOIN_ROWS = 15
+    """To the driver: what was sent to joins, with quantiles of their attributes, and what their cells did."""
 
 
 NO_EDGE = -1
@@ -144,16 +147,18 @@ class JoinWirePartitioner:
 
     def __init__(self, edge: Edge) -> None:
         assert edge.join is not None, "the edge leads to a join"
-        self._partitioner = JoinPartitioner(edge.join, SIDES.index(edge.port), edge.schema)
+        self.partitioner = JoinPartitioner(edge.join, SIDES.index(edge.port), edge.schema)
 
     def pack(
-        self, edge: Edge, batch: Batch, round_: int, layout: Layout, n_partitions: int
+        self, edge: Edge, batch: Batch, round_: int, layout: JoinLayout, n_partitions: int
     ) -> Iterator[WireRow]:
         """Yield the rows of a batch as wire rows on an edge, for the partitions that they go to."""
-        for partitions, rows in self._partitioner.partition(batch, n_partitions, layout):
+        for home, copies, rows in self.partitioner.partition(batch, n_partitions, layout):
             for body in pack_pieces(rows):
-                for partition in partitions:
-                    yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, partition, body)
+                if home is not None:
+                    yield WireRow(edge.fragment, Kind.BATCH, edge.number, round_, home, body)
+                for partition in copies:
+                    yield WireRow(edge.fragment, Kind.COPY, edge.number, round_, partition, body)
 
 
 def build_partitioner(edge: Edge) -> WirePartitioner | JoinWirePartitioner:

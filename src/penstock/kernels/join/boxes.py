@@ -106,7 +106,7 @@ def find_cell(code: int, unit: int, width: float, bits: Ints, floats: Floats) ->
     return int(min(max(np.floor(value / width), -FARTHEST), FARTHEST))
 
 
-@loop("I2 i i I I Fr I I i")
+@loop("I2 i i I I Fr I I2 i")
 def chain_rows(
     codes: Ints,
     begin: int,
@@ -126,16 +126,21 @@ def chain_rows(
     units       int64[2]     what they stand for, as `find_cell` says
     widths      float64[2]   of cells
     heads       int64[h]     written: the newest row of each chain; -1 for none
-    links       int64[n]     written: the row after each in its chain
+    links       int64[n, 4]  written: the row after each in its chain, its codes on the axes, and its first
+                             code, the clock: what a search looks at is in one place
     shift       64 less the bits of a place in `heads`
     """
     bits = np.zeros(1, np.int64)
     floats = bits.view(np.float64)
     for row in range(begin, end):
-        first = find_cell(codes[axes[0], row], units[0], widths[0], bits, floats)
-        second = find_cell(codes[axes[1], row], units[1], widths[1], bits, floats)
-        head = place_cell(first, second, shift)
-        links[row] = heads[head]
+        first = codes[axes[0], row]
+        second = codes[axes[1], row]
+        first_cell = find_cell(first, units[0], widths[0], bits, floats)
+        head = place_cell(first_cell, find_cell(second, units[1], widths[1], bits, floats), shift)
+        links[row, 0] = heads[head]
+        links[row, 1] = first
+        links[row, 2] = second
+        links[row, 3] = codes[0, row]
         heads[head] = row
 
 
@@ -146,13 +151,14 @@ def place_cell(first: int, second: int, shift: int) -> int:
     return int(mixed >> np.uint64(shift))
 
 
-@loop("Ir Ir i i I2 I2 I2 I I Fr I I I I I")
+@loop("Ir I2 i i I2 Ir I2 I2 I I Fr I I I I I")
 def search_chains(
     heads: Ints,
     links: Ints,
     shift: int,
     oldest: int,
     codes: Ints,
+    more_codes: Ints,
     lows: Ints,
     highs: Ints,
     axes: Ints,
@@ -172,6 +178,7 @@ def search_chains(
     heads, links, shift    as `chain_rows` left them
     oldest                 rows before this one are over
     codes                  int64[k, n]  all codes of the rows, by slot
+    more_codes             int64[j]     which of them are neither the clock nor on an axis
     lows, highs            int64[k, m]  the ranges of each box, both ends included
     axes, units, widths    as for `chain_rows`
     open_boxes, open_rows  int64[o]     used: at least `MOST_CELLS` for each box
@@ -208,8 +215,9 @@ def search_chains(
                     n_open += 1
     for place in range(n_open):
         open_rows[place] = heads[open_rows[place]]
-    n_codes = codes.shape[0]
     n_hits = 0
+    first = axes[0]
+    second = axes[1]
     while n_open > 0:
         n_left = 0
         for place in range(n_open):
@@ -218,14 +226,16 @@ def search_chains(
                 continue
             box = open_boxes[place]
             open_boxes[n_left] = box
-            open_rows[n_left] = links[row]
+            open_rows[n_left] = links[row, 0]
             n_left += 1
-            inside = True
-            for code in range(n_codes):
-                value = codes[code, row]
-                if value < lows[code, box] or value > highs[code, box]:
-                    inside = False
-                    break
+            inside = (
+                lows[first, box] <= links[row, 1] <= highs[first, box]
+                and lows[second, box] <= links[row, 2] <= highs[second, box]
+                and lows[0, box] <= links[row, 3] <= highs[0, box]
+            )
+            for place_of_code in range(more_codes.shape[0]):
+                code = more_codes[place_of_code]
+                inside = inside and lows[code, box] <= codes[code, row] <= highs[code, box]
             if inside:
                 if n_hits < boxes.shape[0]:
                     boxes[n_hits] = box

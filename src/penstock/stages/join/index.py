@@ -102,14 +102,15 @@ class GridIndex:
     plan  by which codes
     """
 
-    def __init__(self, plan: IndexPlan, capacity: int) -> None:
+    def __init__(self, plan: IndexPlan, n_codes: int, capacity: int) -> None:
         self.plan = plan
         n_bits = max(4, (capacity - 1).bit_length())
         self._shift = 64 - n_bits
         self._heads = np.full(1 << n_bits, -1, np.int64)
-        self._links = np.empty(capacity, np.int64)
+        self._links = np.empty((capacity, 4), np.int64)
         axes = (*plan.axes, *(GridAxis(CLOCK, ALL_ONE, 1.0, 1.0) for _ in range(2 - len(plan.axes))))
         self._axes = np.array([axis.code for axis in axes])
+        self._others = np.setdiff1d(np.arange(n_codes), [CLOCK, *self._axes])
         self._units = np.array([axis.unit for axis in axes])
         self._widths = np.array([axis.width for axis in axes])
 
@@ -142,6 +143,7 @@ class GridIndex:
                 self._shift,
                 oldest,
                 codes,
+                self._others,
                 boxes.lows,
                 boxes.highs,
                 self._axes,

@@ -65,7 +65,9 @@ class LastRowsJoinStage(JoinStage):
         """Return the memory of all stored rows."""
         return super().nbytes + sum(rows.nbytes for waiting in self._waiting for rows in waiting)
 
-    def _take_in(self, port: str, batch: Batch, watermark: float, rows: list[Batch]) -> Outputs:
+    def _take_in(
+        self, port: str, batch: Batch, watermark: float, rows: list[Batch], *, is_home: bool = True
+    ) -> Outputs:
         side, accounts = PORTS.index(port), self.site.accounts
         accounts.rows_in += batch.num_rows
         if not batch.num_rows:
@@ -160,7 +162,7 @@ class LastRowsJoinStage(JoinStage):
         super()._note_saved()
         self._saved_ranks = self._n_ranked
 
-    def _take_up(self, restored: SavedJoin) -> None:
+    def _take_up(self, restored: SavedJoin, *, anew: bool) -> None:
         """Store the rows that may be met again; those that wait, wait on if they have not been ranked."""
         self._n_ranked = (int(restored.counts[1]), int(restored.counts[2]))
         for side, saved in enumerate(restored.sides):

@@ -18,7 +18,7 @@ cells are only more hops.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from penstock.frozen import Frozen
 
@@ -28,6 +28,10 @@ COMPARISON = 0.3e-9
 """Seconds of one comparison, before anything is measured (`python -m bench join`)."""
 CELL_DELAY = 20e-6
 """Seconds that one more cell delays a row, before it is measured (`CellThreads`): to wake a thread."""
+ASSUMED_RATE = 1_000.0
+"""Rows a second of each side that a prediction assumes before anything is measured."""
+EXCHANGE = 0.5e-6
+"""Seconds to bring a row to one cell behind an exchange, and to take it in there."""
 WORTH = 1.2
 """A layout is left for another only if that is so many times as fast."""
 
@@ -41,6 +45,7 @@ class JoinLoad(Frozen):
     hit_rate    the share of comparisons that give a pair
     cell_delay  seconds that one more cell delays a row: a hop
     probe       seconds to look one row up, where an index serves the join; None where rows are scanned
+    search      seconds that all cells together took for a row, as measured
     """
 
     rates: tuple[float, float]
@@ -49,6 +54,7 @@ class JoinLoad(Frozen):
     hit_rate: float = 1.0
     cell_delay: float = CELL_DELAY
     probe: float | None = None
+    search: float = 0.0
 
     @classmethod
     def of_streams(
@@ -93,6 +99,10 @@ class JoinLoad(Frozen):
             return self.probe + delay
         return self.windows[opposite] * self.comparison / (2 * n_cells) + delay
 
+    def measured_latency(self, layout: Layout) -> float:
+        """Return the average seconds from a row to its pairs, as it was: of a scan, half of it (7)."""
+        return self.search / (layout[0] * layout[1]) / (2 if self.probe is None else 1)
+
     def choose_layout(self, max_cells: int) -> Layout:
         """Return the layout of up to so many cells with the least latency of those that keep up.
 
@@ -122,6 +132,40 @@ class JoinLoad(Frozen):
         )
 
 
+class ExchangeLoad(Frozen):
+    """What a job has to do for a join whose cells are behind an exchange.
+
+    There a row costs most where it is received and stored, once in each cell that it is sent to, and a job is
+    over when its busiest cell is. A cell with the part a of the left and b of the right takes a x + b y new
+    rows in, and compares them with b W_y and a W_x, if rows are scanned (as in (3), for one cell of many).
+
+    rows        that come in a job, of the left and of the right
+    windows     stored rows of the left and of the right
+    exchange    seconds to bring a row to a cell, and to find its partners where an index serves the join
+    comparison  seconds for one; 0 where an index serves it
+    """
+
+    rows: tuple[float, float]
+    windows: tuple[float, float]
+    exchange: float = EXCHANGE
+    comparison: float = 0.0
+
+    def seconds(self, shares: Iterable[tuple[float, float]]) -> float:
+        """Return how long the busiest cell takes, by the parts of the left and of the right of each."""
+        return self._busiest(shares, self.exchange)
+
+    def work_seconds(self, shares: Iterable[tuple[float, float]]) -> float:
+        """Return how long the stage of the busiest cell is at work: without what it costs to bring rows."""
+        return self._busiest(shares, self.exchange - EXCHANGE)
+
+    def _busiest(self, shares: Iterable[tuple[float, float]], per_row: float) -> float:
+        (x, y), (stored_x, stored_y) = self.rows, self.windows
+        return max(
+            (a * x + b * y) * per_row + a * b * (x * stored_y + y * stored_x) * self.comparison
+            for a, b in shares
+        )
+
+
 class JoinWork:
     """What a join has done since somebody looked.
 
@@ -139,9 +183,10 @@ class JoinWork:
     def load(self, seconds: float, n_stored: tuple[int, int], few: int) -> JoinLoad:
         """Return this as a load; an index serves the join if a row is compared with few."""
         rates = (self.n_rows[0] / seconds, self.n_rows[1] / seconds)
+        search = self.busy_seconds / max(1, self.n_searches)
         if self.n_compared > self.n_searches * few:
-            return JoinLoad(rates, n_stored, comparison=self.busy_seconds / self.n_compared)
-        return JoinLoad(rates, n_stored, probe=self.busy_seconds / max(1, self.n_searches))
+            return JoinLoad(rates, n_stored, comparison=self.busy_seconds / self.n_compared, search=search)
+        return JoinLoad(rates, n_stored, probe=search, search=search)
 
 
 def list_layouts(max_cells: int) -> Iterator[Layout]:

@@ -213,7 +213,7 @@ class JoinPredicate:
         if equal:
             types = [left.schema.field(term.left).type for term in equal]
             self.keys = KeyEquality([term.left for term in equal], [term.right for term in equal], types)
-        bands = [_build_band(term, left, right) for term in terms if isinstance(term, Band)]
+        bands = [build_band(term, left, right) for term in terms if isinstance(term, Band)]
         self.conditions: list[Condition] = [*([self.keys] if self.keys else []), *bands]
         self.tests: list[PairTest] = []
         for term in terms:
@@ -248,6 +248,28 @@ class JoinPredicate:
         places = np.flatnonzero(is_full.all(axis=0))
         return boxes.take(places), places
 
+    def select(self, pairs: Pairs, *, stops: bool) -> tuple[Pairs, list[tuple[Pairs, list[ErrorContext]]]]:
+        """Return the candidates that fulfil what ranges do not decide, and those on which a test failed.
+
+        stops  whether a failure stops the run: then the first is enough
+        """
+        held = self.holds(pairs)
+        if held is not None:
+            pairs = pairs.where(held)
+        failed_pairs = []
+        for test in self.tests:
+            if not len(pairs):
+                break
+            holds, failures = test.evaluate(pairs, stops=stops)
+            if failures:
+                failed = np.zeros(len(pairs), np.bool_)
+                failed[[place for place, _ in failures]] = True
+                failed_pairs.append((pairs.where(failed), [context for _, context in failures]))
+                if stops:
+                    break
+            pairs = pairs.where(holds)
+        return pairs, failed_pairs
+
     def holds(self, pairs: Pairs) -> Mask | None:
         """Return which candidates fulfil the conditions that ranges do not decide; None if there are none."""
         mask: Mask | None = None
@@ -259,7 +281,8 @@ class JoinPredicate:
         return mask
 
 
-def _build_band(term: Band, left: Stream, right: Stream) -> Condition:
+def build_band(term: Band, left: Stream, right: Stream) -> Condition:
+    """Return the condition of a band, by the types of its columns."""
     types = (left.schema.field(term.left).type, right.schema.field(term.right).type)
     band = FloatBand if any(map(kind.is_floating, types)) else IntBand
     return band(term.left, term.right, term.width, strict=term.strict)

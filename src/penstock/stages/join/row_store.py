@@ -20,6 +20,7 @@ from penstock.frozen import Frozen
 from penstock.kernels.join.boxes import scan_boxes
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages import policy
+from penstock.stages.join.cell_places import NO_BUCKET
 from penstock.stages.join.conditions import Condition
 from penstock.stages.join.index import CLOCK, Boxes, GridIndex, Hits, plan_index
 from penstock.stages.join.join_rows import JoinRows, take_join_rows
@@ -209,6 +210,14 @@ class RowStore:
         """Return the live rows, as they came; there must be some."""
         return take_join_rows(self, self._runs.slots())
 
+    def rows_at_home(self) -> JoinRows | None:
+        """Return the live rows but for copies of what is saved elsewhere; None if there are none."""
+        if not len(self):
+            return None
+        slots = self._runs.slots()
+        slots = slots[self.buckets[slots] != NO_BUCKET]
+        return take_join_rows(self, slots) if len(slots) else None
+
     def take_all(self) -> list[JoinRows]:
         """Remove all rows and return them."""
         rows = [self.live_rows()] if len(self) else []
@@ -297,7 +306,7 @@ class RowStore:
         if plan.share * costs.index_share > 1:
             self._keeps_scanning = True
             return
-        self._index = GridIndex(plan, self._capacity)
+        self._index = GridIndex(plan, len(self._codes), self._capacity)
         self._index.add(self._codes, int(live[0]), self._n_slots, run)
 
     def find(

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from time import perf_counter
 
 import numpy as np
@@ -27,8 +28,8 @@ from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
+from penstock.stages.join.cell_places import NO_BUCKET, WHOLE, CellPlace
 from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
-from penstock.stages.join.grid_place import WHOLE, GridPlace
 from penstock.stages.join.index import CLOCK, Boxes
 from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.model import JoinLoad, JoinWork, Layout
@@ -39,11 +40,11 @@ from penstock.stages.join.state import (
     ChangedRows,
     JoinSnapshots,
     SavedJoin,
+    count_by_bucket,
     no_rows,
-    rows_to_save,
-    select_changed,
+    number_anew,
 )
-from penstock.stages.keys.slots import BUCKETS, KeyBuckets
+from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
@@ -71,10 +72,11 @@ class JoinStage:
         layout: Layout = (1, 1),
         sharing: int = 1,
         run_cells: RunCells = run_in_turn,
-        place: GridPlace = WHOLE,
+        place: CellPlace = WHOLE,
     ) -> None:
         self.op, self.site, self.run_cells, self.place = op, site, run_cells, place
-        has_keys = any(isinstance(term, Equal) for term in op.terms)
+        self._terms = op.match_terms(left, right)
+        has_keys = any(isinstance(term, Equal) for term in self._terms)
         self._cells = CellGrid(layout, has_keys=has_keys, sharing=sharing)
         self._left, self._right = left, right
         self._how = op.how
@@ -95,7 +97,7 @@ class JoinStage:
 
     def _begin(self) -> None:
         """Start with no rows."""
-        self._predicate = JoinPredicate(self.op.terms, self._left, self._right, self.site)
+        self._predicate = JoinPredicate(self._terms, self._left, self._right, self.site)
         keys = self._predicate.keys
         self._key_buckets = None if keys is None else KeyBuckets(keys.types)
         self._cells.clear()
@@ -138,16 +140,26 @@ class JoinStage:
         """Emit what is left, because both streams have ended."""
         yield from self.on_watermark(AFTER_ALL)
 
-    def on_round(self, batches: Mapping[str, Batch], before: float, after: float) -> Outputs:
+    def on_round(
+        self,
+        batches: Mapping[str, Batch],
+        before: float,
+        after: float,
+        copies: Mapping[str, Batch] | None = None,
+    ) -> Outputs:
         """Take a round: rows by port, the watermark that judges them, and the one that is reached.
 
         What leaves on the main port is one batch, in order.
+
+        copies  rows whose home is another cell
         """
         rows: list[Batch] = []
         self._is_alone = sum(batch.num_rows > 0 for batch in batches.values()) == 1
         for port in (RIGHT, LEFT):
             if port in batches:
                 yield from self._take_in(port, batches[port], before, rows)
+            if copies and port in copies:
+                yield from self._take_in(port, copies[port], before, rows, is_home=False)
         yield from self._advance(after, rows)
         yield from self._emit(rows)
 
@@ -169,44 +181,21 @@ class JoinStage:
 
         buckets  as they are numbered in snapshots: those of the right from 256
         """
-        is_tracking, first_new = self._changes.tracks, self._changes.number
-        held = np.zeros((2, BUCKETS), np.int64)
         lots = [list(self._saved_lots(side)) for side in (LEFT_SIDE, RIGHT_SIDE)]
-        for side, of_side in enumerate(lots):
-            for rows, _, _ in of_side:
-                held[side] += np.bincount(rows.buckets, minlength=BUCKETS)
-        changed, paired = self._changes.take([counts > 0 for counts in held], self._n_rows)
-        if is_tracking and self._has_moved() and not any(map(len, changed)) and held.any():
-            # Why: what is over is known by the watermark of the newest piece, so one must say it.
-            side = int(np.flatnonzero(held.any(axis=1))[0])
-            changed[side] = np.flatnonzero(held[side])[:1]
-        pieces: dict[int, bytes] = {}
-        for side, of_side in enumerate(lots):
-            if not self.place.is_home(side):
-                continue
-            partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
-            if not is_tracking:
-                partly = set()
-            saved = []
-            for rows, waits, is_changed in of_side:
-                is_new = (rows.numbers >= first_new) | is_changed
-                chosen = select_changed(rows, changed[side], partly, is_new)
-                if len(chosen):
-                    saved.append(rows_to_save(chosen, waits=waits))
-            changes = {}
-            for bucket in partly.intersection(changed[side].tolist()):
-                of_bucket = paired[side].column("bucket").to_numpy() == bucket
-                changes[bucket] = paired[side].take(pa.array(np.flatnonzero(of_bucket)))
-            pieces |= self._snapshots.encode(
-                side, changed[side], saved, changes, held[side], self.watermark, self._counts()
-            )
+        pieces = self._snapshots.encode_changes(
+            lots, self._changes, buckets, self.watermark, self._counts(), has_moved=self._has_moved()
+        )
         self._note_saved()
         return pieces
 
-    def restore(self, saved: Mapping[int, bytes], watermark: float = BEFORE_ALL) -> None:
+    def restore(
+        self, saved: Mapping[int, bytes], watermark: float = BEFORE_ALL, *, anew: bool = False
+    ) -> None:
         """Go back to a snapshot, or take up some buckets of one that another layout took.
 
         watermark  how far the join had come, if that is known better than by these buckets
+        anew       rows that were in one bucket may be in several cells now, so all that this one owns get
+                   other numbers and buckets, and the next snapshot has all of them
         """
         restored = self._snapshots.decode(saved)
         if watermark > restored.watermark:
@@ -214,25 +203,30 @@ class JoinStage:
         self._begin()
         self.watermark = restored.watermark
         self._n_rows = int(restored.counts[0])
-        held = np.zeros((2, BUCKETS), np.bool_)
-        self._take_up(restored)
-        for side in (LEFT_SIDE, RIGHT_SIDE):
-            for rows, _, _ in self._saved_lots(side):
-                held[side, rows.buckets] = True
-        self._changes.start(held, self._n_rows)
+        if anew:
+            restored, self._n_rows = number_anew(restored)
+        self._take_up(restored, anew=anew)
+        if anew:
+            self._changes.start_over(self.place.own_buckets())
+            return
+        lots = [list(self._saved_lots(side)) for side in (LEFT_SIDE, RIGHT_SIDE)]
+        self._changes.start(count_by_bucket(lots) > 0, self._n_rows)
         self._note_saved()
 
-    def _take_up(self, restored: SavedJoin) -> None:
-        """Store the rows of a snapshot that are not over."""
+    def _take_up(self, restored: SavedJoin, *, anew: bool) -> None:
+        """Store the rows of a snapshot that are not over, and belong here."""
         for side, saved in enumerate(restored.sides):
             horizon = self._bound.horizon(side, restored.watermark)
-            self._store_new(side, saved.rows.take(np.flatnonzero(saved.rows.codes[CLOCK] >= horizon)))
+            live = saved.rows.take(np.flatnonzero(saved.rows.codes[CLOCK] >= horizon))
+            rows, unmatchable = self._split_matchable(side, live)
+            rows = self.place.take_up(side, rows, self._predicate.conditions, anew=anew)
+            self._store_split(side, rows, self.place.take_up_unmatchable(side, unmatchable, anew=anew))
 
     def _saved_lots(self, side: int) -> Iterator[tuple[JoinRows, bool, Mask]]:
         """Yield all rows of a side, whether they wait, and which of them changed although they are old."""
         for part in self._parts(side):
-            if len(part):
-                rows = part.live_rows()
+            rows = part.rows_at_home()
+            if rows is not None:
                 yield rows, False, np.zeros(len(rows), np.bool_)
 
     def _counts(self) -> Ints:
@@ -256,9 +250,11 @@ class JoinStage:
             self.site.accounts.rows_out += whole.num_rows
             yield OUT, whole
 
-    def _take_in(self, port: str, batch: Batch, watermark: float, rows: list[Batch]) -> Outputs:
+    def _take_in(
+        self, port: str, batch: Batch, watermark: float, rows: list[Batch], *, is_home: bool = True
+    ) -> Outputs:
         """Judge new rows, find their pairs, and store them; what leaves on the main port goes to `rows`."""
-        side, is_home = PORTS.index(port), self.place.is_home(PORTS.index(port))
+        side = PORTS.index(port)
         accounts = self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
         self._work.n_rows[side] += batch.num_rows
@@ -271,12 +267,12 @@ class JoinStage:
         accounts.late += n_late
         accounts.no_window += n_outside
         accounts.passed += batch.num_rows - n_late - n_outside
-        if n_late and is_home:
-            assert admitted.late is not None, "some are late"
+        if n_late and is_home and admitted.late is not None:
             yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
-        new, unmatchable = self._split_matchable(
-            side, self._number_rows(side, batch, admitted.rows, admitted.clock)
-        )
+        numbered = self._number_rows(side, batch, admitted.rows, admitted.clock)
+        if not is_home:
+            numbered = replace(numbered, buckets=np.full(len(numbered), NO_BUCKET))
+        new, unmatchable = self._split_matchable(side, numbered)
         yield from self._match(side, new, rows)
         self._store_split(side, new, unmatchable)
 
@@ -330,33 +326,19 @@ class JoinStage:
                 pairs = Pairs(new, at, stored, stored_at)
             else:
                 pairs = Pairs(stored, stored_at, new, at)
-            pairs = self._test(pairs, errors)
+            pairs, failures = self._predicate.select(pairs, stops=self._errors.stops)
+            if failures and self._errors.stops:
+                failed, contexts = failures[0]
+                self._errors.handle(self._results.join([failed]), np.ones(len(failed), np.bool_), contexts)
+            errors += failures
             if len(pairs):
-                lots.append(pairs)
                 rows += self._note_pairs(pairs, side)
+                if self.place.pairs_meet_twice:
+                    pairs = pairs.where(pairs.left.buckets[pairs.left_at] != NO_BUCKET)
+                lots += [pairs] if len(pairs) else []
         if lots and self._how not in ("semi", "anti"):
             rows.append(self._results.join(lots, in_order=self._is_alone))
         yield from self._handle_errors(side, errors)
-
-    def _test(self, pairs: Pairs, errors: list[tuple[Pairs, list[ErrorContext]]]) -> Pairs:
-        """Return the candidates that fulfil what is left of the predicate; those that fail go to `errors`."""
-        held = self._predicate.holds(pairs)
-        if held is not None:
-            pairs = pairs.where(held)
-        for test in self._predicate.tests:
-            if not len(pairs):
-                break
-            holds, failures = test.evaluate(pairs, stops=self._errors.stops)
-            if failures:
-                failed = np.zeros(len(pairs), np.bool_)
-                failed[[place for place, _ in failures]] = True
-                errors.append((pairs.where(failed), [context for _, context in failures]))
-                if self._errors.stops:
-                    self._errors.handle(
-                        self._results.join([errors[0][0]]), np.ones(len(failures), np.bool_), errors[0][1]
-                    )
-            pairs = pairs.where(holds)
-        return pairs
 
     def _handle_errors(self, side: int, errors: Sequence[tuple[Pairs, list[ErrorContext]]]) -> Outputs:
         """Count the new rows of which pairs failed, each once, and emit the pairs."""
@@ -420,8 +402,7 @@ class JoinStage:
         lots = list(self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches))
         self._work.n_searches += len(boxes)
         self._work.busy_seconds += (perf_counter() - started_at) * max(1, len(searches))
-        for hits in lots:
-            yield from hits
+        yield from chain.from_iterable(lots)
 
     def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[RowStore, Ints, Ints]]:
         """Yield the candidates in one cell."""
@@ -440,8 +421,8 @@ class JoinStage:
             over = part.expire(horizon)
             if len(over) and self._predicate.keys is not None:
                 self._predicate.keys.release(part.codes[1, over])
-            if self._leaves_alone[side]:
-                alone = over[~part.has_pair[over]]
+            if len(over) and self._leaves_alone[side]:
+                alone = over[~part.has_pair[over] & (part.buckets[over] != NO_BUCKET)]
                 if len(alone):
                     rows.append(self._results.leave_alone(side, part, alone))
         over = self._unmatchable[side].expire(horizon)

@@ -12,6 +12,7 @@ left out when the rows come back, so that nothing is written because rows are ov
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ import pyarrow as pa
 from penstock.frozen import Frozen
 from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
+from penstock.stages.join.cell_places import NO_BUCKET
 from penstock.stages.join.index import CLOCK
 from penstock.stages.join.join_rows import JoinRows, RowsOfSide, concat_join_rows
 from penstock.stages.keys.slots import BUCKETS
@@ -43,7 +45,7 @@ def join_fingerprint(op: StreamJoin, left: Stream, right: Stream) -> Fingerprint
     resolved = op.resolve(left, right)
     return {
         "operator": f"{op.how} join",
-        "predicate": " and ".join(map(str, op.terms)),
+        "predicate": " and ".join(map(str, op.match_terms(left, right))),
         "bound": str(resolved.window)
         if resolved.window is not None
         else f"last rows {resolved.last_rows}"
@@ -91,10 +93,11 @@ class ChangedRows:
     def note(self, side: int, buckets: Ints) -> None:
         """Note that rows of these buckets came or changed."""
         if self.tracks:
-            self._changed[side, buckets] = True
+            self._changed[side, buckets[buckets != NO_BUCKET]] = True
 
     def note_paired(self, side: int, rows: RowsOfSide, at: Ints) -> None:
         """Note that stored rows have found their first partner."""
+        at = at[rows.buckets[at] != NO_BUCKET]
         if self.tracks and len(at):
             buckets = rows.buckets[at]
             self._changed[side, buckets] = True
@@ -117,6 +120,34 @@ class ChangedRows:
         self.tracks, self.number, self._held = True, number, held
         self._changed[:] = False
         self._paired = []
+
+    def start_over(self, owned: Mask) -> None:
+        """Let the next snapshot have all rows, and say of every bucket that is owned what it holds."""
+        self.tracks, self._held = False, owned
+
+
+Lots = Sequence[tuple[JoinRows, bool, Mask]]
+"""Rows of a side, whether they wait, and which of them changed although they are old."""
+
+
+def count_by_bucket(lots: Sequence[Lots]) -> Ints:
+    """Return int64[2, 256]: how many rows each bucket of both sides has."""
+    n_rows = np.zeros((2, BUCKETS), np.int64)
+    for side, of_side in enumerate(lots):
+        for rows, _, _ in of_side:
+            n_rows[side] += np.bincount(rows.buckets, minlength=BUCKETS)
+    return n_rows
+
+
+def number_anew(saved: SavedJoin) -> tuple[SavedJoin, int]:
+    """Return rows that came from several cells with numbers that no two share, and the next number."""
+    n_left, n_right = (len(side.rows) for side in saved.sides)
+    numbers = np.arange(n_left), n_left + np.arange(n_right)
+    left, right = (
+        replace(side, rows=replace(side.rows, numbers=of_side))
+        for side, of_side in zip(saved.sides, numbers, strict=True)
+    )
+    return replace(saved, sides=(left, right)), n_left + n_right
 
 
 def _paired_batch(parts: Sequence[tuple[int, Ints, Ints, Ints]]) -> pa.RecordBatch:
@@ -149,6 +180,45 @@ class JoinSnapshots:
     def __init__(self, op: StreamJoin, left: Stream, right: Stream, step: str) -> None:
         self.fingerprint = join_fingerprint(op, left, right)
         self._step, self._schemas = step, (left.schema, right.schema)
+
+    def encode_changes(
+        self,
+        lots: Sequence[Lots],
+        changes: ChangedRows,
+        buckets: Collection[int],
+        watermark: float,
+        counts: Ints,
+        *,
+        has_moved: bool,
+    ) -> dict[int, bytes]:
+        """Return the pieces of all that has changed; of these buckets only the changes.
+
+        has_moved  rows may be over since the last snapshot
+        """
+        is_tracking, first_new = changes.tracks, changes.number
+        n_rows = count_by_bucket(lots)
+        changed, paired = changes.take([of_side > 0 for of_side in n_rows], int(counts[0]))
+        if is_tracking and has_moved and not any(map(len, changed)) and n_rows.any():
+            # Why: what is over is known by the watermark of the newest piece, so one must say it.
+            side = int(np.flatnonzero(n_rows.any(axis=1))[0])
+            changed[side] = np.flatnonzero(n_rows[side])[:1]
+        pieces: dict[int, bytes] = {}
+        for side, of_side in enumerate(lots):
+            partly = {bucket - side * BUCKETS for bucket in buckets if bucket // BUCKETS == side}
+            if not is_tracking:
+                partly = set()
+            saved = []
+            for rows, waits, is_changed in of_side:
+                is_new = (rows.numbers >= first_new) | is_changed
+                chosen = select_changed(rows, changed[side], partly, is_new)
+                if len(chosen):
+                    saved.append(rows_to_save(chosen, waits=waits))
+            of_buckets = {}
+            for bucket in partly.intersection(changed[side].tolist()):
+                of_bucket = paired[side].column("bucket").to_numpy() == bucket
+                of_buckets[bucket] = paired[side].take(pa.array(np.flatnonzero(of_bucket)))
+            pieces |= self.encode(side, changed[side], saved, of_buckets, n_rows[side], watermark, counts)
+        return pieces
 
     def encode(
         self,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -91,7 +92,7 @@ class WindowStage(BucketedStage):
         self._keeps_rows = len(self._plans) < len(plans) or op.function is not None
         # Count windows put rows of one time in order by their columns, unless the reader orders them.
         self._needs_rows = self._keeps_rows or (self._resolved.has_counts and not totally_ordered)
-        self._fingerprint = window_fingerprint(op, up, totally_ordered=totally_ordered, form=self.form)
+        self._totally_ordered = totally_ordered
         rules = [fold.rule for fold in self._folds]
         self._placement = choose_placement(op, up, site, totally_ordered=totally_ordered, folds=rules)
         self.early, self.fired_at = self._resolved.early, site.clock.now()
@@ -127,10 +128,10 @@ class WindowStage(BucketedStage):
         """Return the memory held for keys and windows."""
         return self._keys.nbytes + self._buffer.nbytes + sum(group.store.nbytes for group in self._groups)
 
-    @property
+    @cached_property
     def fingerprint(self) -> Mapping[str, str]:
         """Return the operator, the key, the windows, the aggregates and the input."""
-        return self._fingerprint
+        return window_fingerprint(self._op, self._up, totally_ordered=self._totally_ordered, form=self.form)
 
     def explain(self) -> list[str]:
         """Say which algorithm works for which windows, where, and why."""

@@ -67,7 +67,7 @@ def test_the_statistics_of_a_run_are_what_it_takes() -> None:
     heavy.sink(ps.write.memory(), name="out")
     run = graph.start("local", options=ps.LocalOptions(workers="thread"))
     run.wait()
-    statistics = run.statistics()  # type: ignore[attr-defined]  # of runs in process
+    statistics = run.statistics()
     suggestion = ps.schedulers.suggest_parallelism(statistics, cores=3)
     assert set(suggestion) == {"rows", "heavy", "out"}
     assert (suggestion["rows"], suggestion["heavy"] >= 2) == (1, True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from types import FrameType
 
 from penstock.clock import Clock
@@ -21,40 +22,43 @@ from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import Task
 from penstock.events import Event, StepStalled
+from penstock.frozen import dataclass
 
 LOOKS_PER_LIMIT = 4
 """How often it looks during the time that a quantum may take."""
 
 
+@dataclass(slots=True)
 class Watchdog:
     """Watches the tasks of a run.
 
     limit_ns  how long a quantum may take before it is reported, in the dispatcher's time
     emit      is called with an event; it may raise, and then the run fails as for any listener
+    reported  task -> the quantum of it that was reported last
     """
 
-    def __init__(
-        self, dispatcher: Dispatcher, limit_ns: int, *, clock: Clock, emit: Callable[[Event], None]
-    ) -> None:
-        self._dispatcher, self._limit_ns, self._clock, self._emit = dispatcher, limit_ns, clock, emit
-        self._reported: dict[int, int] = {}
+    dispatcher: Dispatcher
+    limit_ns: int
+    clock: Clock
+    emit: Callable[[Event], None]
+    reported: dict[int, int] = field(default_factory=dict)
 
     def look(self) -> None:
         """Report every task that has been running for too long, once per quantum."""
-        now = self._dispatcher.now()
-        for task in self._dispatcher.tasks:
+        now = self.dispatcher.now()
+        for task in self.dispatcher.tasks:
             statistics = task.statistics
             took, quantum = now - statistics.since, statistics.n_quanta
             if (
                 statistics.state != RUNNING
-                or took < self._limit_ns
-                or self._reported.get(task.number) == quantum
+                or took < self.limit_ns
+                or self.reported.get(task.number) == quantum
             ):
                 continue
             busy = _find_busy_step(task, sys._current_frames())
             # Invariant: the stack belongs to this quantum only if no other one has begun since.
             if busy is not None and statistics.n_quanta == quantum:
-                self._reported[task.number] = quantum
+                self.reported[task.number] = quantum
                 self._warn(task, took // 1_000, *busy)
 
     def _warn(self, task: Task, took_us: int, step: str, stack: list[str]) -> None:
@@ -64,9 +68,9 @@ class Watchdog:
         log = logging.getLogger("penstock")
         log.warning('step "%s" (replica %d) is busy for %.1f s:%s', step, task.replica, took_us / 1e6, lines)
         try:
-            self._emit(StepStalled(self._clock.now(), step, task.replica, took_us, tuple(stack)))
+            self.emit(StepStalled(self.clock.now(), step, task.replica, took_us, tuple(stack)))
         except Exception as failure:  # a listener has failed
-            self._dispatcher.record_failure(task, failure)
+            self.dispatcher.record_failure(task, failure)
 
 
 def _find_busy_step(task: Task, frames: Mapping[int, FrameType]) -> tuple[str, list[str]] | None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from time import monotonic, perf_counter
 from typing import Any
 
-from penstock.accounts import Accounts
+from penstock.accounts import Accounts, JoinAccounts
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels import Channel
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask
 from penstock.plan.plan import Step
+from penstock.stages.join.model import JoinLoad
 from penstock.stages.join.stage import JoinStage
 from penstock.stages.rows.batch import Batch
 from penstock.stages.rows.order import merge_batches
@@ -93,6 +94,8 @@ class JoinStep(StageStep):
         super().__init__(step, accounts, stage, output_delay, None)  # type: ignore[arg-type]
         self.threads, self.max_cells = threads, max_cells
         self._reviewed_at = monotonic()
+        self._load = JoinLoad((0.0, 0.0), (0, 0))
+        self._predicted = self._measured = 0.0
         self._in_rounds = in_rounds
         self._by_port: dict[str, list[Batch]] = {}
         self._schemas = {port.port: port.stream.schema for port in step.inputs}
@@ -108,17 +111,35 @@ class JoinStep(StageStep):
         else:
             self.emit(self.stage.on_batch(port, batch, self.frontier.watermark))
 
-    def _review_layout(self) -> None:
+    def _review_layout(self, *, is_last: bool) -> None:
         """Change the layout, if the rates of the last seconds ask for another."""
         seconds = monotonic() - self._reviewed_at
-        if seconds >= REVIEW_SECONDS:
-            self._reviewed_at += seconds
-            load = self.stage.take_load(seconds)
-            if self.threads.delay is not None:
-                load = replace(load, cell_delay=self.threads.delay)
-            layout = load.choose_layout(self.max_cells)
-            if layout != self.stage.layout and load.is_worth(self.stage.layout, layout):
-                self.stage.change_layout(layout)
+        if seconds < REVIEW_SECONDS and not is_last:
+            return
+        self._reviewed_at += seconds
+        layout = self.stage.layout
+        self._predicted = self._load.latency(layout)  # by what was known before these seconds
+        load = self.stage.take_load(seconds or 1e-9)
+        if self.threads.delay is not None:
+            load = replace(load, cell_delay=self.threads.delay)
+        self._load = load
+        self._measured = load.measured_latency(layout)
+        if self.max_cells > 1 and not is_last:
+            better = load.choose_layout(self.max_cells)
+            if better != layout and load.is_worth(layout, better):
+                self.stage.change_layout(better)
+
+    def measure(self, accounts: Accounts) -> JoinAccounts:
+        """Return the accounts of the join with its cells, and what was predicted and measured for them."""
+        m, n = self.stage.layout
+        return JoinAccounts(
+            **asdict(accounts),
+            layout=f"{m} x {n} cells",
+            rates=self._load.rates,
+            stored=self.stage.n_stored,
+            predicted_ms=self._predicted * 1e3,
+            measured_ms=self._measured * 1e3,
+        )
 
     def advance(self, number: int, frontier: Frontier) -> Frontier:
         """Process the rows that wait as one round, and forget what the watermark has passed."""
@@ -128,8 +149,7 @@ class JoinStep(StageStep):
         waiting, self._by_port = self._by_port, {}
         batches = {port: merge_batches(parts, self._schemas[port]) for port, parts in waiting.items()}
         self.emit(self.stage.on_round(batches, before, AFTER_ALL if frontier.over else reached))
-        if self.max_cells > 1:
-            self._review_layout()
+        self._review_layout(is_last=frontier.over)
         return Frontier(reached - self._output_delay, frontier.idle, frontier.over)
 
 

@@ -85,7 +85,7 @@ class FrameJoin:
             for frame, side, time in zip(self._frames, names, times, strict=True)
         )
         op.outputs({LEFT: self._up[0], RIGHT: self._up[1]})  # everything about names and types
-        self._bound = op.resolve(*self._up)
+        self._bound, self._terms = op.resolve(*self._up), op.match_terms(*self._up)
         self._refuse_what_spark_cannot()
 
     def plan(self) -> DataFrame:
@@ -130,7 +130,7 @@ class FrameJoin:
 
     @property
     def _has_equality(self) -> bool:
-        return self._bound.window is not None or any(isinstance(term, Equal) for term in self._op.terms)
+        return self._bound.window is not None or any(isinstance(term, Equal) for term in self._terms)
 
     def _join(
         self, first: DataFrame, second: DataFrame, how: str, at: tuple[str, str], *, mirrored: bool = False
@@ -164,7 +164,7 @@ class FrameJoin:
             size = self._bound.window.size
             left_time, right_time = self._times
             parts.append(_window_of(f"{LEFT}.{left_time}", size) == _window_of(f"{RIGHT}.{right_time}", size))
-        terms = self._op.terms
+        terms = self._terms
         parts += [self._test(term) for term in terms if isinstance(term, Equal | Band)]
         for term in terms:
             if isinstance(term, PairExpression):
@@ -207,7 +207,7 @@ class FrameJoin:
     def _cells(self, at: tuple[str, str]) -> Sequence[Cell | Salt]:
         """Return what a join without an equality is cut by: up to two bands, else time."""
         cells: list[Cell] = []
-        for band in (term for term in self._op.terms if isinstance(term, Band)):
+        for band in (term for term in self._terms if isinstance(term, Band)):
             width = self._integer_width(band)
             if width is not None and 4 * width >= _MAX_CELL:
                 continue  # it leaves out next to nothing

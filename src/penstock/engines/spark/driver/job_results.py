@@ -47,6 +47,7 @@ class JobResult:
     written   sink -> round -> the number of its rows
     files     (file, edge, round, offset, length) of packed batches that were too many to be sent
     nbytes    how much the driver was sent
+    joins     what was sent to joins, and what their cells did
     """
 
     rows: dict[int, dict[int, list[bytes]]] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class JobResult:
     written: dict[str, Counter[int]] = field(default_factory=dict)
     files: list[tuple[str, int, int, int, int]] = field(default_factory=list)
     nbytes: int = 0
+    joins: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def read_job_result(table: pa.Table) -> JobResult:
@@ -94,6 +96,8 @@ def read_job_result(table: pa.Table) -> JobResult:
                 files = [StagedFile(*fields) for fields in staged["files"]]
                 result.staged.setdefault(sink, []).extend(files)
                 result.written.setdefault(sink, Counter()).update(dict(staged["rows"]))
+        elif row.kind is Kind.JOIN_ROWS:
+            result.joins.append(message)
         elif row.kind is Kind.FAILURE:
             failures.append((row.round, message["order"], message))
     failed_reads = [report for report in merge_reports(result.sources).values() if report.failure is not None]

@@ -23,9 +23,10 @@ import pyarrow as pa
 from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.program import table
 from penstock.connect.readers.spark import SparkReader
-from penstock.engines.checkpoint.state_files import StateHandle, StateHandles, state_size
+from penstock.engines.checkpoint.state_files import StateHandles, state_size
 from penstock.engines.spark.closures import require_picklable
 from penstock.engines.spark.driver.job_results import JobResult, no_room_error, read_job_result
+from penstock.engines.spark.driver.join_planner import JoinPlanner
 from penstock.engines.spark.driver.read_ahead import ReadRows, split_source
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, UnreadBatch, split_files
 from penstock.engines.spark.fragments import (
@@ -35,7 +36,7 @@ from penstock.engines.spark.fragments import (
     plan_fragment,
     split_into_fragments,
 )
-from penstock.engines.spark.join_exchange import plan_join_exchange
+from penstock.engines.spark.join_exchange import JoinLayout
 from penstock.engines.spark.jvm_source import RemoteSource, hand_over, in_session
 from penstock.engines.spark.native_run import NativeRun, native_sink
 from penstock.engines.spark.read_placement import source_pipelines
@@ -52,8 +53,6 @@ from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, Wir
 from penstock.errors import FunctionError
 from penstock.operators.stream_join import StreamJoin
 from penstock.plan.plan import Plan, Step
-from penstock.stages.join.grid_place import side_and_bucket
-from penstock.stages.join.model import Layout
 from penstock.stages.keys.slots import BUCKETS
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ class SparkJobs:
         self.fragments, self._work_us = split_into_fragments(plan), 0
         layouts = [edge.join.n_least for edge in self.fragments.edges if edge.join is not None]
         self.n_partitions = max([n_partitions, *layouts])
-        self._layouts: dict[str, Layout] = {}
+        self.joins = {step.name: JoinPlanner(step) for step in plan if isinstance(step.op, StreamJoin)}
         self._plan, self._step_names = plan, ", ".join(step.name for step in plan)
         self._broadcast: Broadcast[bytes] | None = None
         self._n_tasks = n_partitions if spark is None else spark.sparkContext.defaultParallelism
@@ -153,6 +152,7 @@ class SparkJobs:
             frame = self._spread(frame, task, in_jvm, has_rows=bool(rows or read))
         result = read_job_result(frame.toArrow())
         self._work_us = result.work_us
+        self.learn(result)
         return result
 
     def _run_native(self, task: JobTask, remote: RemoteBatches) -> JobResult | None:
@@ -274,13 +274,19 @@ class SparkJobs:
             n = min(2 * n, BUCKETS)
         return n
 
+    def learn(self, result: JobResult) -> None:
+        """Let joins learn what rows are like from the reports of a job."""
+        for name, planner in self.joins.items():
+            planner.learn(result.joins, name)
+
     def lay_out(self, task: JobTask, n_partitions: int) -> JobTask:
-        """Return a task with its number of partitions, and the cells of joins by what they keep now."""
-        for step in self._plan:
-            if isinstance(step.op, StreamJoin):
-                rows, now = count_rows_of_sides(task.state.get(step.name, {})), self._layouts.get(step.name)
-                self._layouts[step.name] = plan_join_exchange(step.op).cells(n_partitions, rows, now)
-        return replace(task, n_partitions=n_partitions, layouts=dict(self._layouts))
+        """Return a task with its number of partitions, and the cells of joins by what is known of them."""
+        layouts, respread = dict[str, JoinLayout](), set[str]()
+        for name, planner in self.joins.items():
+            saved = task.state.get(name, {})
+            layouts[name], is_respread = planner.choose(task.job, task.after, n_partitions, saved)
+            respread.update([name] if is_respread and saved else [])
+        return replace(task, n_partitions=n_partitions, layouts=layouts, respread=frozenset(respread))
 
     def wake_ups(self, round_: int, partitions: Iterable[int] | None = None) -> list[WireRow]:
         """Return a call to every partition of every keyed fragment: watermarks concern all."""
@@ -366,14 +372,6 @@ class SparkJobs:
             return self._spark.createDataFrame(rows)
         except OSError as cause:
             raise no_room_error(cause) from cause
-
-
-def count_rows_of_sides(handles: Mapping[int, StateHandle]) -> tuple[int, int]:
-    """Return how many rows a join keeps of the left and of the right."""
-    rows = [0, 0]
-    for bucket, handle in handles.items():
-        rows[side_and_bucket(bucket)[0]] += handle.rows
-    return rows[0], rows[1]
 
 
 def _weight(row: WireRow) -> int:

@@ -110,6 +110,14 @@ class DriverLoop:
             writer.open(resume=name in known, n_written=self.accounts[name].rows_out)
         self.checkpoint.adopt()
 
+    def metrics(self) -> dict[str, Accounts]:
+        """Return the accounts so far; those of joins say what cells they have."""
+        joins = self.jobs.joins
+        return {
+            name: joins[name].measure(accounts, self._job) if name in joins else copy.deepcopy(accounts)
+            for name, accounts in self.accounts.items()
+        }
+
     @property
     def watermarks(self) -> Mapping[str, float]:
         """Return the watermarks of the sources after the last micro-batch; those before all are left out."""

@@ -7,7 +7,6 @@ any other run has none. A harness runs the same loop, fed by its caller.
 
 from __future__ import annotations
 
-import copy
 import shutil
 import sys
 import threading
@@ -61,7 +60,7 @@ class SparkRun(BackgroundRun):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
-        return copy.deepcopy(self._loop.accounts)
+        return self._loop.metrics()
 
     def watermarks(self) -> Mapping[str, float]:
         """Implement `BackgroundRun.watermarks`: those of the last micro-batch."""
@@ -139,7 +138,7 @@ class SparkHarness(RoundHarness):
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Implement `EngineHarness.metrics`."""
-        return copy.deepcopy(self._loop.accounts)
+        return self._loop.metrics()
 
     def _round(self, batches: Mapping[str, SourceBatch], *, last: bool = False) -> None:
         self._over = True  # unless the round is done
