@@ -128,7 +128,7 @@ def test_a_second_signal_ends_a_run_that_does_not_stop(
 ) -> None:
     """The function sleeps for an hour, and the grace period is made as long: only the second signal helps."""
     text = (
-        "from penstock.engines.protocol import BackgroundRun\n"
+        "from penstock.engines.background_run import BackgroundRun\n"
         "BackgroundRun.grace_seconds = 3600\n" + STUBBORN.replace("ENGINE", runs_on)
     )
     with program(text, tmp_path) as process:

@@ -18,8 +18,9 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import OpeningStopped, SourceBatch, WaitingReader, may_wait
 from penstock.connect.read_claims import AbandonedRead, WaitingRead
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.deadlines import Deadlines
-from penstock.engines.protocol import BackgroundRun, Gap, RoundHarness, RunOptions, RunResult
+from penstock.engines.protocol import Gap, RoundHarness, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.errors import ConnectorError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
