@@ -135,8 +135,11 @@ class WaitingReader(Protocol):
     def wait_us(self) -> int | None:
         """Return how long the first row of a batch waits for others, in microseconds; None for ever."""
 
-    def open(self, stamp: Callable[[], int] | None) -> WaitingRead:
-        """Begin to read; with `stamp`, batches say when each of their rows was read."""
+    def open(self, stamp: Callable[[], int] | None, *, as_rows: bool = False) -> WaitingRead:
+        """Begin to read; with `stamp`, batches say when each of their rows was read.
+
+        as_rows  whether batches of one good row may come as that row, a dict, without a stamp
+        """
 
 
 def may_wait(reader: Reader) -> bool:

@@ -185,7 +185,7 @@ class SourceReader:
         if self.waits:
             if not isinstance(reader, protocol.WaitingReader):
                 return WaitingRead(iter(reader.batches()))
-            return reader.open(self.stamp if self.follows_clock else None)
+            return reader.open(self.stamp if self.follows_clock else None, as_rows=self.gives_rows)
         return iter(reader.rows_or_batches() if isinstance(reader, protocol.RowReader) else reader.batches())
 
     def accept(self, item: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Sources that wait, in process: rows are handed on, the clock makes rounds, and the run can be stopped.
+"""Sources that wait: rows are handed on, the clock makes rounds, and the run can be stopped.
 
 No test waits for time to pass: the clock is moved by hand, and generators wait for events.
 """
@@ -6,14 +6,17 @@ No test waits for time to pass: the clock is moved by hand, and generators wait 
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import penstock as ps
+from penstock.clock import WallClock
 
 PATIENCE_S = 30
 SECOND = 1_000_000
@@ -84,9 +87,10 @@ class Live:
     def __init__(self, build: Callable[[ps.PipeGraph, Live], ps.MultiPipe], **settings: Any) -> None:
         self.feed, self.other, self.out = Feed(), Feed(), Out()
         self.clock = settings.pop("clock", None) or ps.ManualClock(10 * SECOND)
+        engine = settings.pop("engine", "local")
         graph = ps.PipeGraph("live")
-        build(graph, self).sink(ps.write.callback(self.out.take))
-        self.run = graph.start("local", clock=self.clock, **settings)
+        build(graph, self).sink(ps.write.callback(self.out.take), name="out")
+        self.run = graph.start(engine, clock=self.clock, **settings)
 
     def __enter__(self) -> Live:
         return self
@@ -105,6 +109,11 @@ class Live:
         return self.run.wait(PATIENCE_S)
 
 
+@pytest.fixture(params=["local", "reference"])
+def live_engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 def source_of_ingest_time(graph: ps.PipeGraph, live: Live, **options: Any) -> ps.MultiPipe:
     reader = ps.read.generator(live.feed, schema={"v": int}, bounded=False)
     return graph.source(reader, time=ps.ingest_time(), name="rows", **options)
@@ -120,22 +129,22 @@ def starts(rows: list[dict[str, Any]]) -> list[tuple[float, Any]]:
 
 
 @pytest.mark.parametrize("reader", ["generator", "iterable"])
-def test_rows_leave_when_the_first_has_waited_for_the_longest_wait(reader: str) -> None:
+def test_rows_leave_when_the_first_has_waited_for_the_longest_wait(live_engine: str, reader: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         return graph.source(getattr(ps.read, reader)(live.feed, schema={"v": int}, batch=100))
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"v": 1}, {"v": 2})
         live.advance(100_000)
         assert live.out.wait_for(2) == [{"v": 1}, {"v": 2}]
 
 
-def test_with_wait_none_rows_wait_until_the_batch_is_full() -> None:
+def test_with_wait_none_rows_wait_until_the_batch_is_full(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         reader = ps.read.generator(live.feed, schema={"v": int}, batch=3, wait=None)
         return graph.source(reader)
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"v": 1}, {"v": 2})
         live.advance(60 * SECOND)
         live.feed.send({"v": 3})
@@ -160,28 +169,28 @@ def test_a_run_stops_while_its_source_is_silent(batch: int, options: Any) -> Non
         assert live.feed.closed.wait(PATIENCE_S)  # its `finally` runs once it is done
 
 
-def test_a_run_stops_before_anything_came() -> None:
-    with Live(lambda graph, live: timed_source(graph, live.feed, "rows")) as live:
+def test_a_run_stops_before_anything_came(live_engine: str) -> None:
+    with Live(lambda graph, live: timed_source(graph, live.feed, "rows"), engine=live_engine) as live:
         assert live.stop().outcome == "stopped"
 
 
-def test_stop_with_drain_closes_the_windows_first() -> None:
+def test_stop_with_drain_closes_the_windows_first(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         rows = timed_source(graph, live.feed, "rows")
         return rows.window(ps.tumbling("10 s")).aggregate(n=ps.count())
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"t": 1, "v": 1}, {"t": 2, "v": 1})
         assert live.stop(drain=True).outcome == "drained"
         assert [row["n"] for row in live.out.rows] == [2]
 
 
-def test_stop_without_drain_keeps_windows_open() -> None:
+def test_stop_without_drain_keeps_windows_open(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         rows = timed_source(graph, live.feed, "rows")
         return rows.window(ps.tumbling("10 s")).aggregate(n=ps.count())
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"t": 1, "v": 1})
         assert live.stop().outcome == "stopped"
         assert live.out.rows == []
@@ -207,13 +216,13 @@ def test_stop_with_drain_ends_a_source_that_never_waits() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 1000])
-def test_windows_of_ingest_time_leave_by_the_clock_in_a_silence(batch: int) -> None:
+def test_windows_of_ingest_time_leave_by_the_clock_in_a_silence(live_engine: str, batch: int) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         reader = ps.read.generator(live.feed, schema={"v": int}, batch=batch)
         rows = graph.source(reader, time=ps.ingest_time())
         return rows.window(ps.tumbling("1 s")).aggregate(n=ps.count())
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"v": 1}, {"v": 2})
         live.advance(SECOND)
         assert starts(live.out.wait_for(1)) == [(10, 2)]
@@ -230,13 +239,13 @@ def test_windows_behind_a_channel_leave_by_the_clock_too() -> None:
         assert starts(live.out.wait_for(20)) == [(10, 1)] * 20
 
 
-def test_rows_of_ingest_time_have_the_time_at_which_they_were_read() -> None:
+def test_rows_of_ingest_time_have_the_time_at_which_they_were_read(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         reader = ps.read.generator(live.feed, schema={"v": int}, batch=100, wait="1 min")
         rows = graph.source(reader, time=ps.ingest_time())
         return rows.window(ps.tumbling("1 s")).aggregate(n=ps.count())
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"v": 1})
         live.advance(SECOND)
         live.feed.send({"v": 2}, {"v": 3})
@@ -244,12 +253,12 @@ def test_rows_of_ingest_time_have_the_time_at_which_they_were_read() -> None:
         assert starts(live.out.wait_for(2)) == [(10, 1), (11, 2)]
 
 
-def test_rows_of_ingest_time_are_not_late_after_the_clock_was_set_back() -> None:
+def test_rows_of_ingest_time_are_not_late_after_the_clock_was_set_back(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         rows = source_of_ingest_time(graph, live)
         return rows.window(ps.tumbling("1 s"), name="w").aggregate(n=ps.count())
 
-    with Live(build, clock=ps.ManualClock(3_600 * SECOND)) as live:
+    with Live(build, engine=live_engine, clock=ps.ManualClock(3_600 * SECOND)) as live:
         live.feed.send({"v": 1})
         live.advance(5 * SECOND)
         live.out.wait_for(1)
@@ -260,24 +269,24 @@ def test_rows_of_ingest_time_are_not_late_after_the_clock_was_set_back() -> None
         assert live.stop().accounts["w"].late == 0
 
 
-def test_a_source_is_idle_while_its_generator_waits() -> None:
+def test_a_source_is_idle_while_its_generator_waits(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         silent = timed_source(graph, live.other, "silent", idle="5 s")
         merged = timed_source(graph, live.feed, "quick").merge(silent)
         return merged.window(ps.tumbling("10 s")).aggregate(n=ps.count())
 
-    with Live(build) as live:
-        live.feed.send({"t": 1, "v": 1}, {"t": 2, "v": 1}, {"t": 30, "v": 1})
-        live.advance(5 * SECOND)
-        assert [(row["window_start"], row["n"]) for row in live.out.wait_for(1)] == [(0, 2)]
+    with Live(build, engine=live_engine) as live:
+        live.feed.send({"t": 1, "v": 1}, {"t": 2, "v": 1}, {"t": 30, "v": 1}, wait=False)
+        rows = live.out.wait_for(1, lambda: live.advance(50_000))
+        assert [(row["window_start"], row["n"]) for row in rows] == [(0, 2)]
 
 
-def test_early_results_leave_though_no_row_comes() -> None:
+def test_early_results_leave_though_no_row_comes(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         rows = timed_source(graph, live.feed, "rows")
         return rows.window(ps.tumbling("10 s"), early="200 ms").aggregate(n=ps.count())
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"t": 1, "v": 1})
         live.advance(200_000)
         assert [(row["n"], row["final"]) for row in live.out.wait_for(1)] == [(1, False)]
@@ -292,12 +301,12 @@ def test_rows_of_one_source_leave_beside_a_silent_one_in_rounds() -> None:
         assert [row["v"] for row in live.out.wait_for(2, lambda: live.advance(50_000))] == [1, 2]
 
 
-def test_rounds_that_the_clock_makes_are_none_of_those_that_until_counts() -> None:
+def test_rounds_that_the_clock_makes_are_none_of_those_that_until_counts(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         rows = timed_source(graph, live.feed, "rows")
         return rows.window(ps.tumbling("10 s"), early="200 ms").aggregate(n=ps.count())
 
-    with Live(build, until=2) as live:
+    with Live(build, engine=live_engine, until=2) as live:
         live.feed.send({"t": 1, "v": 1})
         live.advance(200_000)
         live.out.wait_for(1)
@@ -305,7 +314,7 @@ def test_rounds_that_the_clock_makes_are_none_of_those_that_until_counts() -> No
         assert live.run.wait(PATIENCE_S).batches == 2
 
 
-def test_a_step_that_fails_in_a_round_of_the_clock_stops_the_run() -> None:
+def test_a_step_that_fails_in_a_round_of_the_clock_stops_the_run(live_engine: str) -> None:
     def fail(rows: Any) -> dict[str, int]:
         raise ValueError("no")
 
@@ -313,14 +322,14 @@ def test_a_step_that_fails_in_a_round_of_the_clock_stops_the_run() -> None:
         windows = source_of_ingest_time(graph, live).window(ps.tumbling("1 s"), name="w")
         return windows.apply(fail, schema={"n": int})
 
-    with Live(build) as live:
+    with Live(build, engine=live_engine) as live:
         live.feed.send({"v": 1})
         live.advance(3 * SECOND)
         with pytest.raises(ps.FunctionError, match="no"):
             live.run.wait(PATIENCE_S)
 
 
-def test_a_source_that_fails_while_another_waits_stops_the_run() -> None:
+def test_a_source_that_fails_while_another_waits_stops_the_run(live_engine: str) -> None:
     def fail() -> Iterator[dict[str, int]]:
         yield {"t": 1, "v": 1}
         raise OSError("the cable is out")
@@ -330,7 +339,8 @@ def test_a_source_that_fails_while_another_waits_stops_the_run() -> None:
         broken = graph.source(reader, time="t", time_unit="s", delay="0 s", name="broken")
         return timed_source(graph, live.feed, "silent").merge(broken)
 
-    with Live(build) as live, pytest.raises(ps.ConnectorError, match="the cable is out"):
+    live = Live(build, engine=live_engine, clock=WallClock())
+    with live, pytest.raises(ps.ConnectorError, match="the cable is out"):
         live.run.wait(PATIENCE_S)
 
 
@@ -419,3 +429,40 @@ def test_an_error_in_an_asynchronous_generator_names_it() -> None:
     rows = graph.source(ps.read.generator(broken, schema={"v": int}))
     with pytest.raises(ps.ConnectorError, match=r"broken raised OSError after 1 rows: the cable is out"):
         rows.collect("local")
+
+
+def test_a_run_that_was_stopped_goes_on_behind_the_rows_it_has_read(
+    tmp_path: Path,
+) -> None:
+    stopped_after, out = 6, tmp_path / "out"
+
+    def count(feed: Feed | None) -> Iterator[dict[str, int]]:
+        """Twenty rows; a source that waits stops behind the sixth."""
+        for v in range(20):
+            if feed is not None and v == stopped_after:
+                yield from feed()
+            yield {"t": v, "v": v}
+
+    def start(feed: Feed | None, clock: ps.ManualClock, batch: int) -> Any:
+        graph = ps.PipeGraph("count")
+        reader = ps.read.generator(lambda: count(feed), schema={"t": int, "v": int}, batch=batch)
+        rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
+        sums = rows.window(ps.tumbling("10 s"), name="w").aggregate(s=ps.sum("v"), n=ps.count())
+        sums.sink(ps.write.jsonl(out), name="sums")
+        return graph.start("local", clock=clock, checkpoint=str(tmp_path / "checkpoint"))
+
+    feed, clock = Feed(), ps.ManualClock()
+    first = start(feed, clock, 4)
+    for _ in range(100 * PATIENCE_S):  # two rows are handed on by the clock, behind a batch of four
+        if first.metrics()["rows"].rows_in == stopped_after:
+            break
+        clock.advance(50_000)
+        feed.closed.wait(0.01)
+    first.stop()
+    assert first.wait(PATIENCE_S).accounts["rows"].rows_in == stopped_after
+    feed.end()
+    assert start(None, clock, 5).wait(PATIENCE_S).outcome == "drained"
+    lines = [
+        json.loads(line) for file in sorted(out.glob("part-*")) for line in file.read_text().splitlines()
+    ]
+    assert sorted((line["s"], line["n"]) for line in lines) == [(45, 10), (145, 10)]

@@ -111,10 +111,14 @@ class IterableReader:
             yield plain or self.build_batch(rows, start)
             start += len(rows)
 
-    def open(self, stamp: Stamp | None) -> WaitingRead:
-        """Begin to read; with `stamp`, batches say when each of their rows was read."""
+    def open(self, stamp: Stamp | None, *, as_rows: bool = False) -> WaitingRead:
+        """Begin to read; with `stamp`, batches say when each of their rows was read.
+
+        as_rows  whether batches of one good row may come as that row, a dict, without a stamp
+        """
         items = self.open_items()
-        return WaitingRead(self.cut(items), items) if self.gives_rows else RowRead(self, items, stamp)
+        is_single = as_rows and self.gives_rows
+        return WaitingRead(self.cut(items), items) if is_single else RowRead(self, items, stamp)
 
     def describe(self) -> str:
         """Return such as `iterable read_sensor`."""

@@ -78,6 +78,7 @@ class ReferenceRun(BackgroundRun):
         deadlines = Deadlines(interpreter.plan, interpreter.clock.now())
         while interpreter.batches != self._options.until:
             if not self._wait_for_round(sources, deadlines):
+                self._run_last_rounds(sources)
                 if self._drains:
                     interpreter.drain()
                 return "drained" if self._drains else "stopped"
@@ -90,15 +91,28 @@ class ReferenceRun(BackgroundRun):
                 if drain:
                     interpreter.drain()
                 return "drained" if drain else "stopped"
-            pending = {
-                name: at for name, source in sources.items() if (at := source.first_read_at) is not None
-            }
+            oldest = {name: source.find_oldest() for name, source in sources.items()}
+            pending = {name: at for name, (is_known, at) in oldest.items() if is_known}
             # Why: with drain=False a later run may resume where a source ended: it still holds windows open.
             interpreter.round(batches, ended=ended if drain else (), pending=pending)
             deadlines.end_round(now, [name for name, batch in batches.items() if batch.rows.num_rows])
             if not batches:
                 interpreter.batches -= 1  # the clock has made the round, and it brought none
         return "stopped"
+
+    def _run_last_rounds(self, sources: Mapping[str, SourceFeed]) -> None:
+        """Run rounds of the rows that have come by the time at which the run was stopped."""
+        waiting = {name: source for name, source in sources.items() if source.waits}
+        while True:
+            for name, source in waiting.items():
+                with self._interpreter.report_errors(self._interpreter.plan[name]):
+                    source.poll(None)
+            batches = {
+                name: batch for name, source in waiting.items() if (batch := source.take()) is not None
+            }
+            if not batches:
+                return
+            self._interpreter.round(batches, pending={})
 
     def _wait_for_round(self, sources: Mapping[str, SourceFeed], deadlines: Deadlines) -> bool:
         """Wait until every source has a batch or has ended, or the clock asks for a round.
@@ -154,7 +168,7 @@ class SourceFeed:
         if not may_wait(self._reader):
             self._read = iter(self._reader.batches())
             return
-        if isinstance(self._reader, WaitingReader) and not getattr(self._reader, "gives_rows", False):
+        if isinstance(self._reader, WaitingReader):
             self._read = self._reader.open(stamp)
         else:
             self._read = WaitingRead(iter(self._reader.batches()))
@@ -163,22 +177,47 @@ class SourceFeed:
         threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True).start()
 
     @property
+    def waits(self) -> bool:
+        """Return whether it is read in a thread of its own."""
+        return self._queue is not None
+
+    @property
     def ready(self) -> bool:
         """Return whether there is a batch."""
         return self._next is not None
 
-    @property
-    def first_read_at(self) -> int | None:
-        """Return when the first row was read that is not in a batch yet, where rows are stamped."""
-        return self._read.first_read_at if isinstance(self._read, WaitingRead) else None
+    def find_oldest(self) -> tuple[bool, int | None]:
+        """Return whether it is known which rows were read and not taken, and when the first of them was.
+
+        Unknown is that of a batch which the thread has read and not put into the queue yet.
+        """
+        read = self._read
+        if not isinstance(read, WaitingRead) or self._queue is None:
+            return True, None
+        if not read.claim():
+            return self.ended, None
+        try:
+            with self._queue.mutex:
+                batches = [item for item in self._queue.queue if isinstance(item, SourceBatch)]
+            batches += [] if self._next is None else [self._next]
+            stamps = [
+                int(batch.read_at[0]) for batch in batches if batch.read_at is not None and batch.num_rows
+            ]
+            stamps += [] if read.first_read_at is None else [read.first_read_at]
+            return True, min(stamps, default=None)
+        finally:
+            read.release()
 
     def take(self) -> SourceBatch | None:
         """Return the batch, if there is one."""
         batch, self._next = self._next, None
         return batch
 
-    def poll(self, now: int) -> None:
-        """Look for a batch; without a thread, read it. Raise what the reader raised."""
+    def poll(self, now: int | None) -> None:
+        """Look for a batch; without a thread, read it. Raise what the reader raised.
+
+        now  None if rows need not wait for others any more
+        """
         if self._next is not None or self.ended:
             return
         try:
@@ -201,7 +240,7 @@ class SourceFeed:
         if close is not None:
             close()
 
-    def _look(self, batches: queue.Queue[Any], now: int) -> Any:
+    def _look(self, batches: queue.Queue[Any], now: int | None) -> Any:
         """Return what the thread has read, or the rows that have waited for as long as they may."""
         read = self._read
         assert isinstance(read, WaitingRead), "only such reads have a thread"
@@ -213,8 +252,11 @@ class SourceFeed:
         first, wait_us = read.first_number, getattr(self._reader, "wait_us", None)
         if first is not None and first != self._first:
             self._first, self._first_at = first, self._looked_at
-        self._looked_at = now
-        if first is None or wait_us is None or now - min(now, self._first_at) < wait_us or not read.claim():
+        if now is not None:
+            self._looked_at = now
+            if first is None or wait_us is None or now - min(now, self._first_at) < wait_us:
+                return None
+        if first is None or not read.claim():
             return None
         try:
             return read.take() if batches.empty() else None

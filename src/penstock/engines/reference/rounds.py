@@ -181,11 +181,12 @@ class Interpreter:
         batches: Mapping[str, SourceBatch],
         *,
         ended: Collection[str] = (),
-        pending: Mapping[str, int] | None = None,
+        pending: Mapping[str, int | None] | None = None,
     ) -> None:
         """Process one batch per source; `ended` sources have no more and hold nothing back.
 
-        pending  source -> when the first row was read that it has not handed on yet
+        pending  source -> when the first row was read that it has not handed on yet, None if there is no such
+                 row; sources of which that is not known are left out. None: no source has such rows
         """
         started_at = self.clock.now()
         before = {step.name: self.accounts[step.name].rows_in for step in self.plan.sources}
@@ -193,7 +194,7 @@ class Interpreter:
         for step in self.plan:
             with self.report_errors(step):
                 late = self.accounts[step.name].late
-                outputs = self._run_step(step, batches, ended, by_port, pending or {})
+                outputs = self._run_step(step, batches, ended, by_port, pending)
                 failed = self._failed_rows[step.name]
                 n_failed, example, outputs[ERRORS] = failed.take()
                 for port in step.outputs:
@@ -233,12 +234,13 @@ class Interpreter:
         batches: Mapping[str, SourceBatch],
         ended: Collection[str],
         by_port: Mapping[Ref, list[TimedRow]],
-        pending: Mapping[str, int],
+        pending: Mapping[str, int | None] | None,
     ) -> Outputs:
         node = self._nodes[step.name]
         if isinstance(node, SourceNode):
             outputs = node.read(batches.get(step.name))
-            node.follow_clock(pending.get(step.name))
+            if pending is None or step.name in pending:
+                node.follow_clock(None if pending is None else pending[step.name])
             if step.name in ended:
                 node.end()
             frontier, moved = node.frontier, node.frontier.watermark > self._outputs[step.name].watermark

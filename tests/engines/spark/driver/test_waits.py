@@ -94,6 +94,41 @@ def test_a_run_stops_while_nothing_comes(spark_session: RunSession) -> None:
     feed.over.set()
 
 
+@pytest.mark.slow
+def test_rows_leave_though_their_batch_is_not_full(spark_session: RunSession) -> None:
+    feed = Feed((1, 1), (2, 2), batch=100)
+    assert first_rows(feed.source(ps.PipeGraph("waited"), "rows"), 2, feed) == [
+        {"t": 1, "v": 1},
+        {"t": 2, "v": 2},
+    ]
+
+
+@pytest.mark.slow
+def test_windows_of_ingest_time_leave_by_the_clock_though_no_row_comes(spark_session: RunSession) -> None:
+    feed = Feed((1, 1), (2, 2), batch=2)
+    graph = ps.PipeGraph("silence")
+    reader = ps.read.generator(feed, schema=SCHEMA, batch=2, bounded=False)
+    rows = graph.source(reader, time=ps.ingest_time(), name="rows")
+    sums = rows.window(ps.tumbling("300 ms")).aggregate(s=ps.sum("v"))
+    assert sum(row["s"] for row in first_rows(sums, 1, feed)) in (1, 3)  # two windows, if they are cut apart
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_closes_its_windows_first_if_asked_to(spark_session: RunSession) -> None:
+    feed, seen = Feed((1, 1), (2, 2)), list[dict[str, Any]]()
+    graph = ps.PipeGraph("drained")
+    rows, second_row = feed.source(graph, "rows"), threading.Event()
+    rows.filter(ps.col("v") == 2).sink(ps.write.callback(lambda batch: second_row.set()))
+    sums = rows.window(ps.tumbling("10 s"), name="w").aggregate(s=ps.sum("v"))
+    sums.sink(ps.write.callback(lambda batch: seen.extend(batch.to_pylist())))
+    run = graph.start("spark")
+    assert second_row.wait(120)
+    run.stop(drain=True)
+    assert run.wait(60).outcome == "drained"
+    assert seen == [{"window_start": 0, "window_end": 10, "s": 3}]
+    feed.over.set()
+
+
 def test_a_source_that_fails_stops_the_run_with_its_name() -> None:
     def fail() -> Iterator[dict[str, int]]:
         yield {"t": 1, "v": 1}

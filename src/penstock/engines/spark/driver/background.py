@@ -39,6 +39,7 @@ class BackgroundSourceReader(SourceReader):
         self.arrived, self._queue, self._closed = arrived, queue.Queue(self.read_ahead), False
         self._first_row, self._first_at, self._looked_at = -1, 0, 0
         self._open_read: Iterator[Any] | None = None
+        self.gives_rows = False  # rows that wait for their round have stamps
         self._batches = self._take()
 
     def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
