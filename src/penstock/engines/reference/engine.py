@@ -149,6 +149,8 @@ POLL_S = 0.002
 """Seconds between looks at sources that wait."""
 OTHERS_US = 100_000
 """How long the rows of one source wait for those of a silent one."""
+CLOSE_S = 0.1
+"""How long a thread that reads may take to end; one that waits for a generator is left behind."""
 _END = object()
 
 
@@ -174,7 +176,8 @@ class SourceFeed:
             self._read = WaitingRead(iter(self._reader.batches()))
         self._first, self._first_at, self._looked_at = -1, 0, clock.now()
         self._queue = queue.Queue(1)
-        threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True).start()
+        self._thread = threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True)
+        self._thread.start()
 
     @property
     def waits(self) -> bool:
@@ -236,6 +239,8 @@ class SourceFeed:
         """Let the reader release what it holds, a generator running its `finally`."""
         if isinstance(self._read, WaitingRead):
             self._read.abandon()
+        if self._queue is not None:
+            self._thread.join(CLOSE_S)
         close = getattr(self._read, "close", None)
         if close is not None:
             close()
@@ -267,12 +272,22 @@ class SourceFeed:
         assert self._queue is not None, "only sources that wait have a thread"
         try:
             for batch in self._read:
-                self._queue.put(batch)
-            self._queue.put(_END)
+                self._put(self._queue, batch)
+            self._put(self._queue, _END)
         except AbandonedRead:
             return
         except Exception as failure:  # raised again where the batch would have been taken
-            self._queue.put(failure)
+            with suppress(AbandonedRead):
+                self._put(self._queue, failure)
+
+    def _put(self, batches: queue.Queue[Any], item: object) -> None:
+        """Hand over what was read, once there is room; raise AbandonedRead if nobody wants it any more."""
+        assert isinstance(self._read, WaitingRead), "only such reads have a thread"
+        while not self._read.abandoned:
+            with suppress(queue.Full):
+                return batches.put(item, timeout=CLOSE_S / 4)
+        self._read.close()
+        raise AbandonedRead
 
 
 def begin_run(interpreter: Interpreter) -> None:
