@@ -103,7 +103,9 @@ class ReferenceRun(BackgroundRun):
     def _run_last_rounds(self, sources: Mapping[str, SourceFeed]) -> None:
         """Run rounds of the rows that have come by the time at which the run was stopped."""
         waiting = {name: source for name, source in sources.items() if source.waits}
-        while True:
+        # At most these were read by then: one in hand, one in the queue, one on its way there, and some rows.
+        # Why a limit: a source that never pauses would go on for ever.
+        for _ in range(4):
             for name, source in waiting.items():
                 with self._interpreter.report_errors(self._interpreter.plan[name]):
                     source.poll(None)
@@ -149,8 +151,6 @@ POLL_S = 0.002
 """Seconds between looks at sources that wait."""
 OTHERS_US = 100_000
 """How long the rows of one source wait for those of a silent one."""
-CLOSE_S = 0.1
-"""How long a thread that reads may take to end; one that waits for a generator is left behind."""
 _END = object()
 
 
@@ -176,8 +176,7 @@ class SourceFeed:
             self._read = WaitingRead(iter(self._reader.batches()))
         self._first, self._first_at, self._looked_at = -1, 0, clock.now()
         self._queue = queue.Queue(1)
-        self._thread = threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True).start()
 
     @property
     def waits(self) -> bool:
@@ -239,8 +238,6 @@ class SourceFeed:
         """Let the reader release what it holds, a generator running its `finally`."""
         if isinstance(self._read, WaitingRead):
             self._read.abandon()
-        if self._queue is not None:
-            self._thread.join(CLOSE_S)
         close = getattr(self._read, "close", None)
         if close is not None:
             close()
@@ -272,22 +269,12 @@ class SourceFeed:
         assert self._queue is not None, "only sources that wait have a thread"
         try:
             for batch in self._read:
-                self._put(self._queue, batch)
-            self._put(self._queue, _END)
+                self._queue.put(batch)
+            self._queue.put(_END)
         except AbandonedRead:
             return
         except Exception as failure:  # raised again where the batch would have been taken
-            with suppress(AbandonedRead):
-                self._put(self._queue, failure)
-
-    def _put(self, batches: queue.Queue[Any], item: object) -> None:
-        """Hand over what was read, once there is room; raise AbandonedRead if nobody wants it any more."""
-        assert isinstance(self._read, WaitingRead), "only such reads have a thread"
-        while not self._read.abandoned:
-            with suppress(queue.Full):
-                return batches.put(item, timeout=CLOSE_S / 4)
-        self._read.close()
-        raise AbandonedRead
+            self._queue.put(failure)
 
 
 def begin_run(interpreter: Interpreter) -> None:
