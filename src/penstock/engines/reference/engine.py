@@ -18,8 +18,9 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import OpeningStopped, SourceBatch, WaitingReader, may_wait
 from penstock.connect.read_claims import AbandonedRead, WaitingRead
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.deadlines import Deadlines
-from penstock.engines.protocol import BackgroundRun, Gap, RoundHarness, RunOptions, RunResult
+from penstock.engines.protocol import Gap, RoundHarness, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.errors import ConnectorError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
@@ -102,7 +103,9 @@ class ReferenceRun(BackgroundRun):
     def _run_last_rounds(self, sources: Mapping[str, SourceFeed]) -> None:
         """Run rounds of the rows that have come by the time at which the run was stopped."""
         waiting = {name: source for name, source in sources.items() if source.waits}
-        while True:
+        # At most these were read by then: one in hand, one in the queue, one on its way there, and some rows.
+        # Why a limit: a source that never pauses would go on for ever.
+        for _ in range(4):
             for name, source in waiting.items():
                 with self._interpreter.report_errors(self._interpreter.plan[name]):
                     source.poll(None)
