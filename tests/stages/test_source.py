@@ -79,7 +79,7 @@ def by_reference(builder: PlanBuilder, name: str, batches: list[SourceBatch]) ->
 
 
 def by_stage(
-    builder: PlanBuilder, name: str, batches: list[SourceBatch], *, rank: int | None = 0
+    builder: PlanBuilder, name: str, batches: list[SourceBatch], *, rank: int | None = None
 ) -> StageResult:
     result, clock = StageResult(), ManualClock(NOW)
     (step,) = builder.steps
@@ -219,13 +219,13 @@ def test_rows_without_time_have_no_watermark() -> None:
     assert told_both({"time": None}, rows(3), rows(4)).watermarks == [BEFORE_ALL, BEFORE_ALL]
 
 
-def test_a_source_alone_can_do_without_its_rank() -> None:
+def test_a_source_among_several_puts_its_rank_before_the_reader_s_number() -> None:
     builder = PlanBuilder()
     given_rows = rows(3, 4, seq=[8, 9])
     name = builder.source(given_rows, schema=schema_of("microseconds"), **TIMED, delay=0).step
-    assert by_stage(builder, name, [given_rows], rank=None).out == [
-        "({'t': 3, 'v': 1}, 3, (8,))",
-        "({'t': 4, 'v': 1}, 4, (9,))",
+    assert by_stage(builder, name, [given_rows], rank=1).out == [
+        "({'t': 3, 'v': 1}, 3, (1, 8))",
+        "({'t': 4, 'v': 1}, 4, (1, 9))",
     ]
 
 

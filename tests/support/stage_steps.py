@@ -122,7 +122,7 @@ class Driven:
         self.accounts = Accounts()
         self.out: dict[str, list[Batch]] = {port: [] for port in case.step.outputs}
         site = StageContext(case.source.step, case.builder.steps[0].where, Accounts(), self.clock)
-        self.source = SourceStage(case.reads, site, rank=0)
+        self.source = SourceStage(case.reads, site)
         self.resize(1)
 
     def resize(self, degree: int) -> None:
