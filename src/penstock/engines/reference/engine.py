@@ -149,6 +149,8 @@ class ReferenceRun(BackgroundRun):
 
 POLL_S = 0.002
 """Seconds between looks at sources that wait."""
+LEAVE_S = 0.1
+"""Seconds that a thread has to leave at the end."""
 OTHERS_US = 100_000
 """How long the rows of one source wait for those of a silent one."""
 _END = object()
@@ -176,7 +178,8 @@ class SourceFeed:
             self._read = WaitingRead(iter(self._reader.batches()))
         self._first, self._first_at, self._looked_at = -1, 0, clock.now()
         self._queue = queue.Queue(1)
-        threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True).start()
+        self._thread = threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True)
+        self._thread.start()
 
     @property
     def waits(self) -> bool:
@@ -238,6 +241,7 @@ class SourceFeed:
         """Let the reader release what it holds, a generator running its `finally`."""
         if isinstance(self._read, WaitingRead):
             self._read.abandon()
+            self._thread.join(LEAVE_S)  # unless it waits for something that may never come
         close = getattr(self._read, "close", None)
         if close is not None:
             close()
@@ -269,12 +273,23 @@ class SourceFeed:
         assert self._queue is not None, "only sources that wait have a thread"
         try:
             for batch in self._read:
-                self._queue.put(batch)
-            self._queue.put(_END)
+                self._put(batch)
+            self._put(_END)
         except AbandonedRead:
             return
         except Exception as failure:  # raised again where the batch would have been taken
-            self._queue.put(failure)
+            with suppress(AbandonedRead):
+                self._put(failure)
+
+    def _put(self, item: Any) -> None:
+        """Put an item into the queue when there is room; raise AbandonedRead if nobody wants it any more."""
+        assert isinstance(self._read, WaitingRead), "only such reads have a thread"
+        assert self._queue is not None, "they have a queue too"
+        while not self._read.abandoned:
+            with suppress(queue.Full):
+                self._queue.put(item, timeout=POLL_S)
+                return
+        raise AbandonedRead
 
 
 def begin_run(interpreter: Interpreter) -> None:
