@@ -273,8 +273,9 @@ class RowStore:
             return
         self._first, self._n_slots, self._capacity = 0, len(slots), 2 * len(slots)
         room = ((0, 0), (0, len(slots)))
-        self._codes = np.pad(self._codes[:, slots], room)
-        self._attributes = np.pad(self._attributes[:, slots], room)
+        # Why: what is taken by slot lies column by column, and loops want whole rows.
+        self._codes = np.pad(np.ascontiguousarray(self._codes[:, slots]), room)
+        self._attributes = np.pad(np.ascontiguousarray(self._attributes[:, slots]), room)
         self._paired = np.pad(self._paired[slots], room[1])
         self._tops = np.pad(np.maximum.accumulate(self._codes[CLOCK, : len(slots)]), room[1])
         self._payload.keep(slots)
