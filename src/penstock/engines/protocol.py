@@ -124,10 +124,7 @@ class Run(Protocol):
         """Block until the run is over; raise what stopped it, or TimeoutError after `timeout` seconds."""
 
     def stop(self, *, drain: bool = False) -> None:
-        """Ask the run to stop after the current batch; `wait` then returns.
-
-        With `drain` all windows are closed first, as at the end of the sources.
-        """
+        """Ask the run to stop after the current batch, with `drain` after closing all windows."""
 
     def metrics(self) -> Mapping[str, Accounts]:
         """Return the accounts so far."""
@@ -254,11 +251,8 @@ def find_engine(name: str) -> Engine:
         offered: Engine = entry_point.load()()
         return offered
     names = nearest_first(name, engine_names())
-    raise EngineError(
-        f'there is no engine "{name}"',
-        detail=f"available: {', '.join(names)}",
-        hint=f'use engine="{names[0]}"',
-    )
+    detail, hint = f"available: {', '.join(names)}", f'use engine="{names[0]}"'
+    raise EngineError(f'there is no engine "{name}"', detail=detail, hint=hint)
 
 
 def engine_names() -> list[str]:
@@ -288,8 +282,7 @@ class BackgroundRun(ABC):
 
     def __init__(self, plan: Plan, engine: str, clock: Clock) -> None:
         self._plan, self._clock, self._engine, self._log = plan, clock, engine, RunLog(plan)
-        self._stopping, self._over = threading.Event(), threading.Event()
-        self._drains = False
+        self._stopping, self._over, self._drains = threading.Event(), threading.Event(), False
         self._claimed = threading.Event()  # somebody waits for the end, and gets the error
         self._abandoned = False
         self._lock, self._wakes = threading.Lock(), list[Callable[[], None]]()
@@ -379,10 +372,7 @@ class BackgroundRun(ABC):
         return self.wait()
 
     def stop(self, *, drain: bool = False) -> None:
-        """Ask the run to stop after the rounds in progress; `wait` then returns.
-
-        With `drain` all windows are closed first, as at the end of the sources.
-        """
+        """Ask the run to stop after the rounds in progress, with `drain` after closing all windows."""
         self._drains = self._drains or drain
         self._stopping.set()
 
