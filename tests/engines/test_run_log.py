@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engines import protocol
-from penstock.engines.protocol import BackgroundRun
+from penstock.engines import background_run
+from penstock.engines.background_run import BackgroundRun
 from penstock.errors import FunctionError
 
 ENGINES = ["reference", "local"]
@@ -285,8 +285,8 @@ def test_every_run_of_ours_has_all_that_a_handle_promises() -> None:
 def test_what_is_dropped_is_said_while_the_run_goes_on(
     runs_on: str, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(protocol, "FIRST_LOOK_S", 0.01)
-    monkeypatch.setattr(protocol, "LOOK_S", 0.01)
+    monkeypatch.setattr(background_run, "FIRST_LOOK_S", 0.01)
+    monkeypatch.setattr(background_run, "LOOK_S", 0.01)
     waiting, go_on = threading.Event(), threading.Event()
 
     def numbers() -> Iterator[dict[str, int]]:

@@ -116,7 +116,6 @@ def test_a_signal_stops_a_run_cleanly_and_the_exit_code_names_it(
     written = read_numbers(tmp_path / "out")
     assert len(written) >= 10
     assert written == list(range(len(written)))
-    assert len(written) % 10 == 0, "a round that was begun is completed"
     assert list((tmp_path / "out" / "_penstock" / "staged").iterdir()) == []
 
 
@@ -128,7 +127,7 @@ def test_a_second_signal_ends_a_run_that_does_not_stop(
 ) -> None:
     """The function sleeps for an hour, and the grace period is made as long: only the second signal helps."""
     text = (
-        "from penstock.engines.protocol import BackgroundRun\n"
+        "from penstock.engines.background_run import BackgroundRun\n"
         "BackgroundRun.grace_seconds = 3600\n" + STUBBORN.replace("ENGINE", runs_on)
     )
     with program(text, tmp_path) as process:

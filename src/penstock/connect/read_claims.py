@@ -88,7 +88,7 @@ class WaitingRead:
 
     def abandon(self) -> None:
         """Want nothing any more, and let the source end soon if it can."""
-        self.abandoned = True
+        self.abandoned = self.claimed = True
         interrupt = getattr(self._source, "interrupt", None)
         if interrupt is not None:
             interrupt()

@@ -116,8 +116,8 @@ def handle_signals() -> Iterator[Callable[[Run], RunResult]]:
 
     def wait(run: Run) -> RunResult:
         nonlocal waits
-        handler = signal.getsignal(signal.SIGINT)
-        if is_main and getattr(handler, "__module__", "").startswith("pyspark."):
+        taken_over = signal.getsignal(signal.SIGINT)  # by Spark, when it starts
+        if is_main and getattr(taken_over, "__module__", "").startswith("pyspark."):
             before[signal.SIGINT] = signal.signal(signal.SIGINT, handle)
         try:
             waits = True
@@ -132,14 +132,16 @@ def handle_signals() -> Iterator[Callable[[Run], RunResult]]:
 
     is_main = threading.current_thread() is threading.main_thread()
     for default in (signal.SIGTERM, signal.SIGINT) if is_main else ():
-        if signal.getsignal(default) in (signal.SIG_DFL, signal.default_int_handler):
+        handler = signal.getsignal(default)
+        is_default = handler in (signal.SIG_DFL, signal.default_int_handler)
+        if is_default or getattr(handler, "__module__", "").startswith("pyspark."):
             before[default] = signal.signal(default, handle)
     try:
         yield wait
     finally:
-        for number, handler in before.items():
+        for number, old_handler in before.items():
             if signal.getsignal(number) is handle:
-                signal.signal(number, handler)
+                signal.signal(number, old_handler)
         for number in pending:  # one that came too late for the run
             signal.raise_signal(number)
 

@@ -1,7 +1,4 @@
-"""A run of the in-process engine: its runtime, built from a plan, and its life from opening to closing.
-
-The harness of tests drives the same tasks in its own thread.
-"""
+"""A run of the in-process engine: its runtime, built from a plan, and its life; a harness drives the same."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import OpeningStopped, SourceBatch
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.ends import close_all, load_tables
 from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder
@@ -28,7 +26,7 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.schedulers import make_scheduler
 from penstock.engines.local.tasks.source import PushedInput, SourceTask
 from penstock.engines.local.tasks.task import Task
-from penstock.engines.protocol import BackgroundRun, Measurements, RoundHarness, RunOptions, RunResult
+from penstock.engines.protocol import Measurements, RoundHarness, RunOptions, RunResult
 from penstock.engines.run_log import report_restore
 from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event

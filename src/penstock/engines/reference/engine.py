@@ -18,8 +18,9 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import OpeningStopped, SourceBatch, WaitingReader, may_wait
 from penstock.connect.read_claims import AbandonedRead, WaitingRead
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.deadlines import Deadlines
-from penstock.engines.protocol import BackgroundRun, Gap, RoundHarness, RunOptions, RunResult
+from penstock.engines.protocol import Gap, RoundHarness, RunOptions, RunResult
 from penstock.engines.reference.rounds import Interpreter, lower
 from penstock.errors import ConnectorError, NotSupported, PenstockError, describe_cause
 from penstock.events import EventSink, RunEnded, RunStarted
@@ -102,7 +103,9 @@ class ReferenceRun(BackgroundRun):
     def _run_last_rounds(self, sources: Mapping[str, SourceFeed]) -> None:
         """Run rounds of the rows that have come by the time at which the run was stopped."""
         waiting = {name: source for name, source in sources.items() if source.waits}
-        while True:
+        # At most these were read by then: one in hand, one in the queue, one on its way there, and some rows.
+        # Why a limit: a source that never pauses would go on for ever.
+        for _ in range(4):
             for name, source in waiting.items():
                 with self._interpreter.report_errors(self._interpreter.plan[name]):
                     source.poll(None)
@@ -146,6 +149,8 @@ class ReferenceRun(BackgroundRun):
 
 POLL_S = 0.002
 """Seconds between looks at sources that wait."""
+LEAVE_S = 0.1
+"""Seconds that a thread has to leave at the end."""
 OTHERS_US = 100_000
 """How long the rows of one source wait for those of a silent one."""
 _END = object()
@@ -173,7 +178,8 @@ class SourceFeed:
             self._read = WaitingRead(iter(self._reader.batches()))
         self._first, self._first_at, self._looked_at = -1, 0, clock.now()
         self._queue = queue.Queue(1)
-        threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True).start()
+        self._thread = threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True)
+        self._thread.start()
 
     @property
     def waits(self) -> bool:
@@ -235,6 +241,7 @@ class SourceFeed:
         """Let the reader release what it holds, a generator running its `finally`."""
         if isinstance(self._read, WaitingRead):
             self._read.abandon()
+            self._thread.join(LEAVE_S)  # unless it waits for something that may never come
         close = getattr(self._read, "close", None)
         if close is not None:
             close()
@@ -266,12 +273,23 @@ class SourceFeed:
         assert self._queue is not None, "only sources that wait have a thread"
         try:
             for batch in self._read:
-                self._queue.put(batch)
-            self._queue.put(_END)
+                self._put(batch)
+            self._put(_END)
         except AbandonedRead:
             return
         except Exception as failure:  # raised again where the batch would have been taken
-            self._queue.put(failure)
+            with suppress(AbandonedRead):
+                self._put(failure)
+
+    def _put(self, item: Any) -> None:
+        """Put an item into the queue when there is room; raise AbandonedRead if nobody wants it any more."""
+        assert isinstance(self._read, WaitingRead), "only such reads have a thread"
+        assert self._queue is not None, "they have a queue too"
+        while not self._read.abandoned:
+            with suppress(queue.Full):
+                self._queue.put(item, timeout=POLL_S)
+                return
+        raise AbandonedRead
 
 
 def begin_run(interpreter: Interpreter) -> None:

@@ -169,7 +169,7 @@ def hangs(row):
 graph = ps.PipeGraph("hangs")
 rows = graph.source(ps.read.rows([{"v": 1}, {"v": 2}], batch=1))
 rows.map(hangs, schema={"v": "int64"}, parallelism=2).sink(ps.write.memory())
-from penstock.engines.protocol import BackgroundRun
+from penstock.engines.background_run import BackgroundRun
 BackgroundRun.grace_seconds = 0.1
 graph.run("local", options=ps.LocalOptions(workers="process"))
 """

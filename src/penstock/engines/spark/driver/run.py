@@ -19,10 +19,11 @@ from typing import TextIO
 from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import OpeningStopped, SourceBatch
+from penstock.engines.background_run import BackgroundRun
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
-from penstock.engines.protocol import BackgroundRun, RoundHarness, RunOptions, RunResult
+from penstock.engines.protocol import RoundHarness, RunOptions, RunResult
 from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
