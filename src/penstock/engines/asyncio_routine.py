@@ -3,8 +3,8 @@
 The engine resumes the operator, and gets control back when it waits for rows or for room. In between it may
 await whatever asyncio can wait for: `asyncio.sleep`, a client, a lock, tasks that it has started. The event
 loop runs in the thread that resumes the operator, and only while the operator waits for such things; where it
-waits for none, its next step is called without the loop turning, which is ten times as fast. So an operator
-that never awaits anything of asyncio's costs little more than without (`python -m bench runtime`, cstream).
+waits for none, its next step is called without the loop turning. So an operator that never awaits anything of
+asyncio's need not pay for a loop.
 
 Loaded only in programs that have loaded asyncio themselves: in others nothing of it can be awaited.
 """

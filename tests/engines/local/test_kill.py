@@ -48,7 +48,9 @@ def finish(folder: Path) -> None:
     if not has_ended(folder):
         run = program(folder)
         points, complaints = run.communicate()
-        assert (run.returncode, complaints) == (0, "")
+        # Late rows are dropped by this program, and that is told.
+        others = [line for line in complaints.splitlines() if "came too late" not in line]
+        assert (run.returncode, others) == (0, [])
         assert set(points.splitlines()) <= set(POINTS), "nothing else may be printed"
 
 
