@@ -49,8 +49,8 @@ def finish(folder: Path) -> None:
         run = program(folder)
         points, complaints = run.communicate()
         # Late rows are dropped by this program, and that is told.
-        others = [line for line in complaints.splitlines() if "came too late" not in line]
-        assert (run.returncode, others) == (0, [])
+        surprises = [line for line in complaints.splitlines() if "came too late" not in line]
+        assert (run.returncode, surprises) == (0, [])
         assert set(points.splitlines()) <= set(POINTS), "nothing else may be printed"
 
 
