@@ -64,6 +64,8 @@ def test_a_program_killed_at_a_moment_that_chance_decides_writes_every_row_once(
     assert run.returncode == -signal.SIGKILL
     last = program(tmp_path)
     points, complaints = last.communicate()
-    assert (last.returncode, complaints) == (0, "")
+    # Late rows are dropped by this program, and that is told.
+    surprises = [line for line in complaints.splitlines() if "came too late" not in line]
+    assert (last.returncode, surprises) == (0, [])
     assert set(points.splitlines()) <= set(POINTS), "nothing else may be printed"
     assert dying.read_sinks(tmp_path) == dying.expected_sinks(tmp_path / "whole")
