@@ -34,7 +34,7 @@ $(LOOPS): $(STAMP) $(wildcard src/penstock/kernels/*.py src/penstock/kernels/*/*
 demo: setup  ## run the campaign-views program and draw its picture
 	@$(BIN)/penstock demo
 
-test: check  ## formatting, lint, types and the tests that every change must pass (under fifteen minutes)
+test: check  ## formatting, lint, types and the tests that every change must pass (about fifteen minutes)
 	$(BIN)/pytest -n 2 --dist loadgroup -m "slow and not nightly"
 
 nightly: setup  ## what takes too long for every change: deaths on Spark, the whole suite on a cluster, new examples
