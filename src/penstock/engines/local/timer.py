@@ -83,15 +83,9 @@ class RoundTimer:
         read = _read_of(task)
         if not read.claim():
             return
-        try:
+        with self._hold(task, read):
             if not task.act(now):
                 self._complete(task, read)
-        except BaseException as failure:
-            task.abandoned = True
-            read.abandon()
-            self._dispatcher.fail_task(task, failure)
-        finally:
-            read.release()
 
     def _end(self, task: SourceTask) -> bool:
         """End a source that waits; return whether it has ended, here or by itself."""
@@ -100,16 +94,22 @@ class RoundTimer:
         if task.reader.live_read is None or not _read_of(task).claim():
             return False
         read = _read_of(task)
-        try:
+        with self._hold(task, read):
             task.leave()
             self._complete(task, read)
+        return True
+
+    @contextmanager
+    def _hold(self, task: SourceTask, read: WaitingRead) -> Iterator[None]:
+        """Act in the place of a thread whose read is claimed, and release it; a failure fails the task."""
+        try:
+            yield
         except BaseException as failure:
             task.abandoned = True
             read.abandon()
             self._dispatcher.fail_task(task, failure)
         finally:
             read.release()
-        return True
 
     def _complete(self, task: SourceTask, read: WaitingRead) -> None:
         """End a task whose thread waits, and leave the thread behind."""
