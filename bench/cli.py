@@ -10,6 +10,7 @@ import typer
 
 import bench as benches
 from bench.faults import command as faults
+from bench.faults import input_changes as inputs
 from bench.large import command as large
 from penstock.cli import screen
 from penstock.cli.main import Commands
@@ -28,6 +29,8 @@ ABOUT = (
     "  python -m bench graphs --json a.json --html a.html\n"
     "  python -m bench compare a.json b.json        faster, slower or within noise?\n"
     "  python -m bench faults --quick               kill processes of a Spark cluster, compare every row\n"
+    "  python -m bench mutations --quick            damage what runs leave on the disk, and run them on\n"
+    "  python -m bench inputs                       change input files between runs, compare every row\n"
     "  python -m bench large --quick                large inputs on Spark with a small driver"
 )
 
@@ -154,6 +157,9 @@ def compare_results(
 
 
 app.command("faults", help=faults.ABOUT, epilog=epilog())(faults.run_faults)
+app.command("disks", help=faults.ABOUT_DISKS, epilog=epilog())(faults.run_disks)
+app.command("mutations", help=faults.ABOUT_MUTATIONS, epilog=epilog())(faults.run_mutations)
+app.command("inputs", help=inputs.ABOUT, epilog=epilog())(inputs.run_inputs)
 app.command("large", help=large.ABOUT, epilog=epilog())(large.run_large)
 
 

@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from tests.conftest import Golden
 
-MODULES = ("blocks", "events", "options", "read", "schedulers", "spark", "testing", "write")
+MODULES = ("blocks", "connectors", "events", "options", "read", "schedulers", "spark", "testing", "write")
 
 
 def public(module: types.ModuleType) -> list[str]:
@@ -33,6 +33,7 @@ def test_the_public_names_are_those_on_the_list(golden: Golden) -> None:
     lines = [f"penstock.{name}" for name in public(ps) if name not in ("annotations",)]
     lines += [f"penstock.read.{name}" for name in ps.read.__all__]
     lines += [f"penstock.write.{name}" for name in ps.write.__all__]
+    lines += [f"penstock.connectors.{name}" for name in ps.connectors.__all__]
     lines += [f"penstock.schedulers.{name}" for name in ps.schedulers.__all__]
     lines += [f"penstock.testing.{name}" for name in public(ps.testing)]
     lines += [f"PipeGraph.{name}" for name in verbs(ps.PipeGraph)]

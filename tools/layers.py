@@ -40,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "connect": GROUND | {"expr", "timing"},
     "read": {"connect", "lazy"},
     "write": {"connect", "lazy"},
+    "connectors": {"connect"},
     "schedulers": {"engines"},
     "operators": GROUND | {"timing", "expr", "connect"},
     "plan": GROUND | {"timing", "expr", "blocks", "connect", "operators"},
@@ -51,7 +52,7 @@ ROOMS: dict[str, set[str]] = {
     "testing": GROUND
     | {"timing", "expr", "connect", "operators", "plan", "graph", "engines", "read", "write"},
     "apps": {"penstock"},
-    "cli": {"penstock", "errors", "apps"},
+    "cli": {"penstock", "errors", "events", "apps"},
 }
 LAZY = {
     ("graph", "engines"): "run() finds engines by name; types only otherwise",

@@ -26,10 +26,12 @@ STANDALONE: dict[str, str] = {
     "penstock.expr.arrow.": "the same files in every lowering",
     "penstock.expr.python.": "the same files in every lowering",
     "penstock.engines.spark.expressions.": "the same files in every lowering",
+    "penstock.apps.": "one file per application",
     "penstock.cli.": "one file per command",
     "penstock.engines.spark.driver.plan_source": "loaded by Spark's own processes, without the rest",
     "penstock.engines.spark.to_spark": "it loads pyspark, which an engine that only explains does not need",
     "penstock.engines.spark.session.daemon": "Spark starts it by its name",
+    "penstock.connectors": "a public name",
     "penstock.schedulers": "a public name",
     "penstock.stages.table_join": "an operator, loaded only by programs that use it",
 }

@@ -2,6 +2,7 @@
 
 `programs.py` has the programs and their input, `child.py` runs them in a process of its own, `rows.py`
 compares what sinks show, `kills.py` plans the kills by a seed, `campaign.py` starts a cluster, kills and
-judges, `command.py` is `python -m bench faults`. Only public names of Penstock are used, so any engine behind
+judges, `command.py` is `python -m bench faults`. `mutations.py` damages what runs leave on the disk. But for
+that one only public names of Penstock are used, so any engine behind
 them can be tested.
 """

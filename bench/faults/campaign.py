@@ -54,6 +54,7 @@ SPECULATION = {
 }
 PARTITIONS = 3
 PAUSE_S = 0.05
+AFTER_END = "killed after its end"
 RESTART_S = 1.5
 """How long a worker that was killed is missed before it is started again."""
 
@@ -80,7 +81,7 @@ class Outcome:
     number: int
     kind: Kind | None
     program: str
-    kills: list[tuple[Target, float]] = field(default_factory=list)
+    kills: list[tuple[str, float]] = field(default_factory=list)
     tries: int = 1
     seconds: float = 0.0
     ended: bool = False
@@ -142,9 +143,9 @@ class Child:
         """Return what it tells next; None if it ended. Raises queue.Empty at that monotonic moment."""
         return self._lines.get(timeout=max(until - time.monotonic(), 0.001))
 
-    def terminate(self, limit_s: float) -> int:
-        """Send SIGTERM to the program, and return the code that it ends with; -9 if it does not."""
-        self._process.terminate()
+    def signal(self, number: signal.Signals, limit_s: float) -> int:
+        """Send a signal to the program, and return the code that it ends with; -9 if it does not."""
+        self._process.send_signal(number)
         try:
             return self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -373,7 +374,7 @@ def judge_rows(
     if last is None or last["is"] == "accounts":
         return last is not None
     if last["is"] == "refused" and outcome.kills and not sinks:
-        outcome.notes.append("killed after its end")  # so a new start was refused, and has no accounts
+        outcome.notes.append(AFTER_END)  # so a new start was refused, and has no accounts
     else:
         first_line = str(last["error"]).partition("\n")[0]
         outcome.problems.append(f"{last['is']}: {first_line}")

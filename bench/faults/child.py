@@ -11,6 +11,7 @@ with, or `failed` with any other error. The same order continues a run that was 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -21,7 +22,6 @@ from typing import Any
 
 import penstock as ps
 from bench.faults.programs import Place, Program, find_program
-from bench.faults.rows import read_rows
 from penstock.events import BatchDone, Event, RunStarted
 
 FOLLOW_POLL_S = 0.1
@@ -56,6 +56,7 @@ def run_order(order: Order) -> None:
         "engine": order.engine,
         "master": order.master,
         "checkpoint": order.checkpoint,
+        "drain": True,
         "options": ps.SparkOptions(conf=order.conf, partitions=order.partitions),
         "events": _tell_event,
     }
@@ -86,19 +87,12 @@ def _follow(program: Program, place: Place, settings: dict[str, Any]) -> ps.RunR
         run = program.build(place).start(**settings)
 
         def stop_at_the_end() -> None:
-            while not _has_read_all(run, program, place, settings["engine"]):
+            while run.status().rows_in.get("rows", 0) < program.n_rows:  # all runs of the checkpoint count
                 time.sleep(FOLLOW_POLL_S)
             run.stop()
 
         threading.Thread(target=stop_at_the_end, daemon=True).start()
         return wait(run)
-
-
-def _has_read_all(run: ps.Run, program: Program, place: Place, engine: str) -> bool:
-    """Return whether all rows have been read; in process, a run counts its own only, but sinks show all."""
-    if engine == "spark":
-        return run.status().rows_in.get("rows", 0) >= program.n_rows
-    return read_rows(place.output / "fifth", "parquet").total() >= program.n_rows // 5
 
 
 def _tell_event(event: Event) -> None:
@@ -114,5 +108,6 @@ def _tell(kind: str, **fields: Any) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
     for line in sys.stdin:
         run_order(Order(**json.loads(line)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsonlib
 import logging
+import random
 import shutil
 import sys
 import tempfile
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import penstock as ps
 from bench.faults.kills import Disturbance, Kind, plan_campaign
 from bench.faults.programs import PROGRAMS
 from bench.faults.rows import Difference
@@ -30,20 +32,23 @@ ABOUT = (
     "A master and two workers are started on loopback. In runs of kind executor, an executor, a Python "
     "worker, its daemon or a worker is killed, and the run must end by itself. In runs of kind driver, the "
     "program is killed and started again on its checkpoint. In runs of kind speculation, two attempts of a "
-    "task both finish. In runs of kind signal, which need no cluster, a program in process gets SIGTERM and "
-    "is started again. The code is 1 if a row or a count differs, a run does not end, or no run of a kind "
-    "was hit.\n\n"
+    "task both finish. In runs of kind signal and kill, which need no cluster, a program gets SIGTERM or "
+    "SIGINT, or is killed, up to three times, and is started again; --engine says where it runs. The code is "
+    "1 if a row or a count differs, a run does not end, or no run of a kind was hit.\n\n"
     "\b\nExamples:\n"
     "  python -m bench faults --quick\n"
     "  python -m bench faults --runs 100 --seed 7 --json faults.json\n"
     "  python -m bench faults --kind driver --only state --runs 5\n"
-    "  python -m bench faults --kind signal"
+    "  python -m bench faults --kind signal\n"
+    "  python -m bench faults --kind kill --runs 150 --seed 7\n"
+    "  python -m bench faults --kind signal --engine spark --runs 20"
 )
 KINDS: dict[Kind, tuple[int, int]] = {
     "executor": (40, 4),
     "driver": (40, 4),
     "speculation": (4, 1),
     "signal": (50, 5),
+    "kill": (150, 8),
 }
 """Kind -> the usual number of runs, and that of `--quick`."""
 
@@ -53,7 +58,9 @@ def run_faults(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs.")] = False,
     runs: Annotated[
         int | None,
-        typer.Option(help="Runs of each kind [40, of speculation 4, of signal 50].", min=1, metavar="N"),
+        typer.Option(
+            help="Runs of each kind [40, of speculation 4, of signal 50, of kill 150].", min=1, metavar="N"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The seed of the data and the kills.", metavar="N")] = 1,
     kind: Annotated[
@@ -62,6 +69,9 @@ def run_faults(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this program; may be repeated.", metavar="NAME")
     ] = None,
+    engine: Annotated[
+        str, typer.Option(help="Where programs of kind signal run: local or spark.", metavar="ENGINE")
+    ] = "local",
     limit: Annotated[float, typer.Option(help="Seconds within which a try must end.", metavar="S")] = 180.0,
     json: Annotated[
         Path | None, typer.Option(help="Write every run here; - for standard output.", metavar="FILE")
@@ -74,11 +84,12 @@ def run_faults(
     """Run the campaign."""
     counts = count_runs(runs, kind or list(KINDS), quick=quick)
     programs = [require_known("program", name, PROGRAMS) for name in only or PROGRAMS]
+    require_known("engine", engine, ("local", "spark"))
     tell = screen.note if json == Path("-") else screen.say
     logging.getLogger("penstock").setLevel(logging.ERROR)  # rows that are late are part of the programs
     work = Path(tempfile.mkdtemp(prefix="penstock-faults-", dir=keep))
     try:
-        outcomes = _run_all(work, counts, programs, seed, limit, tell)
+        outcomes = _run_all(work, counts, programs, seed, limit, tell, engine)
     finally:
         if keep is None:
             shutil.rmtree(work, ignore_errors=True)
@@ -118,6 +129,7 @@ def _run_all(
     seed: int,
     limit_s: float,
     tell: Callable[[str], None],
+    engine: str,
 ) -> list[Outcome]:
     from bench.faults.campaign import Campaign, open_campaign  # it loads pyspark
     from bench.faults.signals import SignalCampaign
@@ -136,13 +148,13 @@ def _run_all(
                 outcomes.append(campaign.run(run))
                 tell(format_outcome(outcomes[-1]))
 
-    on_cluster = [run for run in planned if run.kind != "signal"]
+    on_cluster = [run for run in planned if run.kind not in ("signal", "kill")]
     if on_cluster:
         with open_campaign(work, seed=seed, limit_s=limit_s, tell=tell) as campaign:
             run_planned(campaign, on_cluster)
     if len(on_cluster) < len(planned):
-        signals = SignalCampaign(work, seed=seed, limit_s=limit_s, tell=tell)
-        run_planned(signals, [run for run in planned if run.kind == "signal"])
+        signals = SignalCampaign(work, seed=seed, limit_s=limit_s, tell=tell, engine=engine)
+        run_planned(signals, [run for run in planned if run.kind in ("signal", "kill")])
     return outcomes
 
 
@@ -200,3 +212,79 @@ def to_json(outcomes: Sequence[Outcome], seed: int) -> str:
         "runs": [{**asdict(one), "exact": one.exact, "verdict": one.verdict()} for one in outcomes],
     }
     return jsonlib.dumps(fields, indent=2, ensure_ascii=False) + "\n"
+
+
+ABOUT_MUTATIONS = (
+    "Damage, remove, exchange and roll back files that runs leave on the disk, and run the programs on.\n\n"
+    "Programs are run with a checkpoint, in process and on embedded Spark, and their folders are copied at "
+    "every moment at which a crash would do most harm. Each case mutates one of these copies and runs the "
+    "program to its end: it must be refused with an error that names the file, or give the same rows and "
+    "counts. The code is 1 if any case does otherwise.\n\n"
+    "\b\nExamples:\n"
+    "  python -m bench mutations --quick\n"
+    "  python -m bench mutations --seed 7\n"
+    "  python -m bench mutations --runs 300 --spark-runs 0"
+)
+
+
+def run_mutations(
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the cases.")] = False,
+    runs: Annotated[int | None, typer.Option(help="Cases in process [220].", min=0, metavar="N")] = None,
+    spark_runs: Annotated[
+        int | None, typer.Option(help="Cases on embedded Spark [80].", min=0, metavar="N")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of all choices [another one every time].", metavar="N")
+    ] = None,
+) -> None:
+    """Run the campaign of mutations."""
+    from bench.faults import mutations
+
+    logging.getLogger("penstock").setLevel(logging.CRITICAL)  # refusals are what is looked for
+    seed = random.randrange(1 << 30) if seed is None else seed  # noqa: S311  # no secret hangs on it
+    n_local = (22 if quick else 220) if runs is None else runs
+    n_spark = (8 if quick else 80) if spark_runs is None else spark_runs
+    screen.say(f"seed {seed}")
+    with tempfile.TemporaryDirectory(prefix="penstock-mutations-") as name:
+        options: dict[str, Any] = {"folder": Path(name), "seed": seed, "tell": screen.say}
+        cases = mutations.mutate_on("local", "local", mutations.IN_PROCESS, n_local, **options)
+        if n_spark:
+            from penstock.engines.spark.session.session import open_session
+
+            session = open_session(ps.SparkOptions())  # which all cases share
+            cases += mutations.mutate_on("spark", "spark", list(mutations.PROGRAMS), n_spark, **options)
+            del session
+    screen.say(mutations.summarize(cases))
+    if any(case.verdict not in mutations.GOOD for case in cases):
+        raise typer.Exit(1)
+
+
+ABOUT_DISKS = (
+    "Fill a disk, or make it read-only, in the middle of a run; then give it space again, and run on.\n\n"
+    "Programs run in process on small disks, which are mounted for it: that takes root, mkfs.ext4 and loop "
+    "devices. The code is 1 if a row or a count differs in the end, or a failure is not ours.\n\n"
+    "\b\nExamples:\n"
+    "  python -m bench disks --runs 20 --seed 7"
+)
+
+
+def run_disks(
+    *,
+    runs: Annotated[int, typer.Option(help="Disks that are filled, and as many read-only.", min=1)] = 20,
+    seed: Annotated[int, typer.Option(help="The seed of all choices.", metavar="N")] = 1,
+) -> None:
+    """Run the campaign of disks."""
+    from bench.faults.disks import strike_disks
+
+    logging.getLogger("penstock").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory(prefix="penstock-disks-") as name:
+        cases = strike_disks("local", "local", runs, folder=Path(name), seed=seed, tell=screen.say)
+    wrong = [case for case in cases if case.problem]
+    struck = sum(case.point != "not struck" for case in cases)
+    screen.say(
+        f"disks {len(cases)}, struck {struck}, failed runs {sum(bool(case.failure) for case in cases)}, "
+        f"with problems {len(wrong)}"
+    )
+    if wrong:
+        raise typer.Exit(1)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-Kind = Literal["executor", "driver", "speculation", "signal"]
+Kind = Literal["executor", "driver", "speculation", "signal", "kill"]
 Target = Literal["executor", "python worker", "python daemon", "worker", "driver", "program"]
 TARGETS: tuple[Target, ...] = ("executor", "python worker", "python daemon", "worker")
 """What a run must survive by itself; a program whose driver is killed is started again."""
@@ -70,7 +70,7 @@ def draw_kills(kind: Kind, index: int, chance: Random) -> tuple[Kill, ...]:
         return tuple(
             Kill("driver", LATEST_DRIVER * chance.random()) for _ in range(1 + chance.randrange(MOST_DRIVERS))
         )
-    if kind == "signal":
+    if kind in ("signal", "kill"):
         return tuple(Kill("program", chance.random()) for _ in range(1 + chance.randrange(MOST_SIGNALS)))
     # Why by turns: a campaign of any length has as many kills of every target, with every program.
     first = TARGETS[(index + index // len(TARGETS)) % len(TARGETS)]

@@ -141,6 +141,30 @@ def partners(place: Place) -> ps.PipeGraph:
     return graph
 
 
+def alone(place: Place) -> ps.PipeGraph:
+    """Build joins without an equality: full with failing pairs, anti, with the last rows; from parquet."""
+    graph = ps.PipeGraph("alone")
+    left, right = _sides(graph, place)
+    right = right.select(w=col("value"), m=col("n"))
+    ratios = left.join(
+        right,
+        on=ps.left("n") // (ps.right("m") % 7) > 900,
+        within="20 ms",
+        how="full",
+        on_error="dead_letter",
+        name="ratios",
+    )
+    ratios.sink(ps.write.parquet(place.output / "ratios"), name="ratios out")
+    ratios.errors.sink(ps.write.jsonl(place.output / "failed"), name="failed out")
+    greatest = left.join(
+        right, on=ps.left("value") < ps.right("w"), within="30 ms", how="anti", name="none is greater"
+    )
+    greatest.sink(ps.write.jsonl(place.output / "greatest"), name="greatest out")
+    last = left.join(right, on=ps.left("value") > ps.right("w"), last_rows=(2, 3), name="last rows")
+    last.sink(ps.write.parquet(place.output / "last"), name="last out")
+    return graph
+
+
 def _sides(graph: ps.PipeGraph, place: Place) -> tuple[ps.MultiPipe, ps.MultiPipe]:
     """Read the input twice, as the two sides of a join."""
     left, right = (
@@ -349,6 +373,15 @@ PROGRAMS = {
             5,
         ),
         Program("partners", partners, {"pairs": "jsonl", "counts": "parquet"}, "parquet", 16, 8_000, 6),
+        Program(
+            "alone",
+            alone,
+            {"ratios": "parquet", "failed": "jsonl", "greatest": "jsonl", "last": "parquet"},
+            "parquet",
+            12,
+            6_000,
+            5,
+        ),
         Program(
             "sinks", sinks, {"low": "parquet", "middle": "csv", "high": "jsonl"}, "parquet", 30, 30_000, 8
         ),

@@ -197,7 +197,7 @@ def _run(order: Order, folder: str, output: Path, settings: dict[str, Any]) -> N
         stream = stream.option("maxFilesPerTrigger", order.files_per_trigger)
         reader = ps.read.spark(stream.parquet(folder), follow=False)
     graph = PROGRAMS[order.program](reader, output / "rows")
-    graph.run("spark", checkpoint=str(output / "checkpoint"), **settings)
+    graph.run("spark", checkpoint=str(output / "checkpoint"), drain=True, **settings)
 
 
 def _open_session(order: Order) -> Any:

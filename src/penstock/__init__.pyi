@@ -1,6 +1,7 @@
 # The names of this package and the modules they are in; penstock.lazy loads them on demand.
 
 from penstock import blocks as blocks
+from penstock import connectors as connectors
 from penstock import events as events
 from penstock import options as options
 from penstock import read as read
@@ -14,7 +15,8 @@ from penstock.clock import ManualClock as ManualClock
 from penstock.clock import WallClock as WallClock
 from penstock.connect.protocol import Reader as Reader
 from penstock.connect.protocol import Writer as Writer
-from penstock.connect.readers.iterables import Watermark as Watermark
+from penstock.connect.read_claims import Position as Position
+from penstock.connect.read_claims import Watermark as Watermark
 from penstock.engines.protocol import Run as Run
 from penstock.engines.protocol import RunResult as RunResult
 from penstock.engines.run_log import RunStatus as RunStatus

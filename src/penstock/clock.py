@@ -21,6 +21,21 @@ class WallClock:
         return time.time_ns() // 1_000
 
 
+class HeldClock:
+    """A clock that can be held, so that it stands still.
+
+    us  what it says then; None while it goes
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.us: int | None = None
+
+    def now(self) -> int:
+        """Return the time at which it is held, or the current time."""
+        return self._clock.now() if self.us is None else self.us
+
+
 class ManualClock:
     """A clock that stands still until it is moved: for tests.
 

@@ -115,7 +115,7 @@ class StepFailed(Event):
 
 
 class RunEnded(Event):
-    """A run is over: "drained", "stopped" or "failed"."""
+    """A run is over: "drained", "ended", "stopped" or "failed"."""
 
     outcome: str
     batches: int

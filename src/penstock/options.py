@@ -50,7 +50,7 @@ class CollectSettings(TypedDict, total=False):
 
     master   a Spark master, e.g. "spark://host:7077"; embedded when left out
     until    stop after this number of rounds
-    drain    False keeps open windows for the next run instead of closing them at the end
+    drain    close all windows at the end; with a checkpoint they are kept for the next run if it is left out
     options  `ps.LocalOptions(...)` or `ps.SparkOptions(...)`
     clock    what tells the time; the machine's by default
     events   a function that is called with every event of the run
@@ -68,9 +68,11 @@ class RunSettings(CollectSettings, total=False):
     """What `run` and `start` take beside the engine: a checkpoint, and what `collect` takes.
 
     checkpoint  a folder that makes the run survive a crash
+    renamed     the name of a step in the checkpoint -> its name now
     """
 
-    checkpoint: str | None
+    checkpoint: str | PathLike[str] | None
+    renamed: Mapping[str, str]
 
 
 def is_positive(number: object) -> TypeGuard[int]:

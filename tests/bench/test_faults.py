@@ -95,12 +95,14 @@ def test_the_number_of_runs_is_that_of_the_kind_unless_it_is_given() -> None:
         "driver": 40,
         "speculation": 4,
         "signal": 50,
+        "kill": 150,
     }
     assert count_runs(None, KINDS, quick=True) == {
         "executor": 4,
         "driver": 4,
         "speculation": 1,
         "signal": 5,
+        "kill": 8,
     }
     assert count_runs(7, ["driver"], quick=True) == {"driver": 7}
 

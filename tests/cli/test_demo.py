@@ -8,7 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.apps.campaign_views import campaign_views, write_events
-from penstock.cli.demo import program, results_table
+from penstock.cli import comparison
+from penstock.cli.comparison import Comparison
+from penstock.cli.demo import describe, program, results_table
 from tests.support.command_line import penstock
 
 
@@ -17,9 +19,20 @@ def test_the_demo_prints_program_result_accounts_and_the_picture_s_path(tmp_path
     assert done.code == 0
     for part in ('ps.PipeGraph("campaign-views")', "campaign-0", "filtered", "unmatched"):
         assert part in done.out
-    picture = tmp_path / "out" / "campaign-views.svg"
-    assert done.out.splitlines()[-1] == f"picture    {picture}"
+    picture, page = tmp_path / "out" / "campaign-views.svg", tmp_path / "out" / "report.html"
+    assert done.out.splitlines()[-2:] == [f"picture    {picture}", f"report     {page}"]
     assert picture.read_text().startswith("<svg")
+
+
+def test_the_page_of_the_demo_stands_alone(tmp_path: Path) -> None:
+    penstock("demo", "--out", str(tmp_path), "--rows", "1000", "--engine", "reference")
+    page = (tmp_path / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert page.count("<polyline") == 5  # one for each campaign
+    for part in ("only-views", "What became of the rows", "ps.PipeGraph"):
+        assert part in page
+    assert not any(part in page for part in ("<script", "href=", "src=", "url(", "How fast"))
+    assert page.count("http") == page.count('xmlns="http://www.w3.org/2000/svg"')  # a name, not an address
 
 
 def test_the_demo_can_be_run_again_into_the_same_folder(tmp_path: Path) -> None:
@@ -30,13 +43,25 @@ def test_the_demo_can_be_run_again_into_the_same_folder(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark-0")
-def test_the_demo_runs_on_spark_and_gives_what_the_reference_engine_gives(tmp_path: Path) -> None:
-    lines = [
-        penstock("demo", "--out", str(tmp_path / "out"), "--rows", "500", *how)
-        for how in ((), ("--engine", "reference"))
-    ]
-    assert [done.code for done in lines] == [0, 0]
-    assert lines[0].out == lines[1].out
+def test_the_demo_runs_on_spark_beside_spark_s_own_windows_and_gives_what_the_reference_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "ROUNDS", 1)
+    words = ("demo", "--out", str(tmp_path / "out"), "--rows", "500")
+    on_spark = penstock(*words, "--compare-rows", "4000")
+    page = (tmp_path / "out" / "report.html").read_text()
+    judge = penstock(*words, "--engine", "reference")
+    assert (on_spark.code, judge.code) == (0, 0)
+    compared, rest = on_spark.out.split("The same program on 4,000 events, files to files on Spark:\n")
+    assert compared + rest[rest.index("results ") :] == judge.out
+    assert "windows compared, all equal" in rest
+    assert page.count("<rect") >= 2
+    assert "How fast" in page
+
+
+def test_a_comparison_with_another_answer_says_so() -> None:
+    text = describe(Comparison(rows=10, ours=300.0, spark=100.0, windows=7, different=2))
+    assert "Penstock is 3.0 times as fast; 7 windows compared, 2 DIFFERENT" in text
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:

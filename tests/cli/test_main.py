@@ -22,6 +22,7 @@ from penstock.errors import (
     SchemaError,
     TimeError,
 )
+from penstock.events import BatchDone, RunStarted
 from tests.support.command_line import penstock
 
 DOCS = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -86,10 +87,23 @@ def test_nothing_is_coloured_and_no_bar_is_drawn_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     screen.show_error(GraphError("a [bold]fact[/bold]", hint="a hint"))
-    with screen.progress() as move:
+    with screen.progress() as move, screen.progress_line("views") as listen:
         move(1, 3, "working")
+        listen(BatchDone(2_000_000, 0, {"a": 10}, {}, 5))
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("", "GraphError: a [bold]fact[/bold]\n  hint:   a hint\n")
+
+
+def test_the_line_of_a_run_tells_batches_rows_their_rate_and_the_lag() -> None:
+    lines: list[str] = []
+    text = screen.ProgressText("views", lines.append)
+    text.update(RunStarted(1_000_000, "views", "local", ()))
+    text.update(BatchDone(3_000_000, 0, {"a": 3_000, "b": 1_000}, {}, 5, lag_us={"a": 2_500_000}))
+    text.update(BatchDone(5_000_000, 1, {"a": 4_000}, {}, 5, lag_us={"a": 10**15}))  # not a live stream
+    assert lines == [
+        "views  1 batches  4,000 rows  2,000 rows/s  watermark 2.5 s behind",
+        "views  2 batches  8,000 rows  2,000 rows/s",
+    ]
 
 
 def test_a_long_line_is_not_broken(capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,6 +86,13 @@ def test_until_stops_after_so_many_rounds(tmp_path: Path) -> None:
     assert (json.loads(done.out)["outcome"], json.loads(done.out)["batches"]) == ("stopped", 0)
 
 
+def test_seconds_stop_a_program_that_never_ends_and_close_its_windows(tmp_path: Path) -> None:
+    done = penstock("run", write(tmp_path, ENDLESS), "--engine", "local", "--seconds", "0.05", "--json")
+    fields = json.loads(done.out)
+    assert (done.code, fields["outcome"]) == (0, "drained")
+    assert fields["accounts"]["source"]["rows_in"] == fields["rows_out"]["sink"] > 0
+
+
 def test_a_failing_function_ends_with_code_1_and_names_step_and_function(tmp_path: Path) -> None:
     done = penstock("run", write(tmp_path, FAILING), "--engine", "reference")
     assert (done.code, done.err.startswith("FunctionError: ")) == (1, True)

@@ -268,6 +268,21 @@ def test_pairs_on_which_an_expression_fails_go_to_the_dead_letters(case: Case) -
     assert outcome.account("j").errors == 1
 
 
+def refuse(left: ps.Row, right: ps.Row) -> bool:
+    """A function that fails on every pair, and says on which."""
+    raise ValueError(f"{left.v} and {right.w}")
+
+
+def test_every_pair_goes_to_the_dead_letters_with_its_own_error(case: Case) -> None:
+    #  newer rows come first, so the pairs are not found in the order in which they leave
+    left = lefts(case, [(3, "a", 3), (2, "a", 2), (1, "a", 1)], delay=10)
+    right = rights(case, [(4, "x", 6), (2, "y", 5), (1, "z", 4)], delay=10)
+    joined = left.join(right, on=refuse, within=5, name="j", on_error="dead_letter")
+    letters = case.run(joined, joined.errors).rows(1)
+    assert sorted((row["v"], row["w"]) for row in letters) == [(v, w) for v in (1, 2, 3) for w in (4, 5, 6)]
+    assert all(f"{row['v']} and {row['w']}" in row["error"] for row in letters)
+
+
 def test_an_expression_is_not_asked_about_pairs_that_equal_columns_rule_out(case: Case) -> None:
     left, right = lefts(case, [(1, "a", 4)]), rights(case, [(1, "b", 0), (1, "a", 2)])
     case.gives(left.join(right, on=[V // W > 1, SAME], within=1), BOTH, (1, "a", 4, 1, "a", 2))

@@ -39,7 +39,7 @@ def test_a_run_that_keeps_its_windows_open_has_a_watermark_and_a_lag(case: Case)
     run = case.graph.start(case.engine, clock=case.clock, master=case.master, options=options, drain=False)
     run.wait()
     status = run.status()
-    assert (status.state, status.watermark) == ("stopped", {"in": 10_000_000})
+    assert (status.state, status.watermark) == ("ended", {"in": 10_000_000})
     assert status.lag_us == {"in": 50_000_000}
 
 

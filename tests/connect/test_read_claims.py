@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 import penstock.read as read
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.read_claims import AbandonedRead, WaitingRead
-from penstock.connect.readers.iterables import Watermark
+from penstock.connect.read_claims import AbandonedRead, WaitingRead, Watermark
 from penstock.errors import ConnectorError, TimeError
 
 Items = st.lists(st.sampled_from(["row", "bad", "list", "columns", "watermark"]), max_size=30)

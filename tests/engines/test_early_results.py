@@ -64,7 +64,7 @@ class WatchedRuns:
         kind = KINDS[self._kind]
         windows = rows.window(kind, name="w", early=early, parallelism=degree, pattern=pattern)
         MAKES[self._make](windows).sink(ps.write.callback(self._take), name="out")
-        graph.run(engine, **{"clock": Restless(), **options})
+        graph.run(engine, drain=True, **{"clock": Restless(), **options})
 
     def _take(self, batch: pa.RecordBatch) -> None:
         self.seen.update(map(str, batch.to_pylist()))

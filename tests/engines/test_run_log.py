@@ -178,9 +178,9 @@ def test_a_run_that_goes_on_from_a_checkpoint_says_so(tmp_path: Path, log: pytes
         )
         return graph
 
-    build().run("local", checkpoint=str(tmp_path / "state"), until=2)
+    build().run("local", checkpoint=str(tmp_path / "state"), until=2, drain=True)
     assert not any("restored" in line for _, line in lines(log))
-    build().run("local", checkpoint=str(tmp_path / "state"))
+    build().run("local", checkpoint=str(tmp_path / "state"), drain=True)
     assert ("INFO", 'run of "resume" restored from its checkpoint: goes on after 2 rounds') in lines(log)
 
 

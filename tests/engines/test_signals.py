@@ -261,7 +261,9 @@ def test_a_run_that_is_stopped_while_it_clears_its_output_ends_before_that_is_do
         remove(path, missing_ok)
 
     monkeypatch.setattr(Path, "unlink", unlink)
-    run = build().start(runs_on, checkpoint=str(tmp_path / "state") if runs_on == "local" else None)
+    run = build().start(
+        runs_on, checkpoint=str(tmp_path / "state") if runs_on == "local" else None, drain=True
+    )
     assert begun.wait(30)
     run.stop()
     go_on.set()
@@ -269,6 +271,8 @@ def test_a_run_that_is_stopped_while_it_clears_its_output_ends_before_that_is_do
     assert (result.outcome, result.batches) == ("stopped", 0)
     assert len(removed) == 1, "one file is gone, and the other nineteen are left for the next run"
     monkeypatch.undo()
-    again = build().run(runs_on, checkpoint=str(tmp_path / "state") if runs_on == "local" else None)
+    again = build().run(
+        runs_on, checkpoint=str(tmp_path / "state") if runs_on == "local" else None, drain=True
+    )
     assert again.outcome == "drained"
     assert read_numbers(tmp_path / "out") == list(range(20))

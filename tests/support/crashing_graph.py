@@ -46,7 +46,7 @@ def graph_of(folder: Path) -> ps.PipeGraph:
 
 def run(folder: Path, engine: str | Engine, **options: Any) -> RunResult:
     """Begin, or go on."""
-    return graph_of(folder).run(engine, checkpoint=str(folder / "checkpoint"), **options)
+    return graph_of(folder).run(engine, checkpoint=str(folder / "checkpoint"), **{"drain": True, **options})
 
 
 def program(module: str, folder: Path, *args: str) -> subprocess.Popen[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import penstock as ps
 from penstock import crash_points
-from penstock.engines.protocol import RunResult
+from penstock.engines.protocol import Engine, RunResult
 
 SCHEMA = {"t": "int64", "k": "string", "v": "int64"}
 
@@ -32,17 +32,26 @@ def to_both(row: ps.Row) -> tuple[int, int]:
     return 0, 1
 
 
-def run(files: Path, folder: Path, engine: str, **options: Any) -> RunResult:
+def build(files: Path, folder: Path, **options: Any) -> ps.PipeGraph:
     """Rows as they came, and their sums by window, into two sinks."""
     graph = ps.PipeGraph("watching")
+    time: dict[str, Any] = {"time": "t", "time_unit": "s", "delay": "0 s"} | options
     rows = graph.source(
-        ps.read.jsonl(files, schema=SCHEMA, follow=True), time="t", time_unit="s", delay="0 s", name="rows"
+        ps.read.jsonl(files, schema=SCHEMA, follow=True, wait="5 ms"),
+        name="rows",
+        **time,
     )
     both = rows.split(to_both, 2)
     both[0].sink(ps.write.jsonl(folder / "rows"), name="seen")
     windows = both[1].key_by("k").window(ps.tumbling("10 s"), lateness="1000 s", name="windows")
     windows.aggregate(v=ps.sum("v")).sink(ps.write.jsonl(folder / "sums"), name="sums")
-    return graph.run(engine, checkpoint=str(folder / "checkpoint"), **options)
+    return graph
+
+
+def run(files: Path, folder: Path, engine: str | Engine, **options: Any) -> RunResult:
+    """Begin, or go on."""
+    settings = {"drain": True, **options}
+    return build(files, folder).run(engine, checkpoint=str(folder / "checkpoint"), **settings)
 
 
 def read_rows(folder: Path) -> Counter[tuple[Any, ...]]:

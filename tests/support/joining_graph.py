@@ -17,7 +17,7 @@ from penstock import crash_points
 from penstock.engines.protocol import Engine, RunResult
 from tests.support.crashing_graph import read_rows
 
-SINKS = ("pairs", "alone", "last", "counts", "late", "greatest")
+SINKS = ("pairs", "alone", "last", "counts", "late", "greatest", "ratios", "failed", "before")
 SCHEMA = {"t": "int64", "key": "string", "v": "int64"}
 
 
@@ -34,7 +34,7 @@ def draw_batches(seed: int, n_batches: int = 14) -> list[list[dict[str, Any]]]:
 
 
 def graph_of(folder: Path, layout: Any) -> ps.PipeGraph:
-    """A band, an outer and an anti join, the last rows, a window behind a join, and what was late."""
+    """Bands, outer joins, anti joins, last rows, pairs that fail, a window behind a join, and late rows."""
     graph = ps.PipeGraph("joining")
 
     def join(name: str, **options: Any) -> ps.MultiPipe:
@@ -52,6 +52,12 @@ def graph_of(folder: Path, layout: Any) -> ps.PipeGraph:
     greatest.sink(ps.write.jsonl(folder / "greatest"), name="greatest")
     last = join("last rows", on=ps.left("v") > ps.right("v"), last_rows=(2, 3))
     last.sink(ps.write.jsonl(folder / "last"), name="last")
+    divides = ps.left("v") // ps.right("v") > 8
+    ratios = join("ratios", on=divides, within="2 s", how="full", on_error="dead_letter")
+    ratios.sink(ps.write.jsonl(folder / "ratios"), name="ratios out")
+    ratios.errors.sink(ps.write.jsonl(folder / "failed"), name="failed")
+    before = join("before", on="key", last_rows=(0, 2), how="left")
+    before.sink(ps.write.jsonl(folder / "before"), name="before out")
     return graph
 
 
@@ -72,7 +78,9 @@ def sources(graph: ps.PipeGraph, name: str) -> tuple[ps.MultiPipe, ps.MultiPipe]
 
 def run(folder: Path, layout: Any, engine: str | Engine = "local", **options: Any) -> RunResult:
     """Begin, or go on."""
-    return graph_of(folder, layout).run(engine, checkpoint=str(folder / "checkpoint"), **options)
+    return graph_of(folder, layout).run(
+        engine, checkpoint=str(folder / "checkpoint"), **{"drain": True, **options}
+    )
 
 
 def read_sinks(folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,18 @@ from penstock.connect.protocol import BadRow, Reader
 
 
 def rows_of(reader: Reader) -> list[dict[str, Any]]:
-    return [row for batch in reader.batches() for row in batch.rows.to_pylist()]
+    """The rows; a file that cannot be read raises, as it stops a run."""
+    rows: list[dict[str, Any]] = []
+    for batch in reader.batches():
+        raise_failures(batch.bad)
+        rows += batch.rows.to_pylist()
+    return rows
+
+
+def raise_failures(bad: Iterable[BadRow]) -> None:
+    for row in bad:
+        if row.failure is not None:
+            raise row.failure
 
 
 def cuts_of(reader: Reader) -> list[list[dict[str, Any]]]:

@@ -31,7 +31,12 @@ from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.fragments import DRIVER, FragmentPlan, JobTask
 from penstock.engines.spark.join_exchange import JoinLayout
 from penstock.engines.spark.source_task import SourceSplit
-from penstock.engines.spark.tasks import read_source_rows, run_all_fragments, run_fragment
+from penstock.engines.spark.tasks import (
+    read_source_rows,
+    run_all_fragments,
+    run_fragment,
+    sample_joins,
+)
 from penstock.engines.spark.wire import NO_EDGE, SCHEMA, Kind, WireRow, from_wire, to_wire
 from penstock.errors import NotSupported
 from penstock.events import EventSink
@@ -106,6 +111,7 @@ class InProcessJobs(SparkJobs):
         rows_read = [row for part in read for row in part.frame]
         # As with jobs of many rows and of few, which have different numbers of partitions.
         n_partitions = self._random.choice([self.n_partitions, 2 * self.n_partitions])
+        self.look_at_joins(rows, task)
         task = self.lay_out(task, n_partitions)
         wire = [*rows, *rows_read, *self.wake_ups(task.rounds[-1].number, range(n_partitions))]
         self._n_jobs += 1
@@ -121,6 +127,10 @@ class InProcessJobs(SparkJobs):
         result = read_job_result(pa.Table.from_batches([back], schema=SCHEMA))
         self.learn(result)
         return result
+
+    def _run_samples(self, rows: Sequence[WireRow], task: JobTask) -> list[WireRow]:
+        batches = sample_joins(self._plans[0], task, [to_wire(rows)])
+        return [row for batch in batches for row in from_wire(batch)]
 
     def _run_fragment(self, plan: FragmentPlan, task: JobTask, rows: list[WireRow]) -> list[WireRow]:
         self._random.shuffle(rows)
@@ -139,11 +149,13 @@ class InProcessJobs(SparkJobs):
 class InProcessRun:
     """A run that is over when it has been built."""
 
-    def __init__(self, loop: DriverLoop) -> None:
+    def __init__(self, loop: DriverLoop, *, drains: bool = False) -> None:
         self._loop = loop
         try:
             loop.open()
             loop.run_micro_batches()
+            if drains:
+                loop.drain()
         except BaseException:
             loop.end(failed=True)
             raise
@@ -183,9 +195,16 @@ class InProcessSparkEngine:
     name = "spark in process"
 
     def __init__(
-        self, n_partitions: int = 3, seed: int = 0, *, alone: Alone = lambda job: False, mixes: bool = True
+        self,
+        n_partitions: int = 3,
+        seed: int = 0,
+        *,
+        alone: Alone = lambda job: False,
+        mixes: bool = True,
+        drains: bool = False,
     ) -> None:
         self._n_partitions, self._seed, self._alone, self._mixes = n_partitions, seed, alone, mixes
+        self._drains = drains
 
     def gaps(self, plan: Plan) -> Sequence[Gap]:
         """Returns those of the Spark engine."""
@@ -193,11 +212,13 @@ class InProcessSparkEngine:
 
     def start(self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions) -> InProcessRun:
         """Runs the plan to its end."""
-        checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
+        checkpoint = Checkpoint(options.checkpoint, describe_graph(plan), "spark", options.renamed)
+        plan = checkpoint.adapt(plan)
         jobs = InProcessJobs(
             plan, n_partitions=self._n_partitions, seed=self._seed, alone=self._alone, mixes=self._mixes
         )
-        return InProcessRun(DriverLoop(plan, jobs, checkpoint, clock=clock, events=events, options=options))
+        loop = DriverLoop(plan, jobs, checkpoint, clock=clock, events=events, options=options)
+        return InProcessRun(loop, drains=self._drains)
 
     def open_harness(
         self, plan: Plan, *, clock: Clock, events: EventSink, options: RunOptions

@@ -12,7 +12,7 @@ from functools import partial
 
 import penstock as ps
 from bench.workload import Case, Cell, Chart, Line, Outcome, Point, Way, outcome_notes
-from bench.workloads.cstream.topologies import Busy, read_numbers
+from penstock.apps.busy_operators import Busy, read_numbers
 from penstock.events import Event, ScaleDecided
 
 COST_US = 100.0

@@ -6,8 +6,8 @@ from bench.simulation.topology import TOPOLOGIES
 from bench.workload import Cell, Claim, Outcome, Size, Workload
 from bench.workloads.cstream import elastic, schedulers, virtual_time
 from bench.workloads.cstream.schedulers import COST_US, SCHEDULERS, Task
-from bench.workloads.cstream.topologies import SHAPES, Busy
 from bench.workloads.cstream.virtual_time import SteadyState
+from penstock.apps.busy_operators import SHAPES, Busy
 
 N_PERIODS = 5
 SWEEPS = (schedulers.sweep_costs, schedulers.sweep_sizes, schedulers.sweep_selectivities)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import penstock as ps
 from bench.workload import Case, Cell, Chart, Line, Point, Way
-from bench.workloads.cstream.topologies import SHAPES, Busy, build_chain, build_data_parallel
+from penstock.apps.busy_operators import SHAPES, Busy, build_chain, build_data_parallel
 
 SCHEDULERS = ("random", "max-queue-length", "min-latency", "least-recently-run", "max-running-time")
 COST_US = 100.0

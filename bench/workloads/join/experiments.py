@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from bench.workload import Case, Cell, Claim, Size, Workload, expected_of
-from bench.workloads.join import band, latency, layouts, spark_joins, virtual_time
+from bench.workloads.join import band, handshake, latency, layouts, spark_joins, virtual_time
 from bench.workloads.join.layouts import CORE_ERROR, ERROR
 from bench.workloads.join.stage import check_pairs, forget_windows
 from bench.workloads.join.streams import Shape, draw_streams
@@ -24,6 +24,7 @@ def workload(size: Size) -> Workload:
     layout_cases = [layouts.build_case(shape) for shape in _layout_shapes(full=full)]
     virtual_cases = virtual_time.build_cases(full=full)
     paced = latency.build_case(Shape((2_500, 2_500), 300, 5_000 * (5 if full else 2), 1))
+    meeting = handshake.build_case(Shape((2_000, 2_000), 20, 80_000, 1))
     return Workload(
         name="join",
         about="the band join of DP-Join: scans, index, layouts, latency, simulated workers, joins on Spark",
@@ -31,6 +32,7 @@ def workload(size: Size) -> Workload:
             *band.build_cases(full=full),
             *layout_cases,
             paced,
+            meeting,
             *virtual_cases,
             *spark_joins.build_cases(full=full),
         ),
@@ -38,6 +40,7 @@ def workload(size: Size) -> Workload:
             *band.build_ways(),
             *layouts.build_ways([case.name for case in layout_cases]),
             *latency.build_ways([paced.name]),
+            *handshake.build_ways(meeting.name),
             *virtual_time.build_ways(virtual_cases),
             *spark_joins.build_ways(),
         ),
@@ -47,6 +50,7 @@ def workload(size: Size) -> Workload:
             *band.build_claims(full=full),
             *_layout_claims(layout_cases),
             *latency.build_claims(paced.name, PAPER_LATENCY),
+            *handshake.build_claims(meeting.name),
             *virtual_time.build_claims(virtual_cases),
             *spark_joins.build_claims(),
         ),

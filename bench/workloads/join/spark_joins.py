@@ -153,7 +153,7 @@ def run_ours(rows: SparkRows) -> SparkPairs:
         right, on=_predicate(shape), within=f"{shape.window_s} s", suffix="_right", name="pairs"
     )
     pairs.sink(ps.write.parquet(out / "pairs"), name="out")
-    graph.run(engine="spark", checkpoint=str(out / "checkpoint"))
+    graph.run(engine="spark", checkpoint=str(out / "checkpoint"), drain=True)
     return SparkPairs(out / "pairs")
 
 

@@ -74,7 +74,7 @@ def run(data: PacedRows, *, chaining: bool, is_saved: bool = False) -> Outcome:
     else:
         events: deque[ps.events.Event] = deque(maxlen=1)
         with tempfile.TemporaryDirectory() as folder:
-            graph.run(engine="local", options=options, checkpoint=folder, events=events.append)
+            graph.run(engine="local", options=options, checkpoint=folder, events=events.append, drain=True)
     return Outcome(lambda: out.values, _notes(out.delays))
 
 

@@ -90,7 +90,7 @@ def count_views(ads: Ads, threads: int | None, *, is_saved: bool = False) -> Out
         results, events = ps.write.memory(), deque[ps.events.Event](maxlen=1)
         counted.sink(results)
         with tempfile.TemporaryDirectory() as folder:
-            graph.run(engine="local", options=options, checkpoint=folder, events=events.append)
+            graph.run(engine="local", options=options, checkpoint=folder, events=events.append, drain=True)
         return Outcome(lambda: _answer_from_table(results.table()))
     table = counted.collect(engine="local", options=options)
     return Outcome(lambda: _answer_from_table(table))

@@ -98,7 +98,7 @@ def run_backlog(rows: Rows) -> EtlRun:
     reader = ps.read.parquet(rows.path, follow=True, files=FILES_PER_BATCH)
     _add_columns(graph.source(reader)).sink(ps.write.parquet(out / "rows"), name="out")
     n_batches = -(-rows.shape.n_files // FILES_PER_BATCH)
-    graph.run(engine="spark", checkpoint=str(out / "checkpoint"), until=n_batches)
+    graph.run(engine="spark", checkpoint=str(out / "checkpoint"), until=n_batches, drain=True)
     return EtlRun(out / "rows", "double")
 
 

@@ -87,7 +87,7 @@ def run_fold(rows: Rows) -> int:
         .aggregate(n=least_most_n)
         .sink(ps.write.parquet(out / "windows"), name="out")
     )
-    graph.run(engine="spark", checkpoint=str(out / "checkpoint"))
+    graph.run(engine="spark", checkpoint=str(out / "checkpoint"), drain=True)
     return int(sum(pq.read_table(out / "windows").column("n").to_pylist()))
 
 

@@ -1,12 +1,17 @@
-"""`penstock demo`: a whole program on made-up events, its result, its accounts and its picture."""
+"""`penstock demo`: a whole program on made-up events, its result, its accounts, its picture and its speed.
+
+On Spark, the program is also timed beside Spark's own `window()`, and a page with plots is written.
+"""
 
 from __future__ import annotations
 
 import inspect
 import tempfile
 import textwrap
+from collections.abc import Mapping
+from html import escape
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,18 +19,22 @@ import typer
 from rich.syntax import Syntax
 from rich.table import Table
 
+import penstock as ps
 from penstock.apps.campaign_views import campaign_views, write_events
-from penstock.cli import screen
+from penstock.cli import report, screen
+from penstock.cli.comparison import Comparison, compare
 from penstock.cli.programs import run_to_the_end
 from penstock.cli.screen import Code, accounts_table, ending_with
 
 ABOUT = (
     "Run a whole program on made-up events.\n\n"
     "The events come out of order, a few of them too late. Prints the campaign-views program, some of its "
-    "result and what became of every row, and draws its picture.\n\n"
+    "result and what became of every row, and draws its picture. On Spark it then times the program beside "
+    "Spark's own window() on more events. A page with all that and plots is written.\n\n"
     "\b\nExamples:\n"
     "  penstock demo\n"
-    "  penstock demo --out demo/ --rows 20000 --seed 7"
+    "  penstock demo --out demo/ --rows 20000 --seed 7\n"
+    "  penstock demo --compare-rows 0"
 )
 SHOWN = 5  # windows in the table of results
 
@@ -38,6 +47,9 @@ def demo(
     rows: Annotated[int, typer.Option(help="How many events.", min=1, metavar="N")] = 5_000,
     seed: Annotated[int, typer.Option(help="The seed of the events.", metavar="N")] = 1,
     engine: Annotated[str, typer.Option(help="What runs the program.", metavar="NAME")] = "spark",
+    compare_rows: Annotated[
+        int, typer.Option(help="Events for the comparison with Spark; 0 leaves it out.", min=0, metavar="N")
+    ] = 1_000_000,
 ) -> None:
     """Run the campaign-views program."""
     folder = out or Path(tempfile.mkdtemp(prefix="penstock-demo-"))
@@ -53,11 +65,51 @@ def demo(
     screen.out().print(Syntax(program(), "python", background_color="default"))
     done = run_to_the_end(graph, engine, [])
     screen.say(f"\nViews per campaign in the 10 seconds before, of {rows:,} events:\n")
-    screen.out().print(results_table(pq.read_table(folder / "views")))
+    views = pq.read_table(folder / "views")
+    screen.out().print(results_table(views))
     screen.say("\nWhat became of the rows:\n")
     screen.out().print(accounts_table(done.accounts))
+    measured = None
+    if engine == "spark" and compare_rows:
+        with ending_with(Code.FAILED):
+            measured = compare(folder / "comparison", rows=compare_rows, seed=seed)
+        screen.say(f"\n{describe(measured)}")
+    page = folder / "report.html"
+    page.write_text(build_report(graph, views, done.accounts, measured), encoding="utf-8")
     screen.say(f"\nresults    {folder / 'views'}\nlate rows  {folder / 'late'}")
-    screen.say(f"picture    {folder / 'campaign-views.svg'}")
+    screen.say(f"picture    {folder / 'campaign-views.svg'}\nreport     {page}")
+
+
+def describe(measured: Comparison) -> str:
+    """Return the comparison in words."""
+    ratio = measured.ours / measured.spark
+    same = "all equal" if not measured.different else f"{measured.different:,} DIFFERENT"
+    return (
+        f"The same program on {measured.rows:,} events, files to files on Spark:\n\n"
+        f"Penstock          {measured.ours:>12,.0f} rows/s\n"
+        f"Spark's window()  {measured.spark:>12,.0f} rows/s\n"
+        f"Penstock is {ratio:.1f} times as fast; {measured.windows:,} windows compared, {same}"
+    )
+
+
+def build_report(
+    graph: ps.PipeGraph, views: pa.Table, accounts: Mapping[str, Any], measured: Comparison | None
+) -> str:
+    """Return the page: the program, its picture, its results, its accounts, and how fast it is."""
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in views.sort_by([("campaign_id", "ascending"), ("window_end", "ascending")]).to_pylist():
+        series.setdefault(row["campaign_id"], []).append((row["window_end"].timestamp(), row["views"]))
+    columns = ("rows_in", "rows_out", "filtered", "unmatched", "late")
+    lines = [[step, *(getattr(counts, name) for name in columns)] for step, counts in accounts.items()]
+    sections = {"The program": f"<pre>{escape(program())}</pre>", "Its graph": graph.explain(format="svg")}
+    sections["Views per campaign"] = report.draw_lines(series, "time", "views in the ten seconds before")
+    header = ["step", *(name.replace("_", " ") for name in columns)]
+    sections["What became of the rows"] = report.build_table(header, lines)
+    if measured is not None:
+        bars = {"Penstock on Spark": measured.ours, "Spark's window()": measured.spark}
+        text = escape(describe(measured))
+        sections["How fast"] = report.draw_bars(bars, "rows/s") + f"<pre>{text}</pre>"
+    return report.build_page("penstock demo", sections)
 
 
 def program() -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from penstock.cli import demo, doctor, programs, screen
+from penstock.cli import applications, checkpoint, demo, doctor, programs, screen
 from penstock.cli.screen import Code, code_of, epilog
 from penstock.errors import PenstockError
 
@@ -49,6 +49,8 @@ app = typer.Typer(
     help="Stream processing in Python: run and explain Penstock programs.\n\n"
     "\b\nExamples:\n"
     "  penstock demo                     see it work\n"
+    "  penstock apps                     list the papers' applications\n"
+    "  penstock run word-count           run one of them\n"
     "  penstock run views.py             run the graph in a file\n"
     "  penstock explain views.py         print its schema, blocks and plan",
     epilog=epilog(),
@@ -62,10 +64,24 @@ _COMMANDS: dict[Callable[..., None], str] = {
     demo.demo: demo.ABOUT,
     programs.run: programs.ABOUT_RUN,
     programs.explain: programs.ABOUT_EXPLAIN,
+    applications.apps: applications.ABOUT,
     doctor.doctor: doctor.ABOUT,
 }
 for command, about in _COMMANDS.items():
     app.command(help=about, epilog=epilog())(command)
+_checkpoint = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command, about in (
+    (checkpoint.show, checkpoint.ABOUT_SHOW),
+    (checkpoint.verify, checkpoint.ABOUT_VERIFY),
+    (checkpoint.diff, checkpoint.ABOUT_DIFF),
+    (checkpoint.skip, checkpoint.ABOUT_SKIP),
+):
+    _checkpoint.command(help=about, epilog=epilog())(command)
+app.add_typer(_checkpoint, name="checkpoint", help=checkpoint.ABOUT, epilog=epilog())
 
 
 def _version(wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""`penstock run` and `penstock explain`: the graph in a user's file, run or described.
+"""`penstock run` and `penstock explain`: the graph in a user's file, or an application, run or described.
 
 The file runs as the module `__penstock__`, so that its `if __name__ == "__main__":` part does not run.
 It stays in `sys.modules` afterwards: annotations of its classes are looked up there. A mistake in it is
@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import itertools
 import sys
+import threading
+import time
 import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -19,41 +23,58 @@ import typer
 
 import penstock as ps
 from penstock.cli import screen
+from penstock.cli.applications import SHOWN, Program, find_application, load_program, parse_settings
 from penstock.cli.screen import MEANING, Code, accounts_table, ending_with
 from penstock.errors import GraphError, PenstockError, Where, nearest_first
 
 RUN_NAME = "__penstock__"
 
 ABOUT_RUN = (
-    "Run the graph in FILE to the end of its sources.\n\n"
+    "Run an application, or the graph in FILE, to the end of its sources.\n\n"
     'The file is run, except for what stands below: if __name__ == "__main__". '
     "Afterwards every step's rows are accounted for. Ctrl-C or SIGTERM stops the run cleanly, a second one "
     "at once.\n\n"
     "\b\nExamples:\n"
     "  penstock run views.py --engine reference\n"
     "  penstock run views.py --graph totals --checkpoint state/\n"
-    "  penstock run views.py --json | jq .rows_out"
+    "  penstock run views.py --json | jq .rows_out\n"
+    "  penstock run yahoo --rows 5000000 --parallelism 2\n"
+    "  penstock run word-count --file book.txt --form columns\n"
+    "  penstock run spike-detection --rate 10000 --seconds 10 --set threshold=0.03"
 )
 ABOUT_EXPLAIN = (
-    "Say what the graph in FILE is and does.\n\n"
+    "Say what an application, or the graph in FILE, is and does.\n\n"
     "Prints its steps with their schemas, its building blocks, and an engine's choices. "
     'The file is run, except for what stands below: if __name__ == "__main__".\n\n'
     "\b\nExamples:\n"
     "  penstock explain views.py\n"
     "  penstock explain views.py --graph totals --engine reference\n"
+    "  penstock explain linear-road\n"
     "  penstock explain views.py --json"
 )
 
-File = Annotated[Path, typer.Argument(help="A Python file that builds a graph.", metavar="FILE.py")]
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="An application (penstock apps), or a Python file that builds a graph.", metavar="APP|FILE.py"
+    ),
+]
 GraphName = Annotated[str | None, typer.Option(help="Which graph, by variable or by name.", metavar="NAME")]
+Form = Annotated[str | None, typer.Option(help="Application: which of its graphs.", metavar="NAME")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", help="Application: an option of its own.", metavar="NAME=VALUE")
+]
 
 
 def run(
-    file: File,
+    target: Target,
     *,
     engine: Annotated[
         str | None,
-        typer.Option(help="What runs it: spark, local or reference; else the graph's own.", metavar="NAME"),
+        typer.Option(
+            help="What runs it: spark, local or reference; else a file's own, or local for an application.",
+            metavar="NAME",
+        ),
     ] = None,
     graph: GraphName = None,
     master: Annotated[
@@ -65,35 +86,140 @@ def run(
     until: Annotated[
         int | None, typer.Option(help="Stop after this number of rounds of batches.", min=0, metavar="N")
     ] = None,
+    drain: Annotated[
+        bool | None,
+        typer.Option(
+            "--drain/--no-drain", help="Close all windows at the end, or keep them [keep, with --checkpoint]."
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="Run for so long: a file is stopped, an application repeats its rows.", min=0, metavar="N"
+        ),
+    ] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="Application: rows to generate.", min=1, metavar="N")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Application: rows per second.", min=0.001, metavar="N")
+    ] = None,
+    keys: Annotated[int | None, typer.Option(help="Application: number of keys.", min=1, metavar="N")] = None,
+    disorder: Annotated[
+        float | None, typer.Option(help="Application: seconds that rows may be behind.", min=0, metavar="S")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Application: what the rows depend on.", metavar="N")
+    ] = None,
+    parallelism: Annotated[
+        int | None, typer.Option(help="Application: replicas of operators.", min=1, metavar="N")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Application: rows that are read at a time.", min=1, metavar="N")
+    ] = None,
+    chaining: Annotated[
+        bool | None, typer.Option("--chaining/--no-chaining", help="Application: fuse operators, or do not.")
+    ] = None,
+    form: Form = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Application: a real file instead of made-up rows.", metavar="PATH")
+    ] = None,
+    set_: Settings = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Application: compare the answer with a recount in plain Python.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the accounts as JSON for scripts.")] = False,
 ) -> None:
-    """Run a graph."""
+    """Run an application or a graph."""
     facts: dict[str, Any] = {"graph": None, "engine": engine, "outcome": "refused"}
     handles: list[ps.Run] = []
+    chosen_by_user: dict[str, Any] = {
+        "rows": rows,
+        "rate": rate,
+        "keys": keys,
+        "seed": seed,
+        "parallelism": parallelism,
+    }
+    chosen_by_user |= {"batch": batch, "chaining": chaining, "form": form}
+    chosen_by_user |= {"disorder_us": None if disorder is None else int(disorder * 1_000_000)}
+    settings = {name: value for name, value in chosen_by_user.items() if value is not None}
+    program: Program | None = None
     try:
         with screen.programs_own_text(aside=json):
             with ending_with(Code.WRONG):
-                chosen = load_graph(file, graph)
+                application = find_application(target)
+                if application is None:
+                    refuse_settings(
+                        settings | ({"set": set_} if set_ else {}) | ({"file": file} if file else {})
+                    )
+                    chosen = load_graph(Path(target), graph)
+                else:
+                    settings |= parse_settings(application, set_ or [])
+                    pace: Any = {"file": file, "rate": rate, "seconds": seconds, "checks": check}
+                    program = load_program(application, settings, **pace)
+                    chosen, engine = program.graph, engine or "local"
                 facts["graph"], sinks = chosen.name, [step.name for step in chosen.plan().sinks]
             on = engine or chosen.engine
             name = facts["engine"] = on if isinstance(on, str) else on.name
-            done = run_to_the_end(chosen, on, handles, master=master, checkpoint=checkpoint, until=until)
+            began = time.perf_counter()
+            stops = seconds if application is None else None
+            how: dict[str, Any] = {"master": master, "checkpoint": checkpoint, "until": until}
+            how |= {} if drain is None else {"drain": drain}
+            if json and name == "local":
+                how["options"] = ps.LocalOptions(measure=True)
+            done = run_to_the_end(chosen, on, handles, seconds=stops, **how)
+            took = time.perf_counter() - began
     except BaseException as problem:
         if json:
             screen.say_json(facts | describe_end(problem, handles))
         raise
+    n_rows = sum(done.accounts[step.name].rows_in for step in chosen.plan().sources)
+    agrees = program.check() if program is not None and check else None
     if json:
         facts |= {
             "outcome": done.outcome,
             "batches": done.batches,
+            "seconds": round(took, 6),
+            "rows_per_second": round(n_rows / took),
             "rows_out": {sink: done.accounts[sink].rows_in for sink in sinks},
             "accounts": {step: accounts.to_dict() for step, accounts in done.accounts.items()},
+            "waiting": dict(done.waiting),
         }
+        facts |= {} if agrees is None else {"agrees": agrees}
         screen.say_json(facts | ({} if done.measurements is None else done.measurements.to_dict()))
     else:
+        if program is not None:
+            show_answer(program, n_rows, took)
         batches = f"{done.batches:,} batch{'' if done.batches == 1 else 'es'}"
         screen.say(f'graph "{chosen.name}" on engine {name}: {done.outcome} after {batches}')
         screen.out().print(accounts_table(done.accounts))
+        for step, n in done.waiting.items():
+            screen.say(f'\n{n:,} of step "{step}" wait for the next run; --drain closes them')
+        if agrees is not None:
+            screen.say(f"\na recount in plain Python {'agrees' if agrees else 'gives another answer'}")
+    if agrees is False:
+        raise typer.Exit(Code.FAILED)
+
+
+def show_answer(program: Program, n_rows: int, took: float) -> None:
+    """Print the last rows that left an application, and how fast it was."""
+    answer = program.answer
+    if answer.n_rows:
+        screen.out().print(answer.table())
+    n_shown = min(answer.n_rows, SHOWN)
+    screen.say(
+        f"\n{answer.n_rows:,} rows left{f', the last {n_shown} above' if answer.n_rows > n_shown else ''}"
+    )
+    screen.say(f"{n_rows:,} rows in {took:.2f} s: {n_rows / took:,.0f} rows/s\n")
+
+
+def refuse_settings(settings: Mapping[str, Any]) -> None:
+    """Raise a GraphError if options of applications are given beside a file."""
+    if settings:
+        name = next(iter(settings)).removesuffix("_us")
+        raise GraphError(
+            f"--{name} is for applications, and a file decides that itself", hint=f"leave --{name} out"
+        )
 
 
 def describe_end(problem: BaseException, handles: list[ps.Run]) -> dict[str, Any]:
@@ -122,37 +248,58 @@ def describe_end(problem: BaseException, handles: list[ps.Run]) -> dict[str, Any
     return {**end, "error": error}
 
 
-def run_to_the_end(graph: ps.PipeGraph, engine: Any, handles: list[ps.Run], **settings: Any) -> Any:
-    """Run a graph with a bar on the terminal; what cannot start ends with code 2, what fails with code 1.
+def run_to_the_end(
+    graph: ps.PipeGraph, engine: Any, handles: list[ps.Run], *, seconds: float | None = None, **settings: Any
+) -> Any:
+    """Run a graph with a line on the terminal; what cannot start ends with code 2, what fails with code 1.
 
     handles  takes the handle of the run once it has started
+    seconds  how long to run; then what was read is written and all windows are closed
     """
-    with screen.progress() as move, ps.handle_signals() as wait:
-
-        def listen(event: Any) -> None:
-            if isinstance(event, ps.events.BatchDone):
-                move(event.batch + 1, None, f"{graph.name}: batches")
-
+    # On Spark the engine shows a line of its own.
+    with screen.progress_line(graph.name, shows=engine != "spark") as listen, ps.handle_signals() as wait:
         with ending_with(Code.WRONG):
             started = graph.start(engine, events=listen, **settings)
         handles.append(started)
-        with ending_with(Code.FAILED):
+        with ending_with(Code.FAILED), stop_after(started, seconds):
             return wait(started)
 
 
+@contextmanager
+def stop_after(run: ps.Run, seconds: float | None) -> Iterator[None]:
+    """Stop a run after some seconds, unless it is over before."""
+    if seconds is None:
+        yield
+        return
+    timer = threading.Timer(seconds, lambda: run.stop(drain=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def explain(
-    file: File,
+    target: Target,
     *,
     graph: GraphName = None,
     engine: Annotated[
         str | None, typer.Option(help="Show this engine's choices as well.", metavar="NAME")
     ] = None,
+    form: Form = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
 ) -> None:
     """Print what a graph is."""
     with ending_with(Code.WRONG):
         with screen.programs_own_text(aside=json):
-            chosen = load_graph(file, graph)
+            application = find_application(target)
+            if application is None:
+                refuse_settings({} if form is None else {"form": form})
+                chosen = load_graph(Path(target), graph)
+            else:
+                settings = {"rows": 100} | ({} if form is None else {"form": form})
+                chosen = application.graph(application.make_options(**settings))
         if json:
             sys.stdout.write(chosen.explain(engine, format="json"))
         else:

@@ -20,13 +20,16 @@ from typing import Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
 from penstock.errors import GraphError, NotSupported, PenstockError, SchemaError, TimeError
+from penstock.events import BatchDone, Event, RunStarted
 
 _TYPER = Path(typer.__file__).resolve().parent
+FAR_US = 86_400_000_000  # rows of a day ago and more are no live stream: how far they are behind says nothing
 PIPE_WIDTH = 120  # where there is no terminal to ask, tables may be this wide
 
 
@@ -99,6 +102,43 @@ def progress() -> Iterator[Callable[[int, int | None, str], None]]:
         yield lambda done, total, doing: bar.update(task, completed=done, total=total, description=doing)
 
 
+class ProgressText:
+    """How a run goes, from its events: batches, rows a second, how far the watermark is behind the clock."""
+
+    def __init__(self, graph: str, show: Callable[[str], None]) -> None:
+        self._graph, self._show = graph, show
+        self._began: int | None = None
+        self._batches = self._rows = 0
+
+    def update(self, event: Event) -> None:
+        """Take an event in and show how far the run is."""
+        if isinstance(event, RunStarted):
+            self._began = event.at
+        elif isinstance(event, BatchDone):
+            self._batches += 1
+            self._rows += sum(event.rows_in.values())
+            took_us = max(1, event.at - (event.at - event.took_us if self._began is None else self._began))
+            parts = [self._graph, f"{self._batches:,} batches", f"{self._rows:,} rows"]
+            parts.append(f"{self._rows * 1_000_000 // took_us:,} rows/s")
+            lag_us = max(event.lag_us.values(), default=0)
+            if 0 < lag_us < FAR_US:
+                parts.append(f"watermark {lag_us / 1e6:,.1f} s behind")
+            self._show("  ".join(parts))
+
+
+@contextmanager
+def progress_line(graph: str, *, shows: bool = True) -> Iterator[Callable[[Event], None]]:
+    """Yield a function that takes the events of a run and shows how it goes.
+
+    It changes a line on standard error; nothing at all when that is no terminal.
+    """
+    if not shows or not sys.stderr.isatty():
+        yield lambda event: None
+        return
+    with Live(console=err(), transient=True, refresh_per_second=5) as live:
+        yield ProgressText(graph, lambda text: live.update(Text(text))).update
+
+
 ALWAYS = ("rows_in", "rows_out")
 SOMETIMES = ("late", "filtered", "no_window", "unfinished", "unmatched", "unrouted", "errors")
 
@@ -128,7 +168,7 @@ class Code(IntEnum):
 
 MEANING = {
     Code.FINE: "fine",
-    Code.FAILED: "a run failed, or doctor found something broken",
+    Code.FAILED: "a run failed, a recount differs, or doctor or checkpoint found something broken",
     Code.WRONG: "wrong usage, or a mistake in the program found before it ran",
     Code.INTERRUPTED: "stopped by Ctrl-C (SIGINT)",
     Code.PIPE_CLOSED: "nobody reads the output any more",

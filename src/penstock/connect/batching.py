@@ -11,6 +11,7 @@ engine reads such batches (`python -m bench runtime`, tuple at a time). May assu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,9 @@ class RowRange(Frozen):
     bad      the others, with their numbers
     start    number of the first row
     end      number after the last row
+    place    of the first row in its file: a byte, or a row
+    origin   the number of the file, a place in it, and the number of the row there, from which on rows can be
+             read again; None if nobody asks
     """
 
     rows: pa.RecordBatch
@@ -40,6 +44,21 @@ class RowRange(Frozen):
     bad: tuple[tuple[int, BadRow], ...]
     start: int
     end: int
+    place: int = 0
+    origin: tuple[int, int, int] | None = None
+
+    @staticmethod
+    def no_numbers() -> npt.NDArray[np.int64]:
+        """Return the numbers of no rows."""
+        return np.empty(0, np.int64)
+
+    @property
+    def position(self) -> list[int] | None:
+        """Return where to go on behind these rows: file, place, rows from there on, and all rows."""
+        if self.origin is None:
+            return None
+        file, place, number = self.origin
+        return [file, place, self.end - number, self.end]
 
     @classmethod
     def of_good(cls, rows: pa.RecordBatch, start: int) -> RowRange:
@@ -60,8 +79,10 @@ class RowRange(Frozen):
         at = int(np.searchsorted(self.numbers, border))
         head_bad = tuple(pair for pair in self.bad if pair[0] < border)
         tail_bad = tuple(pair for pair in self.bad if pair[0] >= border)
-        head = RowRange(self.rows.slice(0, at), self.numbers[:at], head_bad, self.start, border)
-        return head, RowRange(self.rows.slice(at), self.numbers[at:], tail_bad, border, self.end)
+        origin = self.origin
+        head = RowRange(self.rows.slice(0, at), self.numbers[:at], head_bad, self.start, border, 0, origin)
+        tail = RowRange(self.rows.slice(at), self.numbers[at:], tail_bad, border, self.end, 0, origin)
+        return head, tail
 
 
 def batch_by_rows(ranges: Iterable[RowRange], schema: pa.Schema, n_rows: int) -> Iterator[SourceBatch]:
@@ -72,22 +93,23 @@ def batch_by_rows(ranges: Iterable[RowRange], schema: pa.Schema, n_rows: int) ->
         rest = next_range
         while n_pending + rest.end - rest.start >= n_rows:
             head, rest = rest.split(n_rows - n_pending)
-            yield to_source_batch([*pending, head], schema)
+            yield to_source_batch([*pending, head], schema, head.position)
             pending, n_pending = [], 0
         if rest.end > rest.start:
             pending.append(rest)
             n_pending += rest.end - rest.start
     if pending:
-        yield to_source_batch(pending, schema)
+        yield to_source_batch(pending, schema, pending[-1].position)
 
 
-def to_source_batch(ranges: Sequence[RowRange], schema: pa.Schema) -> SourceBatch:
+def to_source_batch(ranges: Sequence[RowRange], schema: pa.Schema, position: Any = None) -> SourceBatch:
     """Return the ranges as one batch."""
     numbers = [part.numbers for part in ranges] or [np.empty(0, np.int64)]
     return SourceBatch(
         rows=concat_batches([part.rows for part in ranges], schema),
         seq=from_numpy(numbers[0] if len(numbers) == 1 else np.concatenate(numbers)),
         bad=tuple(row for part in ranges for _, row in part.bad),
+        position=position,
     )
 
 
@@ -129,6 +151,7 @@ class SourceRowBatch(SourceBatch):
         assign(self, "_columns", None)
         assign(self, "watermark", watermark)
         assign(self, "read_at", None)
+        assign(self, "position", None)
 
     @property
     def bad(self) -> tuple[BadRow, ...]:
@@ -158,12 +181,19 @@ class SourceRowBatch(SourceBatch):
     def with_watermark(self, watermark: int) -> SourceRowBatch:
         """Return the same batch with a promise of the source."""
         batch = SourceRowBatch(self.plain, self._schema, self.start, watermark)
+        object.__setattr__(batch, "position", self.position)
         return batch if self.read_at is None else batch.with_read_at(self.read_at)
+
+    def with_position(self, position: Any) -> SourceRowBatch:
+        """Return the same batch with a position behind it."""
+        object.__setattr__(self, "position", position)  # nobody else has it yet
+        return self
 
     def with_read_at(self, read_at: npt.NDArray[np.int64]) -> SourceRowBatch:
         """Return the same batch with the times at which its rows were read."""
         batch = SourceRowBatch(self.plain, self._schema, self.start, self.watermark)
         object.__setattr__(batch, "read_at", read_at)
+        object.__setattr__(batch, "position", self.position)
         return batch
 
 

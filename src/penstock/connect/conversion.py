@@ -14,7 +14,7 @@ Also times as text, in files and in the names of folders.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import TypeVar
@@ -40,6 +40,7 @@ _EXACT_TYPES: dict[pa.DataType, frozenset[type]] = {
 # ISO 8601 writes years with four digits: these are 0001-01-01 and the last moment of 9999.
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_FLOAT_TEXT = object()
 _DECLARE = 'say the types: schema={"price": "float64", …}'
 
 
@@ -206,8 +207,24 @@ def cast_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def infer_schema(rows: Sequence[object]) -> pa.Schema:
-    """Return the schema of the rows: from the annotations of their one class, else from every value."""
+def add_null_columns(columns: pa.RecordBatch, schema: pa.Schema, n_rows: int | None = None) -> pa.RecordBatch:
+    """Return rows of the whole schema: the columns that there are, by name, and nulls for the others.
+
+    n_rows  the number of rows, where there may be no column to tell it
+    """
+    if columns.schema.names == schema.names:
+        return columns
+    read = dict(zip(columns.schema.names, columns.columns, strict=True))
+    n = columns.num_rows if n_rows is None else n_rows
+    arrays = [read[field.name] if field.name in read else pa.nulls(n, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def infer_schema(rows: Sequence[object], floats: Collection[str] = ()) -> pa.Schema:
+    """Return the schema of the rows: from the annotations of their one class, else from every value.
+
+    floats  texts that stand for floats, unless a column has other texts too
+    """
     if not rows:
         raise SchemaError("there are no rows to take a schema from", hint=_DECLARE)
     classes = {type(row) for row in rows}
@@ -226,7 +243,7 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
     types: dict[str, pa.DataType] = {}
     for name, values in columns.items():
         try:
-            types[name] = _type_of(name, values)
+            types[name] = _type_of(name, values, floats)
         except RecursionError:
             raise SchemaError(
                 f'column "{name}" holds values nested too deep, or one that holds itself',
@@ -235,7 +252,7 @@ def infer_schema(rows: Sequence[object]) -> pa.Schema:
     return parse_schema(types)
 
 
-def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
+def _type_of(name: str, values: Iterable[tuple[int, object]], floats: Collection[str] = ()) -> pa.DataType:
     """Return the one type of a column; `values` come with the number of their row, which errors name."""
     present = [(at, value.item() if isinstance(value, np.generic) else value) for at, value in values]
     present = [(at, value) for at, value in present if value is not None]
@@ -243,7 +260,11 @@ def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
         raise SchemaError(f'column "{name}" holds only nulls, so its type is unknown', hint=_DECLARE)
     first_of: dict[object, tuple[int, object]] = {}
     for at, value in present:
-        first_of.setdefault(_kind(value, name, at), (at, value))
+        is_float = isinstance(value, str) and value in floats
+        first_of.setdefault(_FLOAT_TEXT if is_float else _kind(value, name, at), (at, value))
+    if _FLOAT_TEXT in first_of:
+        text = first_of.pop(_FLOAT_TEXT)
+        first_of.setdefault(pa.string() if pa.string() in first_of else pa.float64(), text)
     if set(first_of) == {pa.int64(), pa.float64()}:
         return pa.float64()
     if len(first_of) > 1:
@@ -261,13 +282,13 @@ def _type_of(name: str, values: Iterable[tuple[int, object]]) -> pa.DataType:
         return pa.decimal128(min(38, whole + scale), scale)
     if kind is list:
         items = [(at, item) for at, value in present if isinstance(value, Iterable) for item in value]
-        return pa.list_(_type_of(f"{name}[]", items))
+        return pa.list_(_type_of(f"{name}[]", items, floats))
     if kind is Mapping:
         inner: dict[str, list[tuple[int, object]]] = {}
         for at, value in present:
             for key, item in (fields_of(value) or {}).items():
                 inner.setdefault(key, []).append((at, item))
-        return pa.struct([(key, _type_of(f"{name}.{key}", values)) for key, values in inner.items()])
+        return pa.struct([(key, _type_of(f"{name}.{key}", of, floats)) for key, of in inner.items()])
     return kind
 
 

@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.errors import ConnectorError
 from penstock.frozen import Frozen, dataclass
 
 if TYPE_CHECKING:
     from penstock.connect.read_claims import WaitingRead
-    from penstock.connect.readers.files import Journal
+    from penstock.connect.readers.file_journal import Journal
     from penstock.connect.writers.staged_files import FolderStage, StagedFile
 
 
@@ -46,11 +48,16 @@ class Delivery(StrEnum):
 
 
 class BadRow(Frozen):
-    """Input that could not be read as a row: the raw text, the reason, and its place (`file:line`)."""
+    """Input that could not be read as a row: the raw text, the reason, and its place (`file:line`).
+
+    failure  of a whole file that could not be read, the error that stops a run if nobody said otherwise; its
+             raw text is its path
+    """
 
     raw: str
     error: str
     place: str
+    failure: ConnectorError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,8 @@ class SourceBatch:
     watermark  a promise made by the source itself, in the time column's unit; None for no promise
     bad        input that could not be read; the source step's `on_error` decides what becomes of it
     read_at    int64[n], when each row was read, in microseconds of the clock; None if that was just now
+    position   where a later run goes on behind this batch, as plain data that JSON can hold; None if the
+               reader has to read again what was read
     """
 
     rows: pa.RecordBatch
@@ -69,6 +78,7 @@ class SourceBatch:
     watermark: int | None = None
     bad: tuple[BadRow, ...] = field(default=())
     read_at: npt.NDArray[np.int64] | None = None
+    position: Any = None
 
     @property
     def num_rows(self) -> int:
@@ -79,9 +89,24 @@ class SourceBatch:
         """Return the same batch with a promise of the source."""
         return replace(self, watermark=watermark)
 
+    def with_position(self, position: Any) -> SourceBatch:
+        """Return the same batch with a position behind it."""
+        return replace(self, position=position)
+
     def with_read_at(self, read_at: npt.NDArray[np.int64]) -> SourceBatch:
         """Return the same batch with the times at which its rows were read."""
         return replace(self, read_at=read_at)
+
+
+class SourcePosition(NamedTuple):
+    """How far a source has been read: batches, the rows in them, and the reader's own position behind them.
+
+    at  plain data; None if the reader has no positions, and has to read all from the beginning
+    """
+
+    batches: int = 0
+    rows: int = 0
+    at: Any = None
 
 
 @runtime_checkable
@@ -104,8 +129,14 @@ class Reader(Protocol):
     def keeps_raw(self) -> bool:
         """Return whether input can be bad, and its raw text is kept (text formats)."""
 
-    def batches(self) -> Iterator[SourceBatch]:
-        """Read from the beginning. Called once per run; raises ConnectorError when it cannot read."""
+    @property
+    def batches(self) -> Callable[..., Iterator[SourceBatch]]:
+        """Return `batches(position=None)`, a method: reads from the beginning, or behind a batch.
+
+        It is called once per run, with the position of the last batch that is done, and raises ConnectorError
+        when it cannot read. A reader whose batches have no position need not take one: after a crash, what
+        was read before is read again and left out.
+        """
 
     def describe(self) -> str:
         """Return one line for explain(): `parquet events/ (3 files)`."""
@@ -119,7 +150,7 @@ class RowReader(Protocol):
     def gives_rows(self) -> bool:
         """Return whether every batch is one row, and a good row comes as a dict."""
 
-    def rows_or_batches(self) -> Iterator[Any]:
+    def rows_or_batches(self, position: Any = None) -> Iterator[Any]:
         """Read as `batches` does; a batch of one good row may come as a dict of plain values."""
 
 
@@ -135,10 +166,13 @@ class WaitingReader(Protocol):
     def wait_us(self) -> int | None:
         """Return how long the first row of a batch waits for others, in microseconds; None for ever."""
 
-    def open(self, stamp: Callable[[], int] | None, *, as_rows: bool = False) -> WaitingRead:
+    def open(
+        self, stamp: Callable[[], int] | None, *, as_rows: bool = False, position: Any = None
+    ) -> WaitingRead:
         """Begin to read; with `stamp`, batches say when each of their rows was read.
 
-        as_rows  whether batches of one good row may come as that row, a dict, without a stamp
+        as_rows   whether batches of one good row may come as that row, a dict, without a stamp
+        position  where to go on; None for the beginning
         """
 
 
@@ -148,15 +182,33 @@ def may_wait(reader: Reader) -> bool:
 
 
 @runtime_checkable
-class ResumableReader(Protocol):
-    """A reader that can begin where an earlier run has come to, by a journal of the files that it read."""
+class JournaledReader(Protocol):
+    """A reader whose input is not always the same, so that a journal says which files it read."""
 
-    @property
-    def batches_are_files(self) -> bool:
-        """Return whether files make the batches, so that a journal can tell what has been read."""
+    def resume(self, journal: Journal) -> Reader:
+        """Return a reader that goes by the journal of earlier runs."""
 
-    def resume(self, journal: Journal, position: tuple[int, int]) -> Reader:
-        """Return a reader that begins after the (batches, rows) of the position."""
+    def give_up(self, number: int | None, before: Any, after: Any) -> None:
+        """Record that a batch, between two positions, could not be read, so that its files may change.
+
+        number  of the batch, if it is known
+        """
+
+
+@runtime_checkable
+class CheckedReader(Protocol):
+    """A reader that can tell before a run whether its files can be read."""
+
+    def check_files(self) -> None:
+        """Raise ConnectorError unless all files that are there now can be read."""
+
+
+@runtime_checkable
+class IndexedReader(Protocol):
+    """A reader that knows where each of its batches is: its position is their number."""
+
+    def rows_before(self, n_batches: int) -> int | None:
+        """Return the number of rows in the first batches; None if there are not so many."""
 
 
 class Output(Protocol):
@@ -206,6 +258,40 @@ class StagedOutput(Output, Protocol):
 
     def publish(self, batch: int, files: Sequence[StagedFile]) -> None:
         """Make the files visible as those of a batch, all or none, unless it has been committed before."""
+
+
+class OutputRecord(Frozen):
+    """What an output records of itself, durably.
+
+    run        the identity of the checkpoint that it belongs to; empty without one
+    committed  the last batch that is committed
+    head       how far that checkpoint was then
+    """
+
+    run: str
+    committed: int | None
+    head: Mapping[str, Any] = field(default_factory=dict)
+
+
+class OutputLink(Protocol):
+    """What ties an output to a checkpoint, so that one that is older or foreign is found."""
+
+    run: str
+    read_head: Callable[[], Mapping[str, Any]]
+
+    def check(self, file: Path, saved: OutputRecord | None) -> None:
+        """Raise CheckpointError if the record in a file, or that there is none, does not fit."""
+
+    def record(self, batch: int) -> None:
+        """Take note that a batch is committed, durably."""
+
+
+@runtime_checkable
+class LinkedWriter(Protocol):
+    """A writer whose outputs belong to a checkpoint, wherever they are."""
+
+    def open_linked(self, schema: pa.Schema, sink: str, link: OutputLink, *, resume: bool) -> Output:
+        """Begin a run with a checkpoint, as `Writer.open` does."""
 
 
 @runtime_checkable

@@ -9,20 +9,25 @@ for a claim, and whoever claims says so before it looks whether the other waits,
 sees the other. Python's bytecodes are in order for all threads, so no lock is needed for that.
 
 Asynchronous iterables are read by an event loop in a thread of its own, which never waits for the steps of a
-graph: items wait for their reader, up to a limit.
+graph: items wait for their reader, up to a limit. Also what a generator may yield beside rows.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import deque
 from collections.abc import AsyncIterable, Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from penstock.connect.protocol import SourceBatch
 from penstock.errors import ConnectorError
+from penstock.expr.values import from_python
+from penstock.frozen import Frozen
 from penstock.timing.units import micros
 
 if TYPE_CHECKING:
@@ -30,6 +35,51 @@ if TYPE_CHECKING:
 
 DEFAULT_WAIT = "100 ms"
 """How long the first row of a batch waits for others."""
+
+
+class Watermark(Frozen):
+    """A source's own promise: no more rows with a time before this.
+
+    A datetime where the time column is a timestamp, a date where it is a date, an int in its unit where it
+    is int64.
+    """
+
+    time: int | datetime | date
+
+    def __post_init__(self) -> None:
+        if isinstance(self.time, bool) or not isinstance(self.time, int | date):
+            raise ConnectorError(
+                f"Watermark({self.time!r}) is not a time",
+                hint="give a datetime, a date, or an int in the column's unit",
+            )
+
+    @property
+    def value(self) -> int:
+        """Return the time in the time column's unit."""
+        if isinstance(self.time, int):
+            return self.time
+        as_type = pa.timestamp("us") if isinstance(self.time, datetime) else pa.date32()
+        plain = from_python(self.time, as_type)
+        assert isinstance(plain, int), "times and dates are ints in plain form"
+        return plain
+
+
+class Position(Frozen):
+    """Where a generator can go on: everything that it has yielded so far is behind it.
+
+    at  plain data, such as a number or a dict, which a later run is given as `position=`
+    """
+
+    at: Any
+
+    def __post_init__(self) -> None:
+        try:
+            json.dumps(self.at, allow_nan=False)
+        except (TypeError, ValueError) as problem:
+            raise ConnectorError(
+                f"Position({self.at!r:.80}) cannot be saved: {problem}",
+                hint="give numbers, strings, lists and dicts of these",
+            ) from problem
 
 
 class AbandonedRead(BaseException):  # no error: it ends a thread that nobody waits for

@@ -187,6 +187,7 @@ class BackgroundRun(ABC):
             result = self._result = self.execute()
             end = f"{result.outcome} after {result.batches:,} batches"
             self._log.report(result.accounts, end=end)
+            self._log.report_waiting(result.waiting)
         except BaseException as failure:  # raised again in wait(), in the user's thread
             self._failure = failure
             # Why: without handlers Python prints errors, and who waits for the run is going to show this one.

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.clock import Clock
+from penstock.clock import Clock, HeldClock
 from penstock.connect import protocol
 from penstock.connect.batching import SourceRowBatch
+from penstock.connect.protocol import SourcePosition
 from penstock.connect.read_claims import WaitingRead
+from penstock.connect.readers.file_journal import count_entries
 from penstock.connect.readers.program import table
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
@@ -32,7 +34,7 @@ from penstock.stages.stage import StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
-    from penstock.connect.readers.files import Journal
+    from penstock.connect.readers.file_journal import Journal
 
 
 JournalOf = Callable[[str, int], "Journal | None"]
@@ -81,7 +83,11 @@ class SourceReader:
         self._batches: Iterator[Any] | None = None
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
+        self._at: Any = None
+        self._passed: Any = None  # the position behind the last batch that got its times
+        self._is_indexed = isinstance(self._reader, protocol.IndexedReader)
         self._frontier = Frontier()
+        self._refusal: PenstockError | None = None
 
     @property
     def watermark(self) -> float:
@@ -106,43 +112,68 @@ class SourceReader:
         return self._frontier
 
     @property
-    def position(self) -> tuple[int, int]:
-        """Return the number of batches read, and of the rows in them."""
-        return self.n_batches, self.n_rows
+    def position(self) -> SourcePosition:
+        """Return the number of batches read, of the rows in them, and the reader's position behind them."""
+        at = self.n_batches if self._is_indexed else self._at
+        return SourcePosition(self.n_batches, self.n_rows, at)
 
-    def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
-        """Continue after the (batches, rows) that an earlier run has read."""
+    def resume(self, position: SourcePosition, watermark: float, journal: JournalOf = no_journal) -> None:
+        """Continue after what an earlier run has read: at its position, or by reading it again."""
         self._restore(position, journal)
         n_skipped = None
-        if self.waits and self.position != position and isinstance(read := self.open(), WaitingRead):
-            n_skipped = read.skip(position[1])
-        if n_skipped == position[1]:
-            self.n_batches, self.n_rows = position
-        while self.position[0] < position[0] and self.next() is not None:
+        if self.waits and self.position[:2] != position[:2] and isinstance(read := self.open(), WaitingRead):
+            n_skipped = read.skip(position.rows)
+        if n_skipped == position.rows:
+            self.n_batches, self.n_rows, self._at = position
+        while self.n_batches < position.batches and self.next() is not None:
             continue
-        if self.position != position:
+        if self.position[:2] != position[:2]:
             # Why an error: batches are counted, so rows would be lost or read twice.
             describe = "{:,} batches of {:,} rows in all".format
+            now = describe(*self.position[:2])
             raise CheckpointError(
                 f'source "{self.step.name}" does not begin with what has been read of it before',
                 step=self.step.name,
                 where=self.step.where,
-                detail=f"read before: {describe(*position)}; there now: {describe(*self.position)}",
+                detail=f"read before: {describe(*position[:2])}; there now: {now}",
                 hint="bring the input back as it was, or start with an empty checkpoint folder; "
                 "input that grows is best cut by files",
             )
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.resume(int(watermark))
 
-    def _restore(self, position: tuple[int, int], journal: JournalOf) -> None:
-        """Let a reader of files skip to the position, by the journal of earlier runs."""
+    def _restore(self, position: SourcePosition, journal: JournalOf) -> None:
+        """Let the reader begin at the position, if it can; readers of files go by the journal."""
         reader = self._reader
-        if not isinstance(reader, protocol.ResumableReader) or not reader.batches_are_files:
-            return
-        entries = journal(self.step.name, position[0])
-        if entries is not None:
-            self._reader = reader.resume(entries, position)
-            self.n_batches, self.n_rows = position
+        if isinstance(reader, protocol.JournaledReader):
+            at = position.at
+            if at is None and position.batches and getattr(reader, "batch", None) is None:
+                at = [position.batches, position.rows]  # as an older version has saved it
+            entries = journal(self.step.name, count_entries(position))
+            if entries is not None:
+                self._reader = reader.resume(entries)
+                if at is not None:
+                    self.n_batches, self.n_rows, self._at = position.batches, position.rows, at
+                    self._passed = at
+        elif isinstance(reader, protocol.IndexedReader):
+            if reader.rows_before(position.batches) == position.rows:
+                self.n_batches, self.n_rows = position[:2]
+        elif position.at is not None:
+            self.n_batches, self.n_rows, self._at = position
+
+    def give_up(self, batch: Any) -> None:
+        """Let the files of a batch change before another run reads them: nobody has seen a row of it.
+
+        batch  what could not be read, or its number
+        """
+        reader = self._reader
+        if isinstance(reader, protocol.JournaledReader):
+            number = getattr(batch, "number", batch if isinstance(batch, int) else None)
+            reader.give_up(number, self._passed, getattr(batch, "position", None))
+
+    def refuse(self, refusal: PenstockError) -> None:
+        """Raise this for whatever is read from now on."""
+        self._refusal, self.gives_rows = refusal, False
 
     def next(self) -> Any:
         """Return the next batch, or None at the end."""
@@ -167,6 +198,16 @@ class SourceReader:
         """Return when rows came last, by the clock, or when the run began."""
         return self._stage.last_rows_at
 
+    @last_rows_at.setter
+    def last_rows_at(self, at: int) -> None:
+        self._stage.last_rows_at = at
+
+    def hold_clock(self) -> HeldClock:
+        """Return the clock of the source, which can be held from now on."""
+        held = HeldClock(self._stage.site.clock)
+        self._stage.site = replace(self._stage.site, clock=held)
+        return held
+
     @property
     def live_read(self) -> WaitingRead | None:
         """Return the read that may wait, once it has begun; None if all rows are there."""
@@ -182,19 +223,28 @@ class SourceReader:
 
     def _read(self) -> Iterator[Any]:
         reader = self._reader
+        # A reader whose batches have no position need not take one.
+        at = self.n_batches if self._is_indexed else self._at
+        begin = () if at is None else (at,)
         if self.waits:
             if not isinstance(reader, protocol.WaitingReader):
-                return WaitingRead(iter(reader.batches()))
-            return reader.open(self.stamp if self.follows_clock else None, as_rows=self.gives_rows)
-        return iter(reader.rows_or_batches() if isinstance(reader, protocol.RowReader) else reader.batches())
+                return WaitingRead(iter(reader.batches(*begin)))
+            stamp = self.stamp if self.follows_clock else None
+            return reader.open(stamp, as_rows=self.gives_rows, position=at)
+        if isinstance(reader, protocol.RowReader):
+            return iter(reader.rows_or_batches(*begin))
+        return iter(reader.batches(*begin))
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""
         if item is None:
             self.ended = True
             return None
+        if self._refusal is not None:
+            raise self._refusal
         batch = SourceRowBatch((item,), self._reader.schema, self.n_rows) if type(item) is dict else item
         self.n_batches += 1
+        self._at = batch.position
         # A batch that Spark will read knows only its number of rows.
         self.n_rows += (
             batch.num_rows + len(batch.bad) if isinstance(batch, protocol.SourceBatch) else batch.n_rows
@@ -203,7 +253,13 @@ class SourceReader:
 
     def rows(self, batch: Any) -> list[tuple[str, Batch]]:
         """Return the batch with times and order, by port: rows that failed are on the errors port."""
-        return list(self._stage.on_read(batch))
+        try:
+            rows = list(self._stage.on_read(batch))
+        except PenstockError as failure:
+            self.give_up(batch)
+            raise failure.at(self.step.name, self.step.where) from failure.__cause__
+        self._passed = batch.position
+        return rows
 
     def end(self) -> None:
         """End the stream: no more rows will come."""
@@ -264,14 +320,21 @@ class SinkWriter:
             number, [RowBatch((row,), self._schema, (0,))]
         )
 
-    def open(self, *, resume: bool, n_written: int = 0) -> None:
+    def open(self, *, resume: bool, n_written: int = 0, link: protocol.OutputLink | None = None) -> None:
         """Open the output.
 
         resume     whether a checkpoint says that this run continues an earlier one
         n_written  the number of rows that the earlier run had written
+        link       ties the output to that checkpoint
         """
+        # A folder knows its sink by the first name that it had.
+        name = (*self.step.history.former, self.step.name)[0]
+        writer, schema = self._writer, self._schema
         try:
-            self._output = self._writer.open(self._schema, self.step.name, resume=resume)
+            if link is not None and isinstance(writer, protocol.LinkedWriter):
+                self._output = writer.open_linked(schema, name, link, resume=resume)
+            else:
+                self._output = writer.open(schema, name, resume=resume)
             if isinstance(self._output, protocol.PlainOutput):
                 self._plain, self.write_row = self._output, self._output.commit_row
         except Exception as cause:
@@ -285,7 +348,8 @@ class SinkWriter:
                 step=self.step.name,
                 where=self.step.where,
                 detail="the checkpoint goes on behind them, so they would stay lost",
-                hint="bring the output back, or start over with an empty checkpoint folder",
+                hint="bring the output back as this checkpoint left it; or start anew with an empty "
+                "checkpoint folder and an empty output folder, which reads all input again",
             )
 
     def write(self, number: int, batches: Iterable[Batch | pa.RecordBatch]) -> int:
@@ -293,6 +357,11 @@ class SinkWriter:
         n_rows = self._commit(number, batches)
         self.accounts.count_passed(n_rows, n_rows)
         return n_rows
+
+    @property
+    def is_durable(self) -> bool:
+        """Return whether the output knows, also after a crash, which rounds it has."""
+        return isinstance(self._output, protocol.DurableOutput)
 
     @property
     def last_committed(self) -> int:

@@ -55,6 +55,7 @@ class RunOptions(Frozen):
     drain       close all windows at the end of the sources; False keeps them for the next run
     master      where to run, for engines that can run elsewhere
     engine      the engine's own options object (LocalOptions, SparkOptions)
+    renamed     the name of a step in the checkpoint -> in the plan
     """
 
     checkpoint: str | None = None
@@ -62,6 +63,7 @@ class RunOptions(Frozen):
     drain: bool = True
     master: str | None = None
     engine: object = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Latency(Frozen):
@@ -99,11 +101,14 @@ class Measurements(Frozen):
 class RunResult(Frozen):
     """The result of a finished run.
 
-    outcome       "drained", or "stopped" when it was stopped before the sources ended
+    outcome       "drained"; "ended" when the sources have ended, and what was not closed is kept for the next
+                  run; "stopped" when it was stopped before
     batches       number of rounds of source batches that were processed
     accounts      step -> what became of its rows
     collected     the tables that were asked for in memory
     measurements  latency and where the time went, where the engine measures that
+    waiting       step -> what waits in the checkpoint for the next run: open windows of a window step, else
+                  rows; `run(checkpoint=…, drain=True)` closes them
     """
 
     outcome: str
@@ -111,6 +116,7 @@ class RunResult(Frozen):
     accounts: Mapping[str, Accounts]
     collected: Mapping[Ref, pa.Table] = field(default_factory=dict)
     measurements: Measurements | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)
 
 
 class Run(Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError, describe_cause
 from penstock.frozen import Frozen, dataclass
 from penstock.operators.op import LATE, LATE_RIGHT, OnError
+from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Ref
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
@@ -30,7 +31,7 @@ FIRST_LOOK_S, LOOK_S = 2.0, 60.0
 class RunStatus(Frozen):
     """How a run is doing.
 
-    state      "running", "stopping", "drained", "stopped" or "failed"
+    state      "running", "stopping", "drained", "ended", "stopped" or "failed"
     rows_in    source -> rows that it has read
     rows_out   sink -> rows that were written to it
     watermark  source -> its watermark, in microseconds since 1970; None before the first and at the end
@@ -121,6 +122,19 @@ class RunLog:
             n_in = sum(accounts[step.name].rows_in for step in plan.sources)
             n_out = sum(accounts[step.name].rows_out for step in plan.sinks)
             LOGGER.info('run of "%s" %s: %s rows in, %s rows out', plan.graph, end, f"{n_in:,}", f"{n_out:,}")
+
+    def report_waiting(self, waiting: Mapping[str, int]) -> None:
+        """Tell what the next run will find open, and how to close it."""
+        for step, n in waiting.items():
+            things = "open windows" if isinstance(self.plan[step].op, Windows) else "rows"
+            LOGGER.info(
+                'run of "%s": %s %s of step "%s" wait for the next run; '
+                "run(checkpoint=…, drain=True) closes them",
+                self.plan.graph,
+                f"{n:,}",
+                things,
+                step,
+            )
 
     def _warn(self, step: str, n_rows: int, fact: str) -> None:
         """Warn of rows of a step beyond those that were reported before."""

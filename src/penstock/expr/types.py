@@ -213,6 +213,18 @@ def parse_schema(declared: object) -> pa.Schema:
     return pa.schema(_fields(declared, "", ()))
 
 
+def optional_columns(declared: object) -> frozenset[str]:
+    """Return the columns of a schema that input may lack: `T | None`, and fields of Arrow that may be null.
+
+    >>> sorted(optional_columns({"ad_id": "int64", "price": float | None}))
+    ['price']
+    """
+    if isinstance(declared, pa.Schema):
+        return frozenset(field.name for field in declared if field.nullable)
+    pairs = _named_types(declared, "", ())
+    return frozenset(name for name, type_ in pairs if type(None) in typing.get_args(type_))
+
+
 def parse_type(declared: object) -> pa.DataType:
     """Return the canonical Arrow type that a user declared.
 

@@ -118,9 +118,10 @@ class MultiPipe(Pipe):
         window: SlidingSpec | None = None,
         last_rows: int | tuple[int, int] | None = None,
         how: Literal["inner", "left", "right", "full", "semi", "anti"] = "inner",
-        layout: Literal["auto"] | tuple[int, int] = "auto",
+        layout: Literal["auto", "centralised", "handshake"] | tuple[int, int] = "auto",
         suffix: str | None = None,
         lateness: Duration = "0 s",
+        rates: tuple[float, float] | None = None,
         **options: Unpack[StepOptions],
     ) -> MultiPipe:
         """Pair rows of two streams that are close in time and fulfil a predicate.
@@ -135,7 +136,8 @@ class MultiPipe(Pipe):
                    100, or (N of the left, N of the right)
         how        "inner"; "left", "right" or "full": rows without a partner leave too, with nulls; "semi":
                    left rows with a partner leave, once; "anti": left rows without one
-        layout     (m, n) workers; "auto" chooses
+        layout     (m, n) workers; "auto" chooses; "centralised" and "handshake" are for comparison
+        rates      rows a second of the left and of the right, if they are known: `explain()` predicts by them
         """
         from penstock.operators.join_predicate import LEFT, RIGHT
         from penstock.operators.stream_join import StreamJoin
@@ -147,7 +149,8 @@ class MultiPipe(Pipe):
                     f"join takes another pipe, and got {type(right).__name__}", hint="for tables: join_table"
                 )
             inputs = (self.as_input(LEFT, self.graph), right.as_input(RIGHT, self.graph))
-        make = partial(StreamJoin, on, within, window, layout, how, suffix, lateness, last_rows, **options)
+        bounds = (within, window, layout, how, suffix, lateness, last_rows, rates)
+        make = partial(StreamJoin, on, *bounds, **options)
         name = options.get("name")
         step = self.graph.steps.add(make, stem=StreamJoin.verb, name=name, inputs=inputs, fuse=False)
         return MultiPipe(self.graph, (Ref(step),))

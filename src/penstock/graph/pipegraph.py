@@ -156,8 +156,10 @@ class PipeGraph:
         engine      "spark", "local" or "reference", or an Engine object; the graph's own when left out
         master      a Spark master, e.g. "spark://host:7077"; embedded when left out
         checkpoint  a folder that makes the run survive a crash
+        renamed     the name of a step in the checkpoint -> its name now
         until       stop after this number of rounds
-        drain       False keeps open windows for the next run instead of closing them at the end
+        drain       close all windows at the end; with a checkpoint they are kept for the next run if it is
+                    left out
         options     `ps.LocalOptions(...)` or `ps.SparkOptions(...)`
         clock       what tells the time; the machine's by default
         events      a function that is called with every event of the run

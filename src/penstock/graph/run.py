@@ -5,6 +5,7 @@ Who waits in the main thread owns the process, so signals end the run: see `hand
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -57,7 +58,7 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
                 detail=f"it takes {', '.join(names)}",
                 hint=f"did you mean {names[0]}=?",
             )
-    until, checkpoint = settings.get("until"), settings.get("checkpoint")
+    until, checkpoint = settings.get("until"), _folder_of(settings.get("checkpoint"))
     if until is not None and (isinstance(until, bool) or not isinstance(until, int) or until < 0):
         raise errors.EngineError(
             f"until={until!r} is not a number of batches", where=find_call_site(), hint="use until=10"
@@ -77,14 +78,28 @@ def start(plan: Plan, engine: str | Engine, settings: RunSettings, verb: str) ->
     options = RunOptions(
         checkpoint=checkpoint,
         until=until,
-        drain=settings.get("drain", True),
+        drain=settings.get("drain", checkpoint is None),
         master=settings.get("master"),
         engine=settings.get("options"),
+        renamed=settings.get("renamed", {}),
     )
     listener = settings.get("events")
     with locate_errors(None, find_call_site()):
         events = ignore_event if listener is None else _guard_listener(listener)
         return chosen.start(plan, clock=settings.get("clock") or WallClock(), events=events, options=options)
+
+
+def _folder_of(checkpoint: object) -> str | None:
+    """Return the folder of a checkpoint as text; raise if it is none."""
+    if checkpoint is None or isinstance(checkpoint, str):
+        return checkpoint
+    if isinstance(checkpoint, os.PathLike) and isinstance(folder := os.fspath(checkpoint), str):
+        return folder
+    raise errors.CheckpointError(
+        f"checkpoint={checkpoint!r} is not a folder",
+        where=find_call_site(),
+        hint='give its path, as text or as a Path: checkpoint="checkpoint/"',
+    )
 
 
 @contextmanager

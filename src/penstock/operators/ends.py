@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.connect.protocol import Reader, SelectiveWriter, Writer
+from penstock.connect.protocol import CheckedReader, Reader, SelectiveWriter, Writer
 from penstock.errors import GraphError, TimeError
 from penstock.expr import Expr, col, type_of
 from penstock.frozen import Frozen
@@ -80,6 +80,8 @@ class Source(Op, kind="SRC", verb="source", ports=()):
                 f"a source reads from a reader, and got {type(self.reader).__name__}",
                 hint="use ps.read.rows([...]), ps.read.table(...), ps.read.parquet(...), ...",
             )
+        if self.on_error == OnError.FAIL and isinstance(self.reader, CheckedReader):
+            self.reader.check_files()
         if self.routing is not None:
             raise GraphError(
                 f'routing="{self.routing}" is not for a source: its replicas read for themselves',

@@ -7,6 +7,7 @@ type of time, and the key that rows are grouped by.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
@@ -201,6 +202,26 @@ class Degree(Frozen):
 Parallelism = int | tuple[int, int] | str | None
 AUTO_MOST = 64
 """The upper end of parallelism="auto"; engines stop earlier, at the machine's cores."""
+
+
+class StepHistory(Frozen):
+    """What a step was before, in earlier runs of its checkpoint.
+
+    judged  a checkpoint has allowed what differs between saved state and the step
+    former  names that it had before it was renamed
+    added   aggregate -> the time, in microseconds, before which windows begin that may have rows from before
+            it was added: it is null there
+    closed  windows that end at or before this time have left, whatever the lateness is now; None if that is
+            as the watermark says
+    """
+
+    judged: bool = False
+    former: tuple[str, ...] = ()
+    added: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    closed: int | None = None
+
+
+NO_HISTORY = StepHistory()
 
 
 class Op(Frozen, kw_only=True):

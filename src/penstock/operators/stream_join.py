@@ -7,6 +7,7 @@ they share (`window=`), or by their number (`last_rows=`). What makes two of the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
@@ -24,6 +25,9 @@ from penstock.timing.windows import SlidingSpec, TimeWindow, check_length
 
 HOW = ("inner", "left", "right", "full", "semi", "anti")
 """The ways to join: pairs; pairs and rows alone of one side or both; left rows with a partner, or without."""
+
+CENTRALISED, HANDSHAKE = "centralised", "handshake"
+"""Layouts by name: CellJoin's, and the handshake join's (DP-Join, 4.1 and 4.2)."""
 
 
 class ResolvedJoin(Frozen):
@@ -60,12 +64,14 @@ class StreamJoin(
 
     within     how far apart in time a pair may be: one duration, or (older left, older right)
     window     instead: pair rows of the same window, once for each window that they share (AIR's Join)
-    layout     workers as (m, n): m parts of the left by n parts of the right; "auto" chooses
+    layout     workers as (m, n): m parts of the left by n parts of the right; "auto" chooses; "centralised":
+               all share one part (CellJoin); "handshake": both sides flow through a pipeline of them
     how        "inner"; "left", "right" or "full": rows without a partner leave too; "semi" or "anti": only
                left rows leave, those with a partner or those without
     suffix     what a right column is given when the left has one of its name
     last_rows  instead: each row meets the last N rows of the other stream before it: N, or (N of the left, N
                of the right)
+    rates      rows a second of the left and of the right, where they are known: for predictions
     terms      the parts of the predicate, all of which must hold, in the order in which they are tested
     """
 
@@ -77,6 +83,7 @@ class StreamJoin(
     suffix: str | None = None
     lateness: Duration = "0 s"
     last_rows: int | tuple[int, int] | None = None
+    rates: tuple[float, float] | None = None
     terms: tuple[JoinTerm, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -109,11 +116,23 @@ class StreamJoin(
             )
         if self.last_rows is not None:
             self._check_last_rows()
+        if self.rates is not None and not _are_rates(self.rates):
+            raise GraphError(
+                f"rates={self.rates!r} is not the rows a second of both streams",
+                hint="write rates=(2500, 100): of the left and of the right",
+            )
         layout = self.layout
-        if layout == "auto":
+        if layout == HANDSHAKE and self.last_rows is not None:
+            raise GraphError(
+                'layout="handshake" does not go with last_rows=',
+                detail="its rows go on with time, and not when others come",
+                hint='use within= or window=, or layout="auto"',
+            )
+        if isinstance(layout, str) and layout in ("auto", CENTRALISED, HANDSHAKE):
             return
         if not isinstance(layout, tuple) or len(layout) != 2 or not all(map(is_positive, layout)):
-            raise GraphError(f"layout={layout!r} is not m x n workers", hint='use (2, 3) or "auto"')
+            hint = 'use "auto", (2, 3), "centralised" or "handshake"'
+            raise GraphError(f"layout={layout!r} is not m x n workers", hint=hint)
         workers = layout[0] * layout[1]
         if self.parallelism not in (None, workers):
             raise GraphError(
@@ -190,10 +209,11 @@ class StreamJoin(
         """Return how far, in microseconds, what leaves may be behind the watermark.
 
         An inner pair is at most the lateness behind; a row with its own time leaves a bound later. In a join
-        by window a row is on time until all its windows have closed, so pairs too may be a window behind.
+        by window a row is on time until all its windows have closed, so pairs too may be a window behind; so
+        they may in a handshake pipeline, in which rows meet later than they come.
         """
         bound = self.resolve(left, right)
-        at_once = self.how == "inner" and bound.window is None
+        at_once = self.how == "inner" and bound.window is None and self.layout != HANDSHAKE
         return bound.lateness + (0 if at_once else max(bound.older_left, bound.older_right))
 
     def outputs(self, inputs: Mapping[str, Stream]) -> dict[str, Stream]:
@@ -258,3 +278,12 @@ class StreamJoin(
 def _for_both_sides(value: Any) -> tuple[Any, Any]:
     """Return what is meant for the left and for the right: one value is meant for both."""
     return value if isinstance(value, tuple) else (value, value)
+
+
+def _are_rates(rates: object) -> bool:
+    """Return whether a user's rates are two numbers above zero."""
+    return (
+        isinstance(rates, tuple | list)
+        and len(rates) == 2
+        and all(isinstance(rate, int | float) and 0 < rate < math.inf for rate in rates)
+    )

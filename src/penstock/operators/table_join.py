@@ -77,9 +77,9 @@ class TableJoin(Op, kind="SJ", verb="join_table"):
         """Read the table; raise a SchemaError for two rows with one key."""
         batches = []
         for batch in self.table.batches():
-            if batch.bad:
-                raise ConnectorError(
-                    f"the joined table has a bad row at {batch.bad[0].place}", detail=batch.bad[0].error
+            for bad in batch.bad:
+                raise bad.failure or ConnectorError(
+                    f"the joined table has a bad row at {bad.place}", detail=bad.error
                 )
             batches.append(batch.rows)
         loaded = pa.Table.from_batches(batches, self.table.schema)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import Where
 from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
-from penstock.operators.op import OUT, Degree, Op, Routing, Stream
+from penstock.operators.op import NO_HISTORY, OUT, Degree, Op, Routing, StepHistory, Stream
 from penstock.operators.rows import Split
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Step(Frozen):
     routing  how rows reach the replicas; None for a source
     fuse     whether it asks to run in one task with the step before it
     where    the user's line that wrote it
+    history  what it was in earlier runs of its checkpoint
     """
 
     name: str
@@ -63,6 +64,7 @@ class Step(Frozen):
     routing: Routing | None
     fuse: bool
     where: Where | None
+    history: StepHistory = NO_HISTORY
 
     @property
     def as_source(self) -> Source:

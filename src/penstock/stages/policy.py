@@ -45,6 +45,10 @@ class SizePolicy(Frozen):
     index_cost        comparisons per row that a join's index costs: after so many scanned ones it is built
                       (`python -m bench join`, band)
     index_share       an index is built only where one row in this many, or fewer, is looked at
+    few_rows          so many new rows or pairs of a join are handled in few calls, each of which costs more
+                      a row than others do with many (`python -m bench join`, latency)
+    plain_pairs       so few pairs of a join leave it as plain rows, also if the rows that came were columns
+    waiting_rows      new rows of a join are sorted, and their columns put together, so many at a time
     payload_rows      batches of stored rows of a join are not put together beyond this many rows: a copy
                       of so many is a pause
     compared_at_once  rows times boxes of one call, at most: all of them may be pairs
@@ -68,6 +72,9 @@ class SizePolicy(Frozen):
     index_rows: int = 1024
     index_cost: int = 256
     index_share: int = 16
+    few_rows: int = 64
+    plain_pairs: int = 16
+    waiting_rows: int = 1024
     payload_rows: int = 1 << 20
     compared_at_once: int = 1 << 26
     pairs_at_once: int = 1 << 16

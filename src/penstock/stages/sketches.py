@@ -59,8 +59,8 @@ class HllSketch:
 
     __slots__ = ("data",)
 
-    def __init__(self, data: npt.NDArray[Any]) -> None:
-        self.data = data
+    def __init__(self, data: npt.NDArray[Any] | None = None) -> None:
+        self.data = np.empty(0, np.uint32) if data is None else data
 
     @property
     def nbytes(self) -> int:

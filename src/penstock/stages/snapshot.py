@@ -25,7 +25,8 @@ import pyarrow as pa
 from penstock.caller import name_of
 from penstock.errors import CheckpointError
 from penstock.frozen import Frozen
-from penstock.operators.op import Stream
+from penstock.operators.aggregates import Aggregate
+from penstock.operators.op import NO_HISTORY, StepHistory, Stream
 from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import BUCKETS, KeySlots
 from penstock.stages.rows.batch import Ints, Mask
@@ -39,6 +40,16 @@ _CHECK = 8
 HINT = "start with an empty checkpoint folder, or bring back the step as it was"
 KEYS = "keys"
 """The part that names the keys."""
+NO_ROWS_BEFORE = -(2**62)
+"""Before all times: there are no rows."""
+Fingerprint = Mapping[str, str]
+FORM, AGGREGATES, LATENESS, COLUMNS = "operator", "aggregates", "lateness", "input schema"
+"""Topics of a fingerprint; FORM names the form."""
+CELLS, SKETCHES = "cells", "sketches"
+"""Topics that say in which order a window step keeps what it keeps, as JSON."""
+LEFT_COLUMNS, RIGHT_COLUMNS = "left columns", "right columns"
+_MAY_DIFFER = frozenset({AGGREGATES, LATENESS, COLUMNS, CELLS, SKETCHES, LEFT_COLUMNS, RIGHT_COLUMNS})
+"""Topics of steps that a checkpoint may allow to differ: stages adapt their state."""
 
 
 class BucketState(Frozen):
@@ -47,12 +58,18 @@ class BucketState(Frozen):
     n_keys     the number of its keys: batches refer to them by index, in their column "place"
     watermark  how far the stream had come
     batches    by name
+    n_waiting    the number of windows that are open in it, or of rows that wait for the watermark
+    rows_before  all rows of its windows lie before this time, in microseconds
+    fingerprint  of the step that saved it, once it was read
     """
 
     bucket: int
     n_keys: int
     watermark: int
     batches: Mapping[str, pa.RecordBatch]
+    n_waiting: int = 0
+    rows_before: int = NO_ROWS_BEFORE
+    fingerprint: Fingerprint | None = None
 
 
 def encode_bucket(
@@ -81,6 +98,8 @@ def encode_bucket(
         "rows": sum(batch.num_rows for name, batch in state.batches.items() if name != KEYS)
         if n_rows is None
         else n_rows,
+        "waiting": state.n_waiting,
+        "rows_before": state.rows_before,
         "parts": [[name, len(part)] for name, part in parts.items()],
     }
     header = json.dumps(fields_by_name, sort_keys=True).encode()
@@ -88,14 +107,16 @@ def encode_bucket(
     return whole + xxhash.xxh3_64_digest(whole)
 
 
-def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> BucketState:
+def decode_bucket(
+    data: bytes, step: str, fingerprint: Mapping[str, str], history: StepHistory = NO_HISTORY
+) -> BucketState:
     """Return the state, or raises a CheckpointError that says why the step cannot take it up."""
     header, body = _read_header(data, step)
-    if header["step"] != step:
+    if header["step"] not in (step, *history.former):
         raise _refusal(f'saved state of step "{header["step"]}" was given to step "{step}"', step)
-    saved = header["fingerprint"]
+    saved = header["fingerprint"] = _upgrade_fingerprint(header["fingerprint"], fingerprint)
     for topic in dict.fromkeys([*fingerprint, *saved]):
-        if saved.get(topic) != fingerprint.get(topic):
+        if saved.get(topic) != fingerprint.get(topic) and not (history.judged and topic in _MAY_DIFFER):
             raise _refusal(
                 f'step "{step}" is not the step that the state was saved for: its {topic} differs',
                 step,
@@ -106,7 +127,21 @@ def decode_bucket(data: bytes, step: str, fingerprint: Mapping[str, str]) -> Buc
         with pa.ipc.open_stream(body[start : start + length]) as reader:
             batches[name] = reader.read_next_batch()
         start += length
-    return BucketState(header["bucket"], header["n_keys"], header["watermark"], batches)
+    return BucketState(
+        header["bucket"], header["n_keys"], header["watermark"], batches, fingerprint=header["fingerprint"]
+    )
+
+
+def _upgrade_fingerprint(saved: Fingerprint, now: Fingerprint) -> Fingerprint:
+    """Return a fingerprint that an earlier version saved, with its topics of today.
+
+    It did not say in which order cells are kept, so aggregates must be the same.
+    """
+    window, has_lateness, lateness = saved.get("window", "").partition("; lateness ")
+    if not has_lateness or saved[AGGREGATES] != now.get(AGGREGATES):
+        return saved
+    topics = {topic: now[topic] for topic in (CELLS, SKETCHES) if topic in now}
+    return {**saved, "window": window, LATENESS: lateness, **topics}
 
 
 def split_pieces(data: bytes) -> Iterator[bytes]:
@@ -126,15 +161,19 @@ def split_pieces(data: bytes) -> Iterator[bytes]:
         start = end
 
 
-def count_saved_rows(data: bytes) -> int:
-    """Return the number of rows that are saved: one for each slice, session, state, or waiting row."""
+def read_counts(data: bytes) -> tuple[int, int, int]:
+    """Return the number of rows that are saved, of what waits for the watermark, and `rows_before`.
+
+    A row is saved for each slice, session, state, or waiting row; what waits are windows, or rows.
+    """
     import json
 
     if not data.startswith(MAGIC):
-        return 0
+        return 0, 0, NO_ROWS_BEFORE
     _, _, length = _FRONT.unpack_from(data)
-    rows: int = json.loads(data[_FRONT.size : _FRONT.size + length]).get("rows", 0)
-    return rows
+    header = json.loads(data[_FRONT.size : _FRONT.size + length])
+    rows_before = header.get("rows_before", NO_ROWS_BEFORE)
+    return header.get("rows", 0), header.get("waiting", 0), rows_before
 
 
 def read_fingerprint(data: bytes, step: str) -> Mapping[str, str]:
@@ -175,13 +214,9 @@ def _refusal(fact: str, step: str, detail: str | None = None) -> CheckpointError
     return CheckpointError(fact, step=step, detail=detail, hint=HINT)
 
 
-Fingerprint = Mapping[str, str]
-
 BY_KEY, BY_PARTITION = "windows by key", "windows by virtual partition"
 """The forms of saved windows: their slices and rows by the bucket of the key, or by the virtual partition of
 the window (`patterns/pattern.py`)."""
-FORM = "operator"
-"""The topic of a fingerprint that names the form."""
 
 
 def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: str = BY_KEY) -> Fingerprint:
@@ -193,24 +228,30 @@ def window_fingerprint(op: Windows, up: Stream, *, totally_ordered: bool, form: 
     # Why: the words are kept and not hashed, so that a refusal can name what differs.
     resolved = op.resolve(up)
     windows = [f"{label}: {window}" if label else str(window) for label, window in resolved.windows]
-    aggregates = []
-    for name, aggregate in (op.aggregates or {}).items():
-        options = [
-            f"{field.name}={name_of(value) if callable(value) else value!r}"
-            for field in fields(aggregate)
-            if field.name != "value" and (value := getattr(aggregate, field.name)) is not None
-        ]
-        suffix = f" ({', '.join(options)})" if options else ""
-        aggregates.append(f"{name}={aggregate}{suffix} as {aggregate.type(up)}")
+    aggregates = [
+        f"{name}={describe_aggregate(aggregate, up)}" for name, aggregate in (op.aggregates or {}).items()
+    ]
     return {
         FORM: form,
         "key": ", ".join(up.key) or "none",
-        "window": f"{', '.join(windows)}; lateness {spell(resolved.lateness)}",
-        "aggregates": str(op.function) if op.function is not None else ", ".join(aggregates),
-        "input schema": ", ".join(f"{field.name}: {field.type}" for field in up.schema),
+        "window": ", ".join(windows),
+        LATENESS: spell(resolved.lateness),
+        AGGREGATES: str(op.function) if op.function is not None else ", ".join(aggregates),
+        COLUMNS: ", ".join(f"{field.name}: {field.type}" for field in up.schema),
         "time": str(up.time),
         "order": "numbered by the reader" if totally_ordered else "by columns",
     }
+
+
+def describe_aggregate(aggregate: Aggregate, up: Stream) -> str:
+    """Return an aggregate with its options and the type of its results, in words."""
+    options = [
+        f"{field.name}={name_of(value) if callable(value) else value!r}"
+        for field in fields(aggregate)
+        if field.name != "value" and (value := getattr(aggregate, field.name)) is not None
+    ]
+    suffix = f" ({', '.join(options)})" if options else ""
+    return f"{aggregate}{suffix} as {aggregate.type(up)}"
 
 
 class ChangedBuckets:
@@ -331,6 +372,10 @@ class BucketedStage(ABC):
     def _load_bucket(self, saved: BucketState) -> None:
         """Take up a bucket."""
 
+    def adapt(self, state: BucketState) -> BucketState:
+        """Return saved state as this step keeps it, if the step has changed since it was saved."""
+        return state
+
     def snapshot(self) -> dict[int, bytes]:
         """Return the state per bucket: all of it at first, then what changed since the last snapshot."""
         self.flush_pending()
@@ -352,7 +397,9 @@ class BucketedStage(ABC):
         A bucket may be several pieces, one after the other: what a later one says of a key counts.
         """
         pieces = (piece for data in saved.values() for piece in split_pieces(data))
-        states = [decode_bucket(piece, self.site.step, self.fingerprint) for piece in pieces]
+        site = self.site
+        states = [decode_bucket(piece, site.step, self.fingerprint, site.history) for piece in pieces]
+        states = [self.adapt(state) for state in states]
         self._begin()
         for state in states:
             self._load_bucket(state)

@@ -26,7 +26,7 @@ from penstock.expr.values import from_python, numbers_of, to_numpy, to_plain
 from penstock.frozen import Frozen
 from penstock.operators.ends import Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
-from penstock.operators.op import ERRORS, OUT
+from penstock.operators.op import ERRORS, OUT, OnError
 from penstock.stages.expressions import ExpressionEvaluator
 from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch
 from penstock.stages.stage import ErrorContext, Outputs, PlainRow, RowErrors, StageContext
@@ -41,6 +41,8 @@ class SourceStage:
 
     rank  the number of the source in the program, by which rows of equal time are ordered before all else;
           None in a graph with one source, whose rows then have the reader's number alone
+
+    last_rows_at  when rows came last, by the clock, or when the run began
     """
 
     def __init__(self, op: Source, site: StageContext, *, rank: int | None = None) -> None:
@@ -54,11 +56,12 @@ class SourceStage:
             self._expression = ExpressionEvaluator([rule], self._schema)
         elif not isinstance(rule, WatermarkFromSource | None):
             self._function, self._call = rule, own_copy(rule)
+        self._fails = op.on_error == OnError.FAIL
         self._error_stream = op.outputs({}).get(ERRORS)
         self._errors = RowErrors(site, op.on_error, self._schema, self._error_context)
         self._raw_schema = self._schema if "raw" in self._schema.names else self._schema.append(_RAW)
         self._read_errors = RowErrors(site, op.on_error, self._raw_schema)
-        self._now = self._last_rows_at = site.clock.now()
+        self._now = self.last_rows_at = site.clock.now()
         # Why: rows of ingest time come in the order of their stamps, also when the clock is set back.
         self._last_stamp = -LIMIT
         self._is_stamped = self._time is not None and self._time.column is None
@@ -69,16 +72,11 @@ class SourceStage:
         return self._watermark.now
 
     @property
-    def last_rows_at(self) -> int:
-        """Return when rows came last, by the clock, or when the run began."""
-        return self._last_rows_at
-
-    @property
     def idle(self) -> bool:
         """Return whether the source has been silent for so long that others need not wait for it."""
         if self._time is None or self._time.idle is None:
             return False
-        return self.site.clock.now() - self._last_rows_at >= self._time.idle
+        return self.site.clock.now() - self.last_rows_at >= self._time.idle
 
     def promise(self, watermark: int) -> None:
         """Move the watermark as if the source had promised it, in microseconds."""
@@ -108,7 +106,7 @@ class SourceStage:
     def take_over(self, n_rows: int, watermark: int | None) -> None:
         """Follow a batch that others have read: how many rows it had, and how far they move the watermark."""
         if n_rows:
-            self._last_rows_at = self.site.clock.now()
+            self.last_rows_at = self.site.clock.now()
         if watermark is not None:
             self.resume(watermark)
 
@@ -120,7 +118,7 @@ class SourceStage:
         """Emit the rows of a batch with time and place, and those that failed; moves the watermark."""
         self._now = self.site.clock.now()
         if read.num_rows or read.bad:
-            self._last_rows_at = self._now
+            self.last_rows_at = self._now
         self.site.accounts.rows_in += read.num_rows + len(read.bad)
         plain = self._plain_batch(read) if isinstance(read, SourceRowBatch) else None
         if plain is not None:
@@ -166,7 +164,7 @@ class SourceStage:
             times = read_plain_times((row,), self._time, now)
         if times is None:
             return None
-        self._now = self._last_rows_at = now
+        self._now = self.last_rows_at = now
         self._watermark.observe(times[0])
         return times[0]
 
@@ -237,6 +235,9 @@ class SourceStage:
 
     def _unreadable_rows(self, bad: Sequence[BadRow]) -> Outputs:
         """Emit what could not be read, as rows of nulls with the raw text."""
+        first = bad[0].failure
+        if first is not None and self._fails:
+            raise first
         texts = pa.array([row.raw for row in bad], pa.string())
         columns = [
             texts if field.name == _RAW.name else pa.nulls(len(bad), field.type) for field in self._raw_schema

@@ -22,7 +22,7 @@ from penstock.errors import FunctionError, PenstockError, Where
 from penstock.expr.values import to_plain
 from penstock.frozen import Frozen
 from penstock.operators.function import Row
-from penstock.operators.op import ERRORS, OnError, Stream, error_schema
+from penstock.operators.op import ERRORS, NO_HISTORY, OnError, StepHistory, Stream, error_schema
 from penstock.stages.rows.batch import Batch, Mask
 
 Outputs = Iterator[tuple[str, Batch]]
@@ -40,6 +40,7 @@ class StageContext(Frozen):
     clock     for early results, and for the times of a source
     read      the output ports that somebody reads; None when all are read
     reasons   takes one reason why rows failed, for the event that reports them; None if nobody listens
+    history   what the step was in earlier runs of its checkpoint
     """
 
     step: str
@@ -48,6 +49,7 @@ class StageContext(Frozen):
     clock: Clock
     read: frozenset[str] | None = None
     reasons: list[str] | None = None
+    history: StepHistory = NO_HISTORY
 
     def is_read(self, port: str) -> bool:
         """Return whether rows on this output port go anywhere."""

@@ -11,8 +11,8 @@ from bench import load_workload
 from bench.workloads.cstream import elastic, schedulers, virtual_time
 from bench.workloads.cstream.experiments import _check, _expected_answer
 from bench.workloads.cstream.schedulers import Task
-from bench.workloads.cstream.topologies import PRIME, SHAPES, Busy, bytes_per_us
 from bench.workloads.cstream.virtual_time import SimulatedCase, SteadyState
+from penstock.apps.busy_operators import PRIME, SHAPES, Busy, bytes_per_us
 
 IDLE = Busy(0)
 

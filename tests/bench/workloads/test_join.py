@@ -12,7 +12,17 @@ import pytest
 
 from bench import Case, Way, Workload, load_workload, measure
 from bench.simulation.join_workers import JoinCosts
-from bench.workloads.join import band, kang, latency, layouts, peers, spark_joins, stage, virtual_time
+from bench.workloads.join import (
+    band,
+    handshake,
+    kang,
+    latency,
+    layouts,
+    peers,
+    spark_joins,
+    stage,
+    virtual_time,
+)
 from bench.workloads.join.experiments import _check, _expected_answer
 from bench.workloads.join.spark_joins import SparkRows, SparkShape
 from bench.workloads.join.streams import (
@@ -165,10 +175,10 @@ def test_layouts_are_measured_beside_the_model(streams: Streams, monkeypatch: py
         assert notes[layouts.RATE] == pytest.approx(1_500 * (0.4 / run.took.seconds) ** 0.5)
 
 
-@pytest.mark.parametrize("most", [1, 100])
-def test_latency_is_that_of_all_results_of_rows_sent_at_their_rate(most: int) -> None:
+@pytest.mark.parametrize("form", [latency.SINGLE, latency.DUE, latency.COLUMNS])
+def test_latency_is_that_of_all_results_of_rows_sent_at_their_rate(form: str) -> None:
     streams = draw_dense(Shape((150, 150), 4, 150, 1), 3)
-    outcome = latency.run(streams, most=most)
+    outcome = latency.run(streams, form=form)
     assert stage.check_pairs(find_all_pairs(streams), outcome.answer()) is None
     assert 0 < outcome.notes[latency.P50] <= outcome.notes[latency.P99]
     assert 0 < outcome.notes[latency.MEAN] < 60
@@ -176,7 +186,7 @@ def test_latency_is_that_of_all_results_of_rows_sent_at_their_rate(most: int) ->
 
 def test_sources_give_up_when_the_windows_are_never_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "PATIENCE_S", 0)
-    rows = latency.generate_rows(draw_streams(SMALL, 1), "left", latency.ResultSink(), 1)
+    rows = latency.generate_rows(draw_streams(SMALL, 1), "left", latency.ResultSink(), latency.SINGLE)
     with pytest.raises(TimeoutError, match="the windows were not full after 0 s"):
         for _ in rows:
             pass
@@ -284,3 +294,12 @@ def test_both_ways_on_spark_find_the_right_pairs(
     # Why: the session of the tests has other settings than that of a measurement.
     monkeypatch.setattr(spark_joins, "open_spark", lambda: open_session(SparkOptions()).spark)
     assert stage.check_pairs(spark_rows.expected_answer(), way.run(spark_rows)) is None
+
+
+@pytest.mark.parametrize("layout", ["auto", "handshake"])
+def test_a_pipeline_finds_the_pairs_of_cells_and_lets_them_wait(layout: str) -> None:
+    streams = draw_dense(Shape((200, 200), 4, 1_600, 1), 5)
+    outcome = handshake.run(streams, layout=layout)
+    assert stage.check_pairs(find_all_pairs(streams), outcome.answer()) is None
+    # Three quarters of a quarter of 4 s.
+    assert outcome.notes[handshake.WAIT] == pytest.approx(0.75 if layout == "handshake" else 0.02, rel=0.25)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -20,8 +21,10 @@ import penstock.read as read
 from penstock.connect.batching import RowRange
 from penstock.connect.protocol import BadRow
 from penstock.connect.readers import chunks
-from penstock.connect.readers.files import FilePart, FileReader
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.input_format import FilePart
 from penstock.errors import ConnectorError
+from tests.support.reader_contents import raise_failures
 
 MARK = b"\xef\xbb\xbf"
 AB = {"a": int, "b": str}
@@ -45,7 +48,8 @@ def number_all(ranges: Iterable[RowRange]) -> list[NumberedRow]:
 
 
 def read_whole(reader: FileReader, file: Path) -> list[dict[str, Any] | BadRow]:
-    rows = number_all(reader.format.read(file, reader.schema, reader.schema_file is None, START))
+    whole = FilePart(str(file), 0, sys.maxsize)
+    rows = number_all(reader.format.read_part(whole, reader.schema, reader.schema_file is None, START))
     assert [pair.number for pair in rows] == list(range(START, START + len(rows)))
     return [pair.row for pair in rows]
 
@@ -54,6 +58,7 @@ def read_parts(reader: FileReader, parts: Sequence[FilePart]) -> list[dict[str, 
     rows = []
     for part in parts:
         of_part = number_all(reader.read_part(part, START))
+        raise_failures(pair.row for pair in of_part if isinstance(pair.row, BadRow))
         assert all(START + part.first <= pair.number < START + part.last for pair in of_part)
         rows += of_part
     return [pair.row for pair in rows]
@@ -442,7 +447,7 @@ def test_a_part_must_fit_the_schema_of_its_reader(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(text)
     reader = read.csv(tmp_path / "a.csv")
     with pytest.raises(ConnectorError, match=r"b\.csv.* does not fit .*a\.csv"):
-        reader.read_part(FilePart(str(tmp_path / "b.csv"), 4, 8), START)
+        read_parts(reader, [FilePart(str(tmp_path / "b.csv"), 4, 8)])
 
 
 def test_a_part_of_a_csv_file_with_quotes_is_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.connect.readers.files import list_files
+from penstock.connect.readers.paths import list_files
 from penstock.errors import ConnectorError
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import penstock.read as read
-from penstock.connect.readers.iterables import Watermark
+from penstock.connect.read_claims import Watermark
 from penstock.errors import ConnectorError
 from tests.support.reader_contents import bad_of, cuts_of, seq_of
 

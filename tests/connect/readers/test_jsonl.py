@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 import penstock.read as read
 from penstock.connect.protocol import BadRow
 from penstock.errors import ConnectorError
@@ -125,12 +126,27 @@ def test_a_value_that_does_not_fit_says_why(file: Path, type_: str, value: str, 
     assert error in bad.error
 
 
-def test_a_field_unknown_to_a_schema_that_nobody_declared_makes_a_bad_row(tmp_path: Path) -> None:
+def test_a_field_that_the_first_file_does_not_have_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
-    (tmp_path / "b.jsonl").write_text('{"b": 1}\n')
+    (tmp_path / "b.jsonl").write_text('{"b": 1, "a": 2}\n')
     reader = read.jsonl([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
-    assert cuts_of(reader) == [[{"a": 1}], []]
-    assert bad_of(reader)[0].error == "field 'b' is not in the first file's schema; its columns are a"
+    assert cuts_of(reader) == [[{"a": 1}], [{"a": 2}]]
+
+
+def test_what_was_written_with_nan_and_infinities_is_read_back_without_a_schema(tmp_path: Path) -> None:
+    rows = [{"f": math.nan, "l": [1.0, -math.inf], "s": {"x": math.inf}, "t": "NaN"}]
+    rows += [{"f": 1.5, "l": [math.nan], "s": {"x": 2.0}, "t": "text"}]
+    graph = ps.PipeGraph("odd floats")
+    graph.source(read.rows(rows)).sink(ps.write.jsonl(tmp_path / "out"))
+    graph.run("reference")
+    reader = read.jsonl(f"{tmp_path}/out/*.jsonl")
+    assert [str(field.type) for field in reader.schema][::3] == ["double", "string"]
+    assert repr(rows_of(reader)) == repr(rows)
+
+
+def test_a_column_of_nothing_but_nan_is_a_column_of_floats(file: Path) -> None:
+    file.write_text('{"a": "NaN"}\n{"a": null}\n{"a": NaN}\n')
+    assert str(read.jsonl(file).schema.field("a").type) == "double"
 
 
 def test_gzip_marks_and_a_last_line_without_end_are_understood(tmp_path: Path) -> None:

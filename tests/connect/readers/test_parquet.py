@@ -74,7 +74,6 @@ def test_columns_may_stand_in_another_order(tmp_path: Path) -> None:
     [
         ({"b": [1]}, 'it has no column "a"; its columns are b'),
         ({"a": ["x"]}, 'its column "a" is string, not int64'),
-        ({"a": [1], "b": [1]}, 'it has one more column, "b"'),
     ],
 )
 def test_files_of_differing_columns_are_refused_naming_both(
@@ -82,7 +81,7 @@ def test_files_of_differing_columns_are_refused_naming_both(
 ) -> None:
     first, second = save(tmp_path / "a.parquet", 1, a=[1]), save(tmp_path / "b.parquet", 2, **columns)
     with pytest.raises(ConnectorError) as caught:
-        read.parquet(tmp_path)
+        read.parquet(tmp_path).check_files()
     assert caught.value.fact == f'"{second}" does not fit "{first}"'
     assert caught.value.detail == detail
 
@@ -96,7 +95,7 @@ def test_a_file_that_comes_between_building_and_running_must_fit_too(folder: Pat
 
 def test_a_file_without_a_declared_column_is_refused(folder: Path) -> None:
     with pytest.raises(ConnectorError, match="does not fit the declared schema"):
-        read.parquet(folder, schema={"b": int})
+        read.parquet(folder, schema={"b": int}).check_files()
 
 
 def test_a_value_that_the_declared_type_cannot_hold_names_the_file(tmp_path: Path) -> None:

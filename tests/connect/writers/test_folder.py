@@ -18,7 +18,7 @@ import penstock.write as write
 from penstock import crash_points
 from penstock.connect.protocol import Delivery, Writer
 from penstock.connect.writers.folder import FolderWriter, Manifest
-from penstock.connect.writers.staged_files import StagedFile
+from penstock.connect.writers.staged_files import StagedFile, seal, unseal
 from penstock.errors import ConnectorError, SchemaError
 from tests.support.file_runs import Died
 from tests.support.reader_contents import rows_of
@@ -50,7 +50,8 @@ def staged_folder(folder: Path) -> Path:
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads((folder / "_penstock" / "manifest.json").read_bytes())
+    fields: dict[str, Any]
+    fields, _ = unseal((folder / "_penstock" / "manifest.json").read_text())
     return fields
 
 
@@ -145,6 +146,15 @@ def test_resuming_the_output_of_another_sink_or_other_columns_is_refused(tmp_pat
     with pytest.raises(ConnectorError, match='holds the output of sink "sink", not "other"'):
         write.jsonl(tmp_path).open(SCHEMA, "other", resume=True)
     with pytest.raises(ConnectorError, match="holds jsonl files with the columns a: int64"):
+        write.jsonl(tmp_path).open(pa.schema([("a", pa.string())]), "sink", resume=True)
+
+
+def test_an_output_goes_on_with_more_columns_or_fewer(tmp_path: Path) -> None:
+    nested = pa.list_(pa.struct([("x", pa.int64()), ("y", pa.decimal128(5, 2))]))
+    run(write.jsonl(tmp_path), [1])
+    for schema in ({"a": pa.int64(), "b": nested}, {"b": nested}):
+        write.jsonl(tmp_path).open(pa.schema(schema), "sink", resume=True).close()
+    with pytest.raises(ConnectorError, match="columns b: list<item: struct<x: int64, y: decimal"):
         write.jsonl(tmp_path).open(pa.schema([("b", pa.int64())]), "sink", resume=True)
 
 
@@ -174,15 +184,57 @@ def test_a_damaged_manifest_is_named(tmp_path: Path, text: str) -> None:
         write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
 
 
-@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("version", [1, 4])
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_manifest_of_another_version_is_refused(tmp_path: Path, version: int, overwrite: bool) -> None:
     run(write.jsonl(tmp_path), [1])
     manifest = tmp_path / "_penstock" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"version": 2', f'"version": {version}'))
-    with pytest.raises(ConnectorError, match=f"has version {version}, and this build knows 2") as caught:
+    manifest.write_text(seal(manifest_of(tmp_path) | {"version": version}))
+    with pytest.raises(ConnectorError, match=f"has version {version}, and this build knows 2 and") as caught:
         write.jsonl(tmp_path, overwrite=overwrite).open(SCHEMA, "sink", resume=not overwrite)
     assert "resume the run with that version; or write to another folder" in str(caught.value.hint)
+
+
+def test_a_manifest_with_any_byte_changed_is_refused_by_name(tmp_path: Path) -> None:
+    run(write.jsonl(tmp_path), [1])
+    manifest = tmp_path / "_penstock" / "manifest.json"
+    whole = manifest.read_bytes()
+    for place in range(len(whole)):
+        manifest.write_bytes(whole[:place] + bytes([whole[place] ^ 0x11]) + whole[place + 1 :])
+        with pytest.raises(ConnectorError, match=r"manifest\.json. is damaged") as caught:
+            write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
+        assert "overwrite" not in str(caught.value.hint)
+
+
+def test_a_manifest_of_the_version_before_is_read(tmp_path: Path) -> None:
+    run(write.jsonl(tmp_path), [1])
+    manifest = tmp_path / "_penstock" / "manifest.json"
+    fields = manifest_of(tmp_path) | {"version": 2, "publishing": [["gone", "part-00000000-00000.jsonl"]]}
+    manifest.write_text(json.dumps({k: v for k, v in fields.items() if k not in ("run", "head")}, indent=1))
+    out = write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
+    assert out.last_committed == 0
+    out.close()
+    assert manifest_of(tmp_path)["version"] == 3
+
+
+def test_a_staged_file_that_was_cut_before_it_was_renamed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(point: str) -> None:
+        if point == crash_points.LISTED:
+            raise Died
+
+    out = write.jsonl(tmp_path).open(SCHEMA, "sink")
+    out.write(0, rows(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(crash_points, "listener", die)
+        with pytest.raises(Died):
+            out.commit(0)
+    out.close()
+    (staged,) = staged_folder(tmp_path).iterdir()
+    staged.write_text("half")
+    with pytest.raises(ConnectorError, match=r'00000000-1-0.jsonl" has 4 bytes, and it had 8'):
+        write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
 
 
 def test_a_manifest_as_the_first_version_wrote_it_is_refused(tmp_path: Path) -> None:
@@ -190,7 +242,7 @@ def test_a_manifest_as_the_first_version_wrote_it_is_refused(tmp_path: Path) -> 
     (tmp_path / "_penstock").mkdir()
     (tmp_path / "_penstock" / "manifest.json").write_text(json.dumps(first))
     (tmp_path / "part-00000000.jsonl").write_text('{"a":1}\n')
-    with pytest.raises(ConnectorError, match=r'manifest\.json" has version 1, and this build knows 2'):
+    with pytest.raises(ConnectorError, match=r'manifest\.json" has version 1, and this build knows 2 and 3'):
         write.jsonl(tmp_path).open(SCHEMA, "sink", resume=True)
     assert visible(tmp_path) == ["part-00000000.jsonl"]
 
@@ -399,7 +451,7 @@ def test_a_commit_replaces_the_manifest_once_and_a_clean_end_has_nothing_to_publ
         (0, 1),
         (1, 1),
     ]
-    assert manifest_of(tmp_path)["publishing"] == [["00000001-2-0.jsonl", "part-00000001-00000.jsonl"]]
+    assert manifest_of(tmp_path)["publishing"] == [["00000001-2-0.jsonl", "part-00000001-00000.jsonl", 8]]
     out.close()
     assert (manifest_of(tmp_path)["committed"], manifest_of(tmp_path)["publishing"]) == (1, [])
 

@@ -40,6 +40,6 @@ def test_windows_without_a_key_go_on_with_another_number_of_replicas(
     result = []
     for degree, until in zip(degrees, (3, None), strict=True):
         part, sink = graph(window, degree)
-        part.run("local", checkpoint=str(tmp_path), until=until)
+        part.run("local", checkpoint=str(tmp_path), until=until, drain=True)
         result += sink.rows()
     assert sorted(result, key=str) == sorted(wanted.rows(), key=str)

@@ -6,7 +6,6 @@ every other. The Spark engine's fragments run in this process: nothing here depe
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.connect.writers.staged_files import seal, unseal
 from penstock.engines.checkpoint.checkpoint import Checkpoint
-from penstock.engines.checkpoint.graph import describe_graph
+from penstock.engines.checkpoint.graph import FORMAT, describe_graph
 from penstock.events import Event, StateSaved
 from penstock.stages.patterns.parallel import form_of
 from penstock.stages.snapshot import BY_PARTITION
@@ -74,7 +74,7 @@ def run(graph: ps.PipeGraph, folder: Path, engine: str, **options: Any) -> Any:
     """Begin, or go on."""
     if engine == "local":
         options["options"] = OPTIONS
-    return graph.run(ALL[engine](), checkpoint=str(folder / "checkpoint"), **options)
+    return graph.run(ALL[engine](), checkpoint=str(folder / "checkpoint"), **{"drain": True, **options})
 
 
 def read_output(folder: Path) -> Counter[str]:
@@ -160,14 +160,14 @@ def test_map_reduce_windows_go_on_by_key_on_any_engine(tmp_path: Path, who: str)
 
 @pytest.mark.parametrize("who", ENGINES)
 @pytest.mark.parametrize(
-    ("version", "hint"), [(2, "start with an empty checkpoint folder"), (4, "or a newer one")]
+    ("version", "hint"), [(2, "start with an empty checkpoint folder"), (FORMAT + 1, "or a newer one")]
 )
 def test_a_checkpoint_of_another_format_is_refused_by_its_number(
     tmp_path: Path, who: str, version: int, hint: str
 ) -> None:
     run(graph_of(tmp_path, "apply", "sliding", 3), tmp_path, who, until=4)
     _rewrite(tmp_path / "checkpoint" / "penstock.json", lambda graph: graph.update(format=version))
-    refusal = f"the checkpoint has format {version}, and this Penstock reads format 3"
+    refusal = f"the checkpoint has format {version}, and this Penstock reads {FORMAT - 1} and {FORMAT}"
     with pytest.raises(ps.CheckpointError, match=refusal) as refused:
         run(graph_of(tmp_path, "apply", "sliding", 1), tmp_path, who)
     assert hint in str(refused.value.hint)
@@ -175,11 +175,9 @@ def test_a_checkpoint_of_another_format_is_refused_by_its_number(
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     """Change a file of a checkpoint, and its checksum."""
-    from penstock.engines.checkpoint.checkpoint import _seal, _unseal
-
-    contents = _unseal(path.read_text())
+    contents, _ = unseal(path.read_text())
     change(contents)
-    path.write_text(_seal(json.dumps(contents, sort_keys=True)))
+    path.write_text(seal(contents))
 
 
 @pytest.mark.parametrize("who", ENGINES)

@@ -49,7 +49,7 @@ def test_a_file_with_any_byte_changed_is_refused_by_name(tmp_path: Path) -> None
         result = read_or_refused(files, places)
         if isinstance(result, CheckpointError):
             assert result.fact == 'saved state of step "a" cannot be read'
-            assert str(result.detail).startswith(f"state/{file.name}: ")
+            assert str(result.detail).startswith(f"{file}: ")
         else:  # a bit that zstd does not read
             assert result == {1: piece(b"one and another one"), 2: piece(b"two")}
 
@@ -71,4 +71,23 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(CheckpointError) as refused:
         files.read(places, "a")
-    assert refused.value.hint == "bring the file back, or start with an empty checkpoint folder"
+    assert str(refused.value.hint).startswith("bring it back from a backup; or start anew")
+    assert str(refused.value.detail).startswith(f"{file}: FileNotFoundError")
+
+
+def test_a_file_in_the_place_of_another_is_refused(tmp_path: Path) -> None:
+    files = StateFiles(str(tmp_path), durable=False)
+    older = files.write(0, "0-0", {"a": {1: piece(b"older words")}})["a"]
+    newer = files.write(1, "0-0", {"a": {1: piece(b"newer words")}})["a"]
+    (tmp_path / newer[1].file).write_bytes((tmp_path / older[1].file).read_bytes())
+    with pytest.raises(CheckpointError) as refused:
+        files.read(newer, "a")
+    assert f"it is {older[1].file}" in str(refused.value.detail)
+
+
+def test_a_file_of_the_format_before_has_no_name_in_it_and_is_read(tmp_path: Path) -> None:
+    files = StateFiles(str(tmp_path), durable=False)
+    places = files.write(0, "0-0", {"a": {1: piece(b"words")}})["a"]
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes().partition(b"\n")[2])
+    assert files.read(places, "a") == {1: piece(b"words")}

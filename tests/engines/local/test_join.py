@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
 from penstock import crash_points
 from penstock.accounts import Accounts, JoinAccounts
-from penstock.engines.local.tasks.join import CellThreads
+from penstock.engines.frontiers import Frontier
+from penstock.engines.local.channels import Channel
+from penstock.engines.local.metrics.statistics import TaskStatistics
+from penstock.engines.local.tasks.join import CellThreads, JoinTask
+from penstock.stages.rows.batch import Batch
 from tests.support import crashing_graph as dying
 from tests.support import joining_graph as joining
 
@@ -95,7 +102,7 @@ def test_a_checkpoint_of_a_join_refuses_another_predicate(tmp_path: Path) -> Non
         left, right = joining.sources(graph, "band")
         pairs = left.join(right, on=ps.band("v", width), within="9 s", name="band", suffix="_right")
         pairs.sink(ps.write.jsonl(tmp_path / "pairs"), name="pairs")
-        graph.run("local", checkpoint=str(tmp_path / "checkpoint"), **options)
+        graph.run("local", checkpoint=str(tmp_path / "checkpoint"), **{"drain": True, **options})
 
     run(5, until=2)
     with pytest.raises(ps.CheckpointError, match="its predicate differs") as refusal:
@@ -133,7 +140,7 @@ def band_pairs(engine: str, **options: Any) -> set[tuple[int, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", ["auto", (1, 2), (3, 2), (1, 8)])
+@pytest.mark.parametrize("layout", ["auto", (1, 2), (3, 2), (1, 8), "centralised", "handshake"])
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_rows_that_are_not_late_give_the_same_pairs_as_they_come(layout: Any, threads: int) -> None:
     expected = band_pairs("reference")
@@ -184,12 +191,19 @@ def test_explain_says_how_partners_are_found_and_what_is_predicted() -> None:
     join("keys", on="v", within="5 min")
     join("band", on=ps.band("v", 1), within="5 min", layout=(2, 2))
     join("any", on=lambda x, y: x.v < y.v, window=ps.tumbling(10))
+    join("pipeline", on=ps.band("v", 1), within="5 min", layout="handshake", rates=(200, 2_500))
+    join("shared", on=ps.band("v", 1), within="5 min", layout="centralised")
     text = graph.explain("local")
+    assert "pipeline: handshake pipeline: both sides flow through its cells" in text
+    assert "pipeline: rows wait to meet, up to 75 s on average" in text
+    assert "pipeline: predicted for a scan at 200 and 2,500 rows/s, with 60,000 and 750,000 rows" in text
+    assert "shared: centralised: workers share one cell; partners" in text
     assert "keys: layout auto: begins with one cell; partners are found by a hash of the keys" in text
     assert "band: 2 x 2 cells; partners are found by a grid of the bands" in text
     assert "any: layout auto: begins with one cell; partners are found by comparing all rows" in text
     # 2 x 1000 x 1000 x 300 comparisons a second of 0.3 ns; 300,000 x 0.3 ns / 4 and half a hop of 20 us
-    assert "predicted for a scan at 1,000 and 1,000 rows/s, with 300,000 and 300,000 rows stored" in text
+    assumed = "1,000 and 1,000 rows/s (assumed: say rates=(left, right))"
+    assert f"predicted for a scan at {assumed}, with 300,000 and 300,000 rows stored" in text
     assert "2 x 2 keeps up: about 0.0325 ms" in text
 
 
@@ -209,3 +223,74 @@ def test_metrics_show_the_cells_of_a_join_and_what_was_measured(layout: Any) -> 
     assert metrics.measured_ms > 0
     assert metrics.rows_in == result.accounts["band"].rows_in == 168
     assert type(result.accounts["band"]) is Accounts
+
+
+def test_metrics_of_a_handshake_pipeline_show_how_long_rows_waited_to_meet() -> None:
+    graph = ps.PipeGraph("pipeline")
+    left, right = joining.sources(graph, "band")
+    options: dict[str, Any] = {"layout": "handshake", "parallelism": 3}
+    left.join(right, on=ps.band("v", 5), within="9 s", suffix="_r", name="band", **options).sink(
+        ps.write.memory()
+    )
+    run = graph.start("local")
+    run.wait()
+    metrics = run.metrics()["band"]
+    assert isinstance(metrics, JoinAccounts)
+    assert metrics.layout == "handshake pipeline of 3 cells"
+    assert metrics.predicted_ms == pytest.approx(9_000 / 4 * (1 - 1 / 3))
+    assert metrics.measured_ms > 100
+
+
+def test_a_checkpoint_of_a_handshake_pipeline_refuses_other_layouts(tmp_path: Path) -> None:
+    # Some pairs of stored rows have not met yet there, and elsewhere all have.
+    def run(layout: Any, **more: Any) -> None:
+        graph = ps.PipeGraph("pipeline")
+        left, right = joining.sources(graph, "band")
+        pairs = left.join(right, on=ps.band("v", 5), within="9 s", suffix="_r", name="band", layout=layout)
+        pairs.sink(ps.write.jsonl(tmp_path / "out"))
+        graph.run("local", checkpoint=str(tmp_path / "checkpoint"), **more)
+
+    run("handshake", until=2)
+    with pytest.raises(ps.CheckpointError, match="its meeting differs"):
+        run("auto")
+    run("handshake")
+
+
+class RecordingTask(JoinTask):
+    """A join's task that only notes what it would process."""
+
+    def __init__(self) -> None:
+        self._in_rounds, self._merges, self.log = False, {}, list[tuple[str, Any]]()
+        self.progress: Any = SimpleNamespace(is_observed=False)
+
+    def on_rows(self, channel: Channel, batch: Batch) -> None:
+        self.log.append(("rows", [row["t"] for row in batch.plain or ()]))
+
+    def on_end_of_round(self, channel: Channel, round_group: int) -> None:
+        self.log.append(("end", channel.reached[round_group]))
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [
+        ([1, 2, 3], [("rows", [1, 2, 3]), ("end", 2)]),
+        # The second row is late after the round of the first, so that round ends before it.
+        ([5, 4, 5, 6], [("rows", [5]), ("end", 0), ("rows", [4, 5, 6]), ("end", 3)]),
+        ([1, None, 2], [("rows", [1]), ("end", 0), ("end", 1), ("rows", [2]), ("end", 2)]),
+    ],
+)
+def test_single_rows_that_wait_are_joined_together_and_judged_one_by_one(
+    times: list[int | None], expected: list[Any]
+) -> None:
+    channel = Channel(SimpleNamespace(now=lambda: 0), 64, 64, "left")  # type: ignore[arg-type]
+    channel.writer = SimpleNamespace(statistics=TaskStatistics("left"))  # type: ignore[assignment]
+    channel.schema = pa.schema([("t", pa.int64())])
+    watermark = -math.inf
+    for number, time in enumerate(times):
+        watermark = watermark if time is None else max(watermark, time)
+        values = None if time is None else {"t": time}
+        channel.items.append((values, number, time or 0, 0, (0, None), Frontier(watermark), 0))
+    task = RecordingTask()
+    while channel.items:
+        task.take(channel, channel.pop())
+    assert task.log == expected

@@ -108,7 +108,9 @@ def test_a_run_with_it_takes_up_what_one_without_has_saved(
         for switch, rounds in zip(switches, (until, None), strict=True):
             options = ps.LocalOptions(preaggregate=switch, save_every="0 s")
             graph = graph_of(batches, before=2, write=into(folder))
-            graph.run("local", checkpoint=str(folder / "checkpoint"), until=rounds, options=options)
+            graph.run(
+                "local", checkpoint=str(folder / "checkpoint"), until=rounds, options=options, drain=True
+            )
         graph_of(batches, write=into(folder / "whole")).run("reference")
         for sink in ("sums", "late", "more", "totals"):
             assert lines(folder / sink) == lines(folder / "whole" / sink), sink

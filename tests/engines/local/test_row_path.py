@@ -320,6 +320,7 @@ def test_rows_take_the_row_path_with_a_checkpoint_and_only_a_saved_round_is_a_ba
         engine="local",
         clock=clock,
         checkpoint=str(tmp_path),
+        drain=True,
         events=events.append,
         options=ps.LocalOptions(save_every="1 s", threads=1),
     )

@@ -281,13 +281,20 @@ def test_a_source_is_idle_while_its_generator_waits(live_engine: str) -> None:
         assert [(row["window_start"], row["n"]) for row in rows] == [(0, 2)]
 
 
+def _set_if_done(event: ps.events.Event, done: threading.Event) -> None:
+    if isinstance(event, ps.events.BatchDone) and any(event.rows_in.values()):
+        done.set()
+
+
 def test_early_results_leave_though_no_row_comes(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         rows = timed_source(graph, live.feed, "rows")
         return rows.window(ps.tumbling("10 s"), early="200 ms").aggregate(n=ps.count())
 
-    with Live(build, engine=live_engine) as live:
+    done = threading.Event()  # Why: a round that is still under way would see the clock move by itself
+    with Live(build, engine=live_engine, events=lambda event: _set_if_done(event, done)) as live:
         live.feed.send({"t": 1, "v": 1})
+        assert done.wait(PATIENCE_S)
         live.advance(200_000)
         assert [(row["n"], row["final"]) for row in live.out.wait_for(1)] == [(1, False)]
 
@@ -449,7 +456,7 @@ def test_a_run_that_was_stopped_goes_on_behind_the_rows_it_has_read(
         rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
         sums = rows.window(ps.tumbling("10 s"), name="w").aggregate(s=ps.sum("v"), n=ps.count())
         sums.sink(ps.write.jsonl(out), name="sums")
-        return graph.start("local", clock=clock, checkpoint=str(tmp_path / "checkpoint"))
+        return graph.start("local", clock=clock, checkpoint=str(tmp_path / "checkpoint"), drain=True)
 
     feed, clock = Feed(), ps.ManualClock()
     first = start(feed, clock, 4)

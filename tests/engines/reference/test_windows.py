@@ -199,7 +199,7 @@ def test_with_drain_false_open_windows_stay() -> None:
     out = builder.add(KeyedWindows(windows=tumbling(10), aggregates={"n": count()}), rows, key=("k",))
     ran = builder.run(drain=False)
     assert ran.rows(out) == [("a", 0, 10, 1)]
-    assert ran.result.outcome == "stopped"
+    assert ran.result.outcome == "ended"
 
 
 def test_with_drain_false_a_source_that_has_ended_still_holds_back() -> None:

@@ -170,7 +170,7 @@ def run_counts(folder: Path, n_batches: int, **options: Any) -> Any:
     rows = ps.PipeGraph("counting").source(ps.read.batches(batches, schema=SCHEMA), name="rows")
     sums = rows.key_by("key").accumulate(lambda row, n: n + row.v, 0, schema={"s": int}, name="sums")
     sums.sink(ps.write.jsonl(folder / "out"), name="out")
-    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), **options)
+    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), **{"drain": True, **options})
 
 
 def test_a_flipped_byte_of_saved_state_is_found(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def run_copies(folder: Path, n_batches: int, limit: int | None = None, **options
     rows = ps.PipeGraph("copying").source(ps.read.batches(batches, schema=SCHEMA), name="rows")
     many = rows.flat_map(copy_row, schema={"key": str})
     many.sink(ps.write.jsonl(folder / "out"), name="out")
-    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), **options)
+    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), **{"drain": True, **options})
 
 
 FULL_DISKS = [

@@ -49,7 +49,7 @@ sums = (
     .aggregate(cents=ps.sum("cents"))
 )
 sums.sink(ps.write.parquet("out"), name="out")
-graph.run("spark", checkpoint="checkpoint", options=ps.SparkOptions(py_files="driver/names.py"))
+graph.run("spark", checkpoint="checkpoint", options=ps.SparkOptions(py_files="driver/names.py"), drain=True)
 
 from pyspark.sql import SparkSession
 
@@ -89,7 +89,8 @@ def run(case, conf, checkpoint):
     )
     counts.sink(ps.write.memory(), name="kept")
     try:
-        graph.run("spark", master=master, checkpoint=checkpoint, options=ps.SparkOptions(conf=conf))
+        options = ps.SparkOptions(conf=conf)
+        graph.run("spark", master=master, checkpoint=checkpoint, options=options, drain=True)
     except ps.PenstockError as error:
         errors[case] = [type(error).__name__, error.fact, error.detail, error.hint]
     errors[f"name of {case}"] = SparkSession.active().sparkContext.appName

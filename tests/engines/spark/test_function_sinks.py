@@ -32,7 +32,7 @@ def files(tmp_path: Path) -> Path:
 def run(files: Path, folder: Path, sink: Any) -> Any:
     rows = ps.PipeGraph("functions").source(ps.read.parquet(files), name="rows")
     rows.filter(col("v") > 0, name="positive").sink(sink, name="out")
-    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"))
+    return rows.graph.run("spark", checkpoint=str(folder / "checkpoint"), drain=True)
 
 
 def die_once(monkeypatch: pytest.MonkeyPatch, files: Path, folder: Path, sink: Any) -> None:

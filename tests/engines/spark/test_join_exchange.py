@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engines.spark.engine import SparkEngine
 from penstock.engines.spark.join_exchange import (
+    Cells,
     JoinExchange,
     JoinLayout,
     JoinPartitioner,
     plan_join_exchange,
+    share_of_cells,
 )
 from penstock.operators.op import Stream
 from penstock.operators.stream_join import StreamJoin
-from penstock.stages.join.cell_places import GridPlace, RangeLayout
-from penstock.stages.join.model import ExchangeLoad, Layout
+from penstock.stages.join.cell_places import GridPlace, HomeLayout, RangeLayout
+from penstock.stages.join.model import ExchangeLoad
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Batch
 
@@ -53,12 +55,10 @@ def batch_of(rows: list[tuple[str, int, int]], *, has_order: bool) -> Batch:
     return Batch(table, np.array([row[2] for row in rows], np.int64), order)
 
 
-def grid_of(exchange: JoinExchange, n: int) -> Layout:
-    """The grid for equal streams."""
-    load = ExchangeLoad((1.0, 1.0), (0, 0))
-    return min(
-        exchange.grids(n), key=lambda grid: (load.seconds([(1 / grid[0], 1 / grid[1])]), grid[0] * grid[1])
-    )
+def cells_of(exchange: JoinExchange, n: int) -> Cells:
+    """The cells for equal streams, as many as can be."""
+    load = ExchangeLoad((1.0, 1.0), (1, 1), comparison=1.0)
+    return min(exchange.grids(n), key=lambda cells: load.seconds([share_of_cells(cells)]))
 
 
 def places_of(
@@ -68,7 +68,7 @@ def places_of(
     homes: dict[int, int] = {}
     copies: dict[int, list[int]] = {}
     partitioner = JoinPartitioner(exchange, side, SCHEMA)
-    for home, away, rows in partitioner.partition(batch, n, layout or grid_of(exchange, n)):
+    for home, away, rows in partitioner.partition(batch, n, layout or cells_of(exchange, n)):
         for id_ in rows.rows.column("id").to_pylist():
             copies.setdefault(id_, []).extend(away)
             if home is not None:
@@ -80,11 +80,23 @@ def places_of(
 
 
 joins = st.builds(
-    lambda on, how, layout: StreamJoin(on, within=5, how=how, layout=layout),
+    lambda on, how, layout, on_error, last_rows: StreamJoin(
+        on, layout=layout, on_error=on_error, **bound_of(how, last_rows)
+    ),
     st.sampled_from([BAND, "key", ["key", BAND], FUNCTION]),
     st.sampled_from(["inner", "left", "right", "full", "semi", "anti"]),
     st.just("auto") | st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    st.sampled_from(["fail", "skip", "dead_letter"]),
+    st.none() | st.sampled_from([(0, 2), (2, 0), (2, 3)]),
 )
+
+
+def bound_of(how: str, last_rows: tuple[int, int] | None) -> dict[str, Any]:
+    """Options of a join: the last rows, if such a join may have them, or a time."""
+    may = {"inner": [(0, 2), (2, 0), (2, 3)], "right": [(2, 0)], "full": []}.get(how, [(0, 2)])
+    return {"how": how, "last_rows": last_rows} if last_rows in may else {"how": how, "within": 5}
+
+
 rows = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 3)), max_size=30)
 
 
@@ -99,15 +111,24 @@ def test_every_two_rows_that_may_be_a_pair_meet_on_one_partition(
     of_right = places_of(exchange, 1, batch_of(rights, has_order=has_order), n)
     assert (len(of_left), len(of_right)) == (len(lefts), len(rights))
     assert all(max(places) < n for places in (*of_left.values(), *of_right.values()))
+    has_all = isinstance(cells_of(exchange, n), HomeLayout)
     for i, left in enumerate(lefts):
         for j, right in enumerate(rights):
-            if not exchange.keys or left[0] == right[0]:
-                assert len(set(of_left[i]) & set(of_right[j])) == 1
-    # A row that leaves for having a partner, or none, is known in one place.
-    if op.how in ("left", "full", "semi", "anti"):
+            common = set(of_left[i]) & set(of_right[j])
+            if has_all:
+                assert common >= {of_left[i][0], of_right[j][0]}, "the home of a row sees all rows"
+            elif not exchange.keys or left[0] == right[0]:
+                assert len(common) == 1
+    # A row that leaves for having a partner, or none, or that meets the last rows, is known in one place.
+    n_left, n_right = op.last_rows if isinstance(op.last_rows, tuple) else (0, 0)
+    if not has_all and (op.how in ("left", "full", "semi", "anti") or n_right):
         assert all(len(places) == 1 for places in of_left.values())
-    if op.how in ("right", "full"):
+    if not has_all and (op.how in ("right", "full") or n_left):
         assert all(len(places) == 1 for places in of_right.values())
+    # A side whose last rows are met is in all cells that rows of the other are in.
+    for n_last, of_side, opposite in ((n_left, of_left, of_right), (n_right, of_right, of_left)):
+        everywhere = {place for places in opposite.values() for place in places}
+        assert not n_last or all(everywhere <= set(places) for places in of_side.values())
 
 
 @pytest.mark.slow
@@ -132,14 +153,15 @@ def test_every_bucket_of_state_has_one_home_and_is_restored_wherever_its_rows_ar
 ) -> None:
     exchange = plan_exchange(op)
     n = max(n, exchange.n_least)
+    cells = cells_of(exchange, n)
     for bucket in range(2 * BUCKETS):
         side = bucket // BUCKETS
-        owners = [part for part in range(n) if exchange.owns(bucket, part, n, grid_of(exchange, n))]
-        m_n = grid_of(exchange, n)
-        saved = [exchange.place(part, m_n).own_buckets()[side, bucket % BUCKETS] for part in owners]
+        owners = [part for part in range(n) if exchange.owns(bucket, part, n, cells)]
+        saved = [exchange.place(part, cells).own_buckets()[side, bucket % BUCKETS] for part in owners]
         homes = [part for part, is_home in zip(owners, saved, strict=True) if is_home or exchange.keys]
         assert len(homes) == 1
-        assert len(owners) == (1 if exchange.keys else m_n[1 - side])
+        n_copies = cells.n_parts if isinstance(cells, HomeLayout) else cells[1 - side]
+        assert len(owners) == (1 if exchange.keys else n_copies)
 
 
 @given(st.integers(1, 16), st.integers(1, 16), st.lists(st.integers(0, 10_000), min_size=1))
@@ -202,9 +224,11 @@ def test_rows_within_a_band_meet_in_the_range_of_the_one_and_of_the_other_if_bot
 def test_only_bands_by_themselves_may_be_cut_into_ranges() -> None:
     assert not plan_exchange(StreamJoin([BAND, "key"], within=5)).bands
     assert not plan_exchange(StreamJoin(BAND, within=5, layout=(2, 2))).bands
-    assert not plan_exchange(StreamJoin([BAND, FUNCTION], within=5, on_error="skip")).bands
     assert not plan_exchange(StreamJoin(BAND, last_rows=5)).bands
     assert plan_exchange(StreamJoin([BAND, FUNCTION], within=5)).bands == ((BAND, False),)
+    failing = plan_exchange(StreamJoin([BAND, FUNCTION], within=5, on_error="skip"))
+    assert failing.bands == ((BAND, False),)
+    assert failing.copies == ((True, True),), "the home of each row sees all its pairs"
 
 
 EXPLAINED = [
@@ -227,16 +251,28 @@ EXPLAINED = [
     ),
     (
         {"on": BAND, "how": "full"},
-        "1 x 1 cell, or ranges of v once its values are known: "
+        "1 x 1 cell, or where comparisons cost more than rows, a cell for each partition that has all rows, "
+        "or ranges of v once its values are known: "
         "rows of both sides leave if they have no partner, which must be known in one place",
     ),
     (
         {"on": FUNCTION, "on_error": "skip"},
-        "1 x 1 cell: a row of which several pairs fail is one error, and must be known in one place",
+        "1 x 1 cell, or where comparisons cost more than rows, a cell for each partition that has all rows: "
+        "a row of which several pairs fail is one error, and must be known in one place",
+    ),
+    (
+        {"on": FUNCTION, "how": "full", "layout": (2, 3)},
+        "6 cells with all rows, for layout=(2, 3): "
+        "rows of both sides leave if they have no partner, which must be known in one place",
     ),
     (
         {"on": "key", "within": None, "last_rows": 3},
-        "1 x 1 cell: the last rows are those of the whole stream",
+        "1 x 1 cell, or where comparisons cost more than rows, a cell for each partition that has all rows: "
+        "rows of both sides meet the last rows of a whole stream, so all must be in order",
+    ),
+    (
+        {"on": "key", "within": None, "last_rows": (0, 3), "how": "left"},
+        "m x 1 cells, one for each partition: each left row meets the last rows of the whole right",
     ),
 ]
 
@@ -267,7 +303,9 @@ PREDICTED = [
     (BAND, {}, "2 x 2 cells, each of which takes in 1,000 rows/s, in ranges from 500"),
     (BAND, {"how": "left"}, "4 x 1 cells, each of which takes in 1,250 rows/s, in ranges from 500"),
     (BAND, {"layout": (4, 1)}, "4 x 1 cells, each of which takes in 1,250 rows/s"),
-    (FUNCTION, {"how": "full"}, "1 x 1 cells, each of which takes in 2,000 rows/s"),
+    (BAND, {"how": "full", "layout": (2, 1)}, "2 cells with all rows, each of which takes in 2,000 rows/s"),
+    (FUNCTION, {"how": "full"}, "4 cells with all rows, each of which takes in 2,000 rows/s"),
+    (BAND, {"how": "full"}, "1 x 1 cells, each of which takes in 2,000 rows/s, in ranges from 500"),
 ]
 
 

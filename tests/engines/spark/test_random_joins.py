@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engines.spark.driver import rounds as ahead
 from penstock.testing import assert_engines_agree
-from tests.conformance.test_random_joins import graph_of, options, rows
+from tests.conformance.test_random_joins import divide, graph_of, options, rows
 from tests.support.spark_in_process import InProcessSparkEngine
 
 
@@ -76,6 +76,37 @@ def test_ranges_that_change_with_the_jobs_give_each_row_and_pair_once(
 ) -> None:
     given_options = {"on": on, "how": how, "lateness": lateness, "on_error": "fail", **bound}
     graph = graph_of(batches, given_options, delay=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "MAX_ROUNDS", 1)
+        assert_engines_agree(graph, ["reference", InProcessSparkEngine(n_partitions, seed)])
+
+
+ALL_ROWS: list[dict[str, Any]] = [
+    {"on": divide, "within": (3, 5), "how": "full", "on_error": "dead_letter"},
+    {"on": ps.left("v") < ps.right("v_right"), "within": (2, 2), "how": "full", "on_error": "fail"},
+    {"on": ps.left("v") // ps.right("v_right") > 0, "within": (4, 1), "how": "semi", "on_error": "skip"},
+    {"on": divide, "window": ps.sliding(6, every=3), "how": "left", "on_error": "dead_letter"},
+    {"on": ps.equal("key", "key_right"), "last_rows": (2, 3), "on_error": "fail"},
+    {"on": divide, "last_rows": (3, 1), "on_error": "dead_letter"},
+    {"on": ps.equal("key", "key_right"), "last_rows": (0, 2), "how": "anti", "on_error": "fail"},
+    {"on": divide, "last_rows": (3, 0), "how": "right", "on_error": "dead_letter"},
+]
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    batches=st.tuples(rows(), rows()),
+    given_options=st.sampled_from(ALL_ROWS),
+    lateness=st.integers(0, 2),
+    layout=st.sampled_from(["auto", (2, 2)]),
+    n_partitions=st.integers(2, 5),
+    seed=st.integers(0, 1000),
+)
+def test_where_rows_must_be_known_in_one_place_each_row_error_and_pair_leaves_once(
+    batches: Any, given_options: dict[str, Any], lateness: int, layout: Any, n_partitions: int, seed: int
+) -> None:
+    graph = graph_of(batches, {**given_options, "lateness": lateness, "layout": layout}, delay=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ahead, "MAX_ROUNDS", 1)
         assert_engines_agree(graph, ["reference", InProcessSparkEngine(n_partitions, seed)])

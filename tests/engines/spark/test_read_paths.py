@@ -247,7 +247,7 @@ class ReadingCases:
         before, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
         with self.others_read():
             between, _ = run(self.engine(), build, checkpoint=checkpoint, until=1, drain=False)
-        after, _ = run(self.engine(), build, checkpoint=checkpoint)
+        after, _ = run(self.engine(), build, checkpoint=checkpoint, drain=True)
         assert difference(pa.concat_tables([before[0], between[0], after[0]]), expected[0]) is None
 
 

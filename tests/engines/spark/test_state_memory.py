@@ -113,7 +113,12 @@ def test_a_run_goes_on_from_changes_on_either_engine(
         graph = ps.PipeGraph("stopped")
         for number, pipe in enumerate(build(graph, folder)):
             pipe.sink(ps.write.parquet(tmp_path / f"out-{number}"), name=f"out {number}")
-        return graph.run(engine, checkpoint=str(tmp_path / "checkpoint"), clock=ps.ManualClock(), **options)
+        return graph.run(
+            engine,
+            checkpoint=str(tmp_path / "checkpoint"),
+            clock=ps.ManualClock(),
+            **{"drain": True, **options},
+        )
 
     run_stopped(InProcessSparkEngine(2), until=8)
     last = sorted((tmp_path / "checkpoint" / "commits").glob("*.json"))[-1]
@@ -136,12 +141,12 @@ def test_spark_gives_the_same_with_more_partitions_than_cores(
     monkeypatch.setattr(jobs, "PARTITION_ROWS", 20)
     monkeypatch.setattr(jobs, "SMALL_INPUT", 0)
     monkeypatch.setattr(rounds, "MAX_ROWS", 100)
-    options = {"checkpoint": str(tmp_path / "checkpoint")} if streams else {}
+    options: Any = {"checkpoint": str(tmp_path / "checkpoint"), "drain": True} if streams else {}
     expected, _ = run("reference", lambda graph: build(graph, folder))
     actual, _ = run("spark", lambda graph: build(graph, folder), **options)
     assert [difference(*pair) for pair in zip(actual, expected, strict=True)] == [None] * 3
 
 
 def handles_of(manifest: Path) -> list[StateHandle]:
-    state = json.loads(json.loads(manifest.read_text())["body"])["state"]
+    state = json.loads(manifest.read_text())["body"]["state"]
     return [StateHandle.of(handle) for handles in state.values() for handle in handles.values()]

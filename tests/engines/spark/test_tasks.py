@@ -244,7 +244,7 @@ def test_a_micro_batch_that_died_is_done_again_as_it_was(
         graph = ps.PipeGraph("again")
         rows = graph.source(ps.read.parquet(tmp_path / "in"), name="rows").filter(col("v") >= 0, name="all")
         rows.sink(ps.write.jsonl(tmp_path / "out"), name="out")
-        return graph.run(InProcessSparkEngine(), checkpoint=str(tmp_path / "checkpoint"))
+        return graph.run(InProcessSparkEngine(), checkpoint=str(tmp_path / "checkpoint"), drain=True)
 
     monkeypatch.setattr(InProcessJobs, "run", run)
     monkeypatch.setattr(rounds, "MAX_ROUNDS", 3)

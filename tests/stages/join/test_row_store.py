@@ -8,6 +8,7 @@ import pyarrow as pa
 from penstock.stages import policy
 from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.row_store import RowStore
+from penstock.stages.rows.batch import Batch
 
 
 def rows_of(clocks: range) -> JoinRows:
@@ -16,7 +17,13 @@ def rows_of(clocks: range) -> JoinRows:
     numbers = np.arange(n_rows)
     columns = pa.RecordBatch.from_pydict({"v": clock})
     return JoinRows(
-        np.array([clock, clock]), clock, (), columns, numbers % 256, numbers, np.zeros(n_rows, np.bool_)
+        np.array([clock, clock]),
+        clock,
+        (),
+        Batch(columns, clock),
+        numbers % 256,
+        numbers,
+        np.zeros(n_rows, np.bool_),
     )
 
 

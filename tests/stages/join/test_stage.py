@@ -20,8 +20,9 @@ from penstock.operators.op import LATE, LATE_RIGHT, OUT, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.build import build_join_stage
-from penstock.stages.join.stage import JoinStage
-from penstock.stages.rows.batch import Batch
+from penstock.stages.functions.calls import plain_rows_of
+from penstock.stages.join.stage import EXPIRY_SHARE, JoinStage
+from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.stage import StageContext
 from penstock.timing.units import TimeType
 from tests.naive.joins import holds, join_all, join_last_rows, window_starts
@@ -111,7 +112,8 @@ def joins(draw: st.DrawFn) -> Join:
         every = size if kind == "tumbling" else draw(st.integers(1, 7))
         bound, options["window"] = {"window": (size, every)}, ps.sliding(size, every)
     on = [TERMS[name][0] for name in names]
-    op = StreamJoin(on, how=how, suffix=None, **options)
+    layout = "handshake" if kind != "last" and draw(st.integers(0, 3)) == 0 else "auto"
+    op = StreamJoin(on, how=how, suffix=None, layout=layout, **options)
     return Join(op, [TERMS[name][1] for name in names], bound, lateness)
 
 
@@ -246,7 +248,7 @@ def run_and_compare(join: Join, rows: Any, rounds: list[Any], layout: tuple[int,
         elif action == "restart":
             driver.save(changes_only=True)
             driver.restart(other)
-        elif action == "layout":
+        elif action == "layout" and join.op.layout != "handshake":
             driver.stage.change_layout(other)
     driver.take(driver.stage.drain())
     if "last" in join.bound:
@@ -288,3 +290,70 @@ def test_the_twin_knows_what_nulls_and_nan_do() -> None:
     assert not holds({"f": None}, {"r_f": None}, [("equal", "f", "r_f")])
     assert holds({"f": NAN}, {"r_f": NAN}, [("equal", "f", "r_f")])
     assert not holds({"f": NAN}, {"r_f": NAN}, [("band", "f", "r_f", 1, False)])
+
+
+BANDS = [name for name in TERMS if name in ("band", "strict", "floats", "mixed")]
+
+
+@pytest.mark.parametrize("sizes", [SIZES[0], SIZES[1], SIZES[3]], ids=["scan", "index", "compiled"])
+@pytest.mark.parametrize("as_rows", [True, False], ids=["rows", "columns"])
+def test_a_few_rows_are_joined_as_many_are(
+    sizes: policy.SizePolicy, as_rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(join: Join, rows: Any, cuts: list[tuple[int, int, int]], n_few: int) -> Any:
+        monkeypatch.setattr(policy, "SIZES", replace(sizes, few_rows=n_few, plain_pairs=n_few // 4))
+        driver, watermark = Driver(join, (1, 1)), -math.inf
+        rest = [list(rows[0]), list(rows[1])]
+        for n_left, n_right, step in [*cuts, (99, 99, 0)]:
+            parts = [rest[0][:n_left], rest[1][:n_right]]
+            rest = [rest[0][n_left:], rest[1][n_right:]]
+            for port, part, side in ((LEFT, parts[0], LEFTS), (RIGHT, parts[1], RIGHTS)):
+                batch = batch_of(part, side)
+                if as_rows:
+                    plain, order = plain_rows_of(batch.rows), tuple(map(tuple, batch.order))
+                    batch = RowBatch(plain, batch.schema, tuple(batch.times), order)
+                driver.take(driver.stage.on_batch(port, batch, watermark))
+            times = [row["t"] for part in parts for row in part]
+            watermark = max([watermark, *(time - 6 + step for time in times)])
+            driver.take(driver.stage.on_watermark(watermark))
+        driver.save(changes_only=False)
+        return list(map(key_of, driver.out)), driver.late, driver.accounts, driver.state
+
+    cuts = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 6)), max_size=6)
+
+    @settings(deadline=None, derandomize=True, max_examples=100)
+    @given(st.lists(st.sampled_from(BANDS), min_size=1, max_size=2, unique=True), sides(), cuts)
+    def law(names: list[str], rows: Any, cuts: list[tuple[int, int, int]]) -> None:
+        op = StreamJoin([TERMS[name][0] for name in names], within=(5, 3), lateness=1, suffix=None)
+        join = Join(op, [], {}, 1)
+        assert run(join, rows, cuts, 64) == run(join, rows, cuts, 0)
+
+    law()
+
+
+def test_all_layouts_are_as_busy_however_skewed_an_attribute_is() -> None:
+    # Parts go by the numbers of rows, so a value that all rows share is in all of them.
+    join = Join(StreamJoin([TERMS["band"][0]], within=(100, 100), suffix=None), [], {}, 0)
+    driver = Driver(join, (2, 4))
+    rows = [{"t": time, "k": "a", "x": 7, "f": 0.0, "n": time} for time in range(80)]
+    driver.take(driver.stage.on_batch(LEFT, batch_of(rows, LEFTS), -math.inf))
+    assert [len(part) for part in driver.stage._cells.parts[0]] == [40, 40]
+    renamed = [{f"r_{name}": value for name, value in row.items()} | {"t": row["t"]} for row in rows]
+    driver.take(driver.stage.on_batch(RIGHT, batch_of(renamed, RIGHTS), -math.inf))
+    assert [len(part) for part in driver.stage._cells.parts[1]] == [20, 20, 20, 20]
+    assert len(driver.out) == 80 * 80
+
+
+def test_what_is_stored_is_bounded_by_the_windows_however_long_the_streams_are() -> None:
+    join = Join(StreamJoin([TERMS["band"][0]], within=(1000, 1000), suffix=None), [], {}, 0)
+    driver = Driver(join, (1, 1))
+    sizes = []
+    for begin in range(0, 40_000, 500):
+        rows = [
+            {"t": time, "k": "a", "x": time % 4000, "f": 0.0, "n": time} for time in range(begin, begin + 500)
+        ]
+        driver.take(driver.stage.on_batch(LEFT, batch_of(rows, LEFTS), begin))
+        driver.take(driver.stage.on_watermark(begin + 500))
+        assert driver.stage.n_stored[0] <= 1000 + 1000 // EXPIRY_SHARE + 1
+        sizes.append(driver.stage.nbytes)
+    assert max(sizes[20:]) == max(sizes[20:50]), "memory does not grow with the stream"

@@ -231,7 +231,7 @@ def other(step: str = STEP, key: tuple[str, ...] = ("k",), **changes: Any) -> Wi
         ({"windows": tumbling(20)}, "window"),
         ({"windows": sliding(10, 5)}, "window"),
         ({"windows": count_window(10)}, "window"),
-        ({"lateness": 5}, "window"),
+        ({"lateness": 5}, "lateness"),
         ({"aggregates": {"n": spec.count("v")}}, "aggregates"),
         ({"aggregates": {"m": spec.count()}}, "aggregates"),
         ({"aggregates": {"n": spec.count(), "s": spec.sum("v")}}, "aggregates"),

@@ -16,10 +16,12 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import sys
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -28,7 +30,7 @@ from typing import ClassVar
 import pyarrow as pa
 
 from penstock.connect.batching import RowRange
-from penstock.connect.readers.files import FilePart, InputFormat, read_error
+from penstock.connect.readers.input_format import FilePart, InputFormat, read_error
 from penstock.errors import ConnectorError
 from penstock.frozen import Frozen
 
@@ -90,13 +92,31 @@ class TextBasedFormat(InputFormat):
             raise read_error(file, problem) from problem
         return n_bytes * _GZIP_RATIO if is_gzip(file) else n_bytes
 
-    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
+    def grows(self, file: Path) -> bool:
+        """Return whether rows may be put behind those of the file: not if it is packed."""
+        return not is_gzip(file)
+
+    def end_of_whole_rows(self, file: Path, first: int, last: int) -> int:
+        """Return where the last whole row ends, before which there is no other look at the text."""
+        with _open(file) as stream:
+            end = last
+            while end > first:
+                begin = max(first, end - _SEARCH_BYTES)
+                stream.seek(begin)
+                if at := self.end_of_rows(stream.read(end - begin)):
+                    return begin + at
+                end = begin
+        return first
+
+    def parts(
+        self, file: Path, most: int, *, plain: bool = False, begin: int = 0, end: int = sys.maxsize
+    ) -> list[FilePart]:
         """Cut the file into equal ranges of at most `most` bytes; gzip, and rows with quotes, stay whole."""
-        n_bytes = self.size(file)
+        n_bytes = min(end, self.size(file)) - begin
         stays_whole = is_gzip(file) or (self.has_quotes and not plain)
         n_parts = 1 if stays_whole else max(1, -(-n_bytes // max(1, most)))
-        cuts = [n_bytes * n // n_parts for n in range(n_parts + 1)]
-        return [FilePart(str(file), first, last) for first, last in pairwise(cuts)]
+        cuts = [begin + n_bytes * n // n_parts for n in range(n_parts + 1)]
+        return [FilePart(str(file), first, last, begin, end) for first, last in pairwise(cuts)]
 
     def needs_scan(self, file: Path, most: int = 0) -> bool:
         """Return whether the file is larger than `most` and may hold quotes; gzip stays whole anyway."""
@@ -104,15 +124,23 @@ class TextBasedFormat(InputFormat):
 
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the rows that begin in a range of bytes."""
-        chunks = self.read_chunks(Path(part.path), part.first, part.last)
+        chunks = self.read_chunks(Path(part.path), part.first, part.last, begin=part.begin, end=part.end)
         return number_rows(chunks, self.build_parser(part.path, schema, declared), start + part.first)
 
     def read_chunks(
-        self, file: Path, first: int = 0, last: int | None = None, *, size: int | None = None
+        self,
+        file: Path,
+        first: int = 0,
+        last: int | None = None,
+        *,
+        size: int | None = None,
+        begin: int = 0,
+        end: int = sys.maxsize,
     ) -> Iterator[Chunk]:
         """Yield the rows that begin between two bytes, without a byte order mark.
 
-        A chunk has about `size` bytes, and more only where a row has.
+        A chunk has about `size` bytes, and more only where a row has. A row begins at `begin`, and what is
+        behind `end` is none of the file.
         """
         with _open(file) as stream:
             head = stream.read(len(_UTF8_MARK))
@@ -121,16 +149,15 @@ class TextBasedFormat(InputFormat):
                     f'"{file}" is UTF-16, and text is read as UTF-8',
                     hint=f"convert it first: iconv -f UTF-16 -t UTF-8 {file.name}",
                 )
-            begin = len(head) if head == _UTF8_MARK else 0
+            at = len(head) if head == _UTF8_MARK else 0
             if first:
-                begin = _find_row(stream, first, self.row_end)
-            end = None
-            if last is not None and last < self.size(file):
-                end = _find_row(stream, last, self.row_end)
-            count_skipped = cache(partial(_count_lines, file, begin))
-            at, line = begin, 1
-            rest = b""
-            for block in _read_range(stream, begin, end, size or CHUNK_BYTES):
+                at = first if first == begin else _find_row(stream, first, self.row_end)
+            stop = None if end == sys.maxsize else end
+            if last is not None and last < min(end, self.size(file)):
+                stop = min(end, _find_row(stream, last, self.row_end))
+            count_skipped = cache(partial(_count_lines, file, at))
+            line, rest = 1, b""
+            for block in _read_range(stream, at, stop, size or CHUNK_BYTES):
                 text = rest + block
                 end_of_rows = self.end_of_rows(text)
                 if end_of_rows:
@@ -156,7 +183,7 @@ def holds_byte(file: Path, first: int, last: int, byte: bytes) -> bool:
 def number_rows(chunks: Iterable[Chunk], parse: ParseRows, start: int) -> Iterator[RowRange]:
     """Yield the rows of each chunk; `parse` is given the number of its first row."""
     for chunk in chunks:
-        rows = parse(chunk, start)
+        rows = replace(parse(chunk, start), place=chunk.first)
         yield rows
         start = rows.end
 

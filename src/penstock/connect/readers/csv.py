@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv as stdlib_csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -27,7 +27,9 @@ from penstock.connect.batching import RowRange
 from penstock.connect.read_claims import DEFAULT_WAIT
 from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, holds_byte, number_rows
 from penstock.connect.readers.csv_rows import CsvLayout, end_of_last_row, infer_types, parse_rows, split_rows
-from penstock.connect.readers.files import FilePart, FileReader, Paths, build_file_reader
+from penstock.connect.readers.files import FileReader, build_file_reader
+from penstock.connect.readers.input_format import FilePart
+from penstock.connect.readers.paths import Paths
 from penstock.errors import ConnectorError, SchemaError, nearest_first
 from penstock.expr.types import parse_schema, parse_type
 from penstock.frozen import dataclass
@@ -65,16 +67,15 @@ class CsvFormat(TextBasedFormat):
         inferred = infer_types(first.text, CsvLayout(names, self.delimiter, self.nulls))
         return pa.schema([(column.name, self.types.get(column.name, column.type)) for column in inferred])
 
-    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
+    def find_mismatch(
+        self, file: Path, schema: pa.Schema, declared: bool, optional: Collection[str] = ()
+    ) -> str | None:
         """Compare the header's names with the schema's, in any order."""
         if not self.header:
             return None
         names, _ = self._read_header(file)
-        missing = [name for name in schema.names if name not in names]
-        if missing:
-            return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}'
-        extra = [name for name in names if name not in schema.names]
-        return f'it has one more column, "{extra[0]}"' if extra and not declared else None
+        missing = [name for name in schema.names if name not in names and name not in optional]
+        return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}' if missing else None
 
     def scan(self, part: FilePart) -> bool:
         """Look for a quote in a range of bytes; the header may have some."""
@@ -82,12 +83,22 @@ class CsvFormat(TextBasedFormat):
         begin = self._read_header(file)[1] if self.header else 0
         return holds_byte(file, max(part.first, begin), part.last, b'"')
 
+    def end_of_whole_rows(self, file: Path, first: int, last: int) -> int:
+        """Return where the last whole row ends; with quotes, that is known only from the first row on."""
+        if not holds_byte(file, first, last, b'"'):
+            return TextBasedFormat.end_of_whole_rows(self, file, first, last)
+        end = first
+        for chunk in self.read_chunks(file, first, begin=first, end=last):
+            end = chunk.first + self.end_of_rows(chunk.text)
+        return end
+
     def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
         """Yield the rows that begin in a range of bytes; raise if they hold quotes and it is not the file."""
         file = Path(part.path)
         names, begin = self._read_header(file) if self.header else (tuple(schema.names), 0)
-        chunks = self.read_chunks(file, max(part.first, begin), part.last)
-        if part.first > 0 or part.last < self.size(file):
+        first = max(part.first, begin)
+        chunks = self.read_chunks(file, first, part.last, begin=max(part.begin, begin), end=part.end)
+        if part.first > part.begin or part.last < min(part.end, self.size(file)):
             chunks = _refuse_quotes(file, chunks)
         parse = self.build_parser(part.path, schema, declared, names)
         return number_rows(chunks, parse, start + part.first)
@@ -136,8 +147,8 @@ def csv(
     for those that should be read otherwise. One file is one batch, unless `files=` says how many are, or
     `batch=` how many rows.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
-    looked at every `wait`.
+    With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
+    log is rotated; what is new is looked for every `wait`.
     """
     if schema is None and not header:
         raise ConnectorError(
@@ -148,7 +159,7 @@ def csv(
     exact = {name: parse_type(declared) for name, declared in (types or {}).items()}
     columns = None if schema is None else parse_schema(schema)
     file_format = build_csv_format(delimiter, header, nulls, exact if columns is None else columns)
-    return build_file_reader(file_format, path, columns, batch, files, follow=follow, wait=wait)
+    return build_file_reader(file_format, path, schema, batch, files, follow=follow, wait=wait)
 
 
 def build_csv_format(

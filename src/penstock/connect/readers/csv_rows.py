@@ -126,7 +126,7 @@ def _parse_columns(text: bytes, layout: CsvLayout, schema: pa.Schema) -> pa.Reco
     """Parse with Arrow alone; raise when any row does not fit."""
     if not text.strip(b"\r\n") and (layout.skips_blank_lines or not text):
         return empty_batch(schema)
-    if len(layout.names) > len(schema) and not text.isascii():
+    if not {*layout.names} <= {*schema.names} and not text.isascii():
         text.decode()  # Arrow looks only at columns that it reads, and a row that is not UTF-8 is bad
     rows = concat_batches(_read_csv(text, layout, schema).to_batches(), schema)
     for column in rows.columns:  # Arrow parses values that no row can hold
@@ -250,6 +250,7 @@ def _read_csv(
         ),
         arrow_csv.ConvertOptions(
             include_columns=schema.names if schema else None,
+            include_missing_columns=True,  # whoever reads the file has looked which may be missing
             column_types=schema,
             null_values=layout.nulls,
             strings_can_be_null=True,

@@ -1,19 +1,18 @@
-"""Readers of files: which files a path means, which make which batch, their one schema, and row numbers.
+"""Readers of files: which files make which batch, their one schema, row numbers, and where to go on.
 
-A path is a file, a folder (its own files), or a glob; or a list of these, each file once. Files are read by
-modification time, then by name. In folders and globs, names that begin with `.` or `_` are not data:
-half-written files and manifests have such names. Files are listed again at the start of every run.
-
-A folder can be watched: then the files that appear are read too, until the run stops. Files are read whole
-and once, so they must appear whole: written under a name that begins with `.` or `_`, or elsewhere, and
-renamed. The folder is looked at every `wait`, and listed if it has changed, or a second after the last time.
-Every second without a new file there is a batch without rows, so that time goes on where others must not make
-rounds for this source.
+Files are listed again at the start of every run (`paths.py`). They can be followed: then the files that
+appear are read too, and lines that are put behind others (`known_files.py`), until the run stops. Files of
+formats that are read whole must appear whole: written under a name that begins with `.` or `_`, or elsewhere,
+and renamed. The files are looked at every `wait`, and listed if something has changed, or a second after the
+last time. Every second without news there is a batch without rows.
 
 A run with a checkpoint records in a journal which files make which batch, and a run that resumes reads by the
-journal first. Files are identified by name, size and modification time. So files that have been read may be
+journal first. Files are known by their bytes (`file_identity.py`). So files that have been read may be
 removed, and new ones may have any name and time; one that changed after it was read is refused, because its
 rows would be read twice or not at all.
+
+A file that cannot be read is one bad row, with its path and the reason; the source's `on_error` decides. If
+that stops the run, the journal says so, and the file may be mended or removed before the next one.
 """
 
 from __future__ import annotations
@@ -22,21 +21,27 @@ import glob
 import os
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import cache
-from os import PathLike, fspath
+from itertools import groupby
+from os import PathLike
 from pathlib import Path
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from penstock.connect.batching import RowRange, batch_by_rows, check_size, to_source_batch
-from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.conversion import empty_batch
+from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.connect.read_claims import DEFAULT_WAIT, check_wait
-from penstock.errors import ConnectorError, SchemaError
-from penstock.expr.types import parse_schema
+from penstock.connect.readers.file_identity import FileRange
+from penstock.connect.readers.file_journal import Journal, JournalEntry, ListedFile, Mark
+from penstock.connect.readers.input_format import FilePart, InputFormat
+from penstock.connect.readers.known_files import KnownFiles
+from penstock.connect.readers.paths import Paths, format_paths, list_files
+from penstock.errors import ConnectorError
+from penstock.expr.types import optional_columns, parse_schema
 from penstock.frozen import Frozen
 from penstock.timing.units import Duration
 
@@ -44,118 +49,20 @@ POLL_S = 1.0
 EMPTY_BATCHES_PER_ENTRY = 60
 """Batches without rows that share a journal entry: a folder where nothing happens has one a minute."""
 
-Paths = str | PathLike[str] | Sequence[str | PathLike[str]]
-Stamp = tuple[int, int]
-"""Size in bytes and modification time in nanoseconds."""
-_REMOVED: Stamp = (0, 0)
-
-
-class FilePart(Frozen):
-    """A part of a file that can be read by itself.
-
-    first, last  bytes of text, rows of parquet; the last is not included
-    """
-
-    path: str
-    first: int
-    last: int
-
-
-class InputFormat(ABC):
-    """One kind of file.
-
-    Files can be read in parts. The parts of a file, wherever it is cut, hold the rows of the whole file in
-    their order, good and bad, each once. Where a csv file can be cut depends on the whole file: if
-    `needs_scan`, whoever reads it in parts lets `scan` look for quotes in every range of bytes, and says
-    `plain=True` if there are none.
-
-    name       in errors and descriptions, such as `csv`
-    keeps_raw  whether single rows can be bad
-    """
-
-    __slots__ = ()
-    name: ClassVar[str]
-    keeps_raw: ClassVar[bool] = True
-
-    @abstractmethod
-    def read_schema(self, file: Path) -> pa.Schema | None:
-        """Return the file's own schema; None when the file is too empty to tell."""
-
-    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Return why the file cannot be read with the schema, or None. A declared one may skip columns."""
-        return None
-
-    @abstractmethod
-    def size(self, file: Path) -> int:
-        """Return a number that the row numbers of all the file's parts stay below."""
-
-    @abstractmethod
-    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
-        """Return the file in parts of about `most` bytes, at least one, without a look at its rows.
-
-        A file that cannot be cut is one part. `plain` says that its rows hold no quotes.
-        """
-
-    def needs_scan(self, file: Path, most: int = 0) -> bool:
-        """Return whether the file has more than `most` bytes and is cut only if its rows hold no quotes."""
-        return False
-
-    def scan(self, part: FilePart) -> bool:
-        """Return whether rows in this part of a file that needs a scan hold a quote."""
-        return False
-
-    @abstractmethod
-    def read_part(self, part: FilePart, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield the rows that begin in a part, a chunk at a time.
-
-        Their numbers rise, from `start + part.first` on and below `start + part.last`.
-        """
-
-    def read(self, file: Path, schema: pa.Schema, declared: bool, start: int) -> Iterator[RowRange]:
-        """Yield all rows of a file, numbered from `start`."""
-        return self.read_part(FilePart(str(file), 0, sys.maxsize), schema, declared, start)
-
-
-class FileStatus(NamedTuple):
-    """A file that was read, with its size and modification time."""
-
-    path: str
-    size: int
-    modified_ns: int
-
-
-class JournalEntry(NamedTuple):
-    """The files of the batch before number `until`; without files, batches up to there have no rows."""
-
-    until: int
-    files: tuple[FileStatus, ...] = ()
-
-    @classmethod
-    def of(cls, until: int, files: Iterable[Iterable[object]]) -> Self:
-        """Return an entry that was read back; raise ValueError or TypeError if it is none."""
-        statuses = tuple(FileStatus(str(path), int(str(size)), int(str(ns))) for path, size, ns in files)
-        return cls(int(until), statuses)
-
-
-class Journal(Protocol):
-    """A run's record of the files in its batches."""
-
-    def entries(self) -> Iterable[JournalEntry]:
-        """Return what earlier runs recorded, in order."""
-
-    def append(self, *entries: JournalEntry) -> None:
-        """Record entries durably; called before their batches are read."""
-
 
 class FileReader(Frozen):
     """Files of one format with one schema.
 
     schema_file  the file that gave the schema; None when it was declared
     batch        rows per batch; None where files make the batches, `files` of them each
-    bounded      false if a folder is watched for files that appear
+    bounded      false if files are followed
+    optional     columns that a file may lack
     journal      which files the batches are made of
-    position     the number of batches that earlier runs have read, and of the rows in them
-    wait_us      how often a folder that is watched is looked at
+    planned_before  how many entries the journal had when the run began, and which of them had failed
+    wait_us      how often files that are followed are looked at
+
+    The position of a batch is the number of batches and rows up to its end, where files make the batches.
+    Where rows do: the number of the file, a byte (or row) of it, the rows from there on, and all rows.
     """
 
     format: InputFormat
@@ -165,8 +72,9 @@ class FileReader(Frozen):
     batch: int | None
     files: int
     bounded: bool
+    optional: frozenset[str] = frozenset()
     journal: Journal | None = None
-    position: tuple[int, int] = (0, 0)
+    planned_before: tuple[int, frozenset[int]] = (0, frozenset())
     wait_us: int = 100_000
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
@@ -176,59 +84,80 @@ class FileReader(Frozen):
         """Return whether this is a text format."""
         return self.format.keeps_raw
 
-    @property
-    def batches_are_files(self) -> bool:
-        """Return whether files make the batches, so that a journal can tell what has been read."""
-        return self.batch is None
+    def resume(self, journal: Journal) -> Self:
+        """Return a reader that goes by the journal of earlier runs."""
+        _, _, failed, until = replace(self, journal=journal)._replay()
+        return replace(self, journal=journal, planned_before=(until, frozenset(failed)))
 
-    def resume(self, journal: Journal, position: tuple[int, int]) -> Self:
-        """Return a reader that begins after the position; only where files make the batches."""
-        return replace(self, journal=journal, position=position)
-
-    def batches(self) -> Iterator[SourceBatch]:
-        """List the files and read them in order."""
+    def batches(self, position: Any = None) -> Iterator[SourceBatch]:
+        """List the files and read them in order, from a position on."""
         if self.batch is not None:
-            yield from batch_by_rows(self._read(list_files(self.paths), 0), self.schema, self.batch)
+            yield from self.cut_by_rows(self.plan_files(position), position)
             return
-        start = self.position[1]
-        for files in self.plan_batches():
-            batch = to_source_batch(list(self._read(files, start)), self.schema)
-            start += batch.num_rows + len(batch.bad)
-            yield batch
-
-    def plan_batches(self) -> Iterator[list[Path]]:
-        """Yield the files of each batch: those in the journal and not read, then those not seen yet.
-
-        All new files are recorded in the journal before the first of them is read. A run that cannot be
-        resumed has no journal.
-        """
-        number, until = self.position[0], 0
-        seen: dict[Path, Stamp] = {}
-        journaled: dict[int, list[Path]] = {}
-        for entry in self.journal.entries() if self.journal is not None else ():
-            until = max(until, entry.until)
-            stamps = {Path(file.path): (file.size, file.modified_ns) for file in entry.files}
-            seen.update(stamps)
-            if stamps:
-                journaled[entry.until - 1] = list(stamps)
-        while number < until:  # an earlier run planned these and did not complete them, some without files
-            files = journaled.get(number, [])
-            for file in files:
-                _is_new(file, seen)
+        number, start = position or (0, 0)
+        for ranges in self.plan_batches(number):
+            read: list[RowRange] = []
+            for one in ranges:
+                is_all = one.last == sys.maxsize
+                whole = FilePart(one.path, 0, one.last)
+                read += self.read_part(whole, start) if is_all else self.read_range(one, start)
+                start = read[-1].end if read else start
             number += 1
-            yield files
+            yield to_source_batch(read, self.schema, [number, start])
+
+    def cut_by_rows(self, files: Iterable[ListedFile], position: Any) -> Iterator[SourceBatch]:
+        """Yield batches of files, from a position on."""
+        assert self.batch is not None, "rows make the batches"
+        at_file, place, n_skipped, start = position or (0, 0, 0, 0)
+
+        def read(files: Iterable[ListedFile]) -> Iterator[RowRange]:
+            nonlocal start
+            for _, number, one in files:
+                first = place if number == at_file else None
+                left = n_skipped if number == at_file else 0
+                for rows in self.read_range(one, start - left, first):
+                    start = rows.end
+                    origin = (number, rows.place, rows.start)
+                    is_lost = any(bad.failure is not None for _, bad in rows.bad)
+                    if is_lost:
+                        left = 0  # what stands for the file is no row that was read before
+                    elif left >= rows.end - rows.start:
+                        left -= rows.end - rows.start
+                        continue
+                    yield (
+                        replace(rows, origin=origin).split(left)[1] if left else replace(rows, origin=origin)
+                    )
+                    left = 0
+
+        # Why: a batch that was the last of a run must be the same when it is done again, whatever came since.
+        for _, listed in groupby(files, key=lambda file: file.listing):
+            yield from batch_by_rows(read(listed), self.schema, self.batch)
+
+    def plan_batches(self, number: int = 0) -> Iterator[list[FileRange]]:
+        """Yield the files of each batch: those in the journal and not read, then what is new.
+
+        All that is new is recorded in the journal before the first of it is read.
+
+        number  of the first batch
+        """
+        if self.journal is None and self.bounded:
+            files = [FileRange(str(file), 0, sys.maxsize) for file in list_files(self.paths)]
+            yield from (files[first : first + self.files] for first in range(0, len(files), self.files))
+            return
+        known, planned, failed, until = self._replay()
+        while number < until:  # an earlier run planned these and did not complete them, some without files
+            number += 1
+            yield self._find_again(known, number, planned.get(number, ()), is_failed=number in failed)
         while True:
-            new = [file for file in list_files(self.paths) if _is_new(file, seen)]
+            new = known.look()
             batches = [new[first : first + self.files] for first in range(0, len(new), self.files)]
-            entries = [
-                JournalEntry(number + n, tuple(FileStatus(str(file), *seen[file]) for file in files))
-                for n, files in enumerate(batches, 1)
-            ]
+            entries = self._name_moved(known, number)
+            entries += [JournalEntry(number + n, tuple(files)) for n, files in enumerate(batches, 1)]
             number += len(batches)
             if not new and not self.bounded:
                 if number >= until:
                     until = number + EMPTY_BATCHES_PER_ENTRY
-                    entries = [JournalEntry(until)]
+                    entries.append(JournalEntry(until))
                 number += 1
             if entries and self.journal is not None:
                 self.journal.append(*entries)
@@ -236,33 +165,150 @@ class FileReader(Frozen):
             if self.bounded:
                 return
             if not new:
-                self._wait_for_change()
+                self._wait_for_change(known)
                 yield []
 
-    def _wait_for_change(self) -> None:
-        """Wait until the watched folder has changed, but no longer than until it is listed anyway."""
-        deadline, before = time.monotonic() + POLL_S, _modified_ns(self.paths)
-        while (left := deadline - time.monotonic()) > 0 and _modified_ns(self.paths) == before:
+    def plan_files(self, position: Any = None) -> Iterator[ListedFile]:
+        """Yield the files from a position on, where rows make the batches."""
+        number = position[0] if position else 0
+        if self.journal is None:
+            for n, file in enumerate(list_files(self.paths)):
+                if n >= number:
+                    yield ListedFile(0, n, FileRange(str(file), 0, sys.maxsize))
+            return
+        known, planned, failed, until = self._replay()
+        listings = [entry.until for entry in self.journal.entries() if entry.mark == Mark.LISTED]
+        while number < until:
+            number += 1
+            ranges, listing = planned.get(number, ()), bisect_left(listings, number)
+            for one in self._find_again(known, number, ranges, is_failed=number in failed):
+                yield ListedFile(listing, number - 1, one)
+        new = known.look()
+        entries = self._name_moved(known, number)
+        if new:
+            entries.append(JournalEntry(number, (), Mark.LISTED))
+        entries += [JournalEntry(number + n, (one,)) for n, one in enumerate(new, 1)]
+        if entries:
+            self.journal.append(*entries)
+        for n, one in enumerate(new, number):
+            yield ListedFile(len(listings) + 1, n, one)
+
+    def _name_moved(self, known: KnownFiles, number: int) -> list[JournalEntry]:
+        """Return the entry for files that have another name now."""
+        moved = known.take_moved()
+        return [JournalEntry(number, tuple(moved), Mark.MOVED)] if moved else []
+
+    def give_up(self, number: int | None, before: Any, after: Any) -> None:
+        """Record that a batch could not be read, so that its files may change: nobody has seen a row of them.
+
+        What an earlier run had planned is left alone, because it may have seen rows, unless it gave up too.
+        """
+        if self.journal is None:
+            return
+        if self.batch is None:
+            last = after[0] if number is None else number + 1
+            first = last - 1
+        else:  # files of which rows were in earlier batches do not count
+            first = 0 if before is None else before[0] + any(before[1:3])
+            last = first if after is None else after[0] + 1
+        until, failed = self.planned_before
+        fresh = [n for n in range(first + 1, last + 1) if n > until or n in failed]
+        if fresh:
+            self.journal.append(*(JournalEntry(n, (), Mark.FAILED) for n in fresh))
+
+    def _replay(self) -> tuple[KnownFiles, dict[int, tuple[FileRange, ...]], set[int], int]:
+        """Return the known files, the ranges by entry, the entries that failed, and the number of entries."""
+        known = KnownFiles(self.format, self._list, follow=not self.bounded)
+        planned: dict[int, tuple[FileRange, ...]] = {}
+        failed, until = set[int](), 0
+        for entry in self.journal.entries() if self.journal is not None else ():
+            if entry.mark == Mark.SKIPPED:
+                for one in entry.files:
+                    known.skip(one.path)
+            elif entry.mark == Mark.FAILED:
+                failed.add(entry.until)
+            elif entry.mark == Mark.MOVED:
+                known.add_moved(entry.files)
+            elif entry.mark == Mark.LISTED:
+                continue
+            else:
+                until = max(until, entry.until)
+                failed.discard(entry.until)
+                known.add(entry.files)
+                if entry.files:
+                    planned[entry.until] = entry.files
+        return known, planned, failed, until
+
+    def _find_again(
+        self, known: KnownFiles, number: int, planned: Iterable[FileRange], *, is_failed: bool
+    ) -> list[FileRange]:
+        """Return what an earlier run had planned, as it is now; files that it could not read may differ."""
+        ranges = [one for one in planned if not known.is_skipped(one.path)]
+        if not is_failed:
+            here = [known.find_again(one) for one in ranges]
+            if self.journal is not None and (moved := self._name_moved(known, number)):
+                self.journal.append(*moved)
+            return here
+        renewed = [new for one in ranges if (new := known.renew(one)) is not None]
+        if self.journal is not None:
+            self.journal.append(JournalEntry(number, tuple(renewed)))
+        return renewed
+
+    def _list(self) -> list[Path]:
+        """List the files; while they are followed there may be none, as when a log is rotated."""
+        try:
+            return list_files(self.paths)
+        except ConnectorError:
+            if self.bounded or not _is_missing(self.paths):
+                raise
+            return []
+
+    def _wait_for_change(self, known: KnownFiles) -> None:
+        """Wait until the files that are followed have changed, but no longer than until they are listed."""
+        deadline, before = time.monotonic() + POLL_S, (_modified_ns(self.paths), known.lively_stamp())
+        while (left := deadline - time.monotonic()) > 0:
+            if (_modified_ns(self.paths), known.lively_stamp()) != before:
+                return
             time.sleep(min(left, self.wait_us / 1e6))
+
+    def read_range(self, one: FileRange, start: int, first: int | None = None) -> Iterator[RowRange]:
+        """Yield the rows of a range, numbered from `start`; if it cannot be read, a bad row.
+
+        first  the byte, or row, to begin with, if not with the first of the range
+        """
+        begin = one.first if first is None else first
+        end = one.last if self.format.grows(Path(one.path)) else sys.maxsize
+        yield from self.read_part(FilePart(one.path, begin, end, begin, end), start - begin)
 
     def read_part(self, part: FilePart, start: int) -> Iterator[RowRange]:
         """Yield the rows of a part; `start` is the number of the file's first row."""
-        self.check(Path(part.path))
-        return self.format.read_part(part, self.schema, self.schema_file is None, start)
+        number = start + part.first
+        try:
+            self.check(Path(part.path))
+            for rows in self.format.read_part(part, self.schema, self.schema_file is None, start):
+                yield rows
+                number = rows.end
+        except ConnectorError as problem:
+            yield unreadable_file(self.schema, part.path, problem, number)
+
+    def check_files(self) -> None:
+        """Raise ConnectorError unless all files that are there now can be read with the schema."""
+        for file in list_files(self.paths) if self.bounded else self._list():
+            self.check(file)
 
     def check(self, file: Path) -> None:
         """Raise ConnectorError unless the file can be read with the schema."""
-        if reason := self.format.find_mismatch(file, self.schema, self.schema_file is None):
+        if reason := self.format.find_mismatch(file, self.schema, self.schema_file is None, self.optional):
             other = "the declared schema" if self.schema_file is None else f'"{self.schema_file}"'
             raise ConnectorError(
                 f'"{file}" does not fit {other}',
                 detail=reason,
-                hint="read the files apart, or name the columns they share in schema=",
+                hint='read the files apart, or say which columns may be missing: {"price": float | None}',
             )
 
     def describe(self) -> str:
         """Return such as `parquet events/ (3 files)`."""
-        files = "watched"
+        files = "followed"
         if self.bounded:
             n_files = len(list_files(self.paths))
             files = f"{n_files} file{'s' * (n_files != 1)}"
@@ -278,13 +324,6 @@ class FileReader(Frozen):
                 return True
         return False
 
-    def _read(self, files: Sequence[Path], start: int) -> Iterator[RowRange]:
-        for file in files:
-            self.check(file)
-            for rows in self.format.read(file, self.schema, self.schema_file is None, start):
-                yield rows
-                start = rows.end
-
 
 def build_file_reader(
     file_format: InputFormat,
@@ -296,39 +335,54 @@ def build_file_reader(
     follow: bool,
     wait: Duration = DEFAULT_WAIT,
 ) -> FileReader:
-    """Return a reader whose schema is known and which all files that exist now fit.
+    """Return a reader whose schema is known.
 
-    With `follow` it also reads the files that will appear in the folder, which is looked at every `wait`.
+    With `follow` it also reads what will appear there, which is looked at every `wait`.
     """
     wait_us = check_wait(wait) if follow else 0
-    if follow and (not isinstance(paths, str | Path) or not Path(paths).is_dir()):
-        raise ConnectorError(
-            f"{paths!r:.80} is not a folder that can be watched", hint='name one that exists: "events/"'
-        )
     if follow and batch is not None:
         raise ConnectorError(
-            f"batch={batch} would hold rows of a watched folder back until others come",
-            hint="leave it out: every file is a batch; files= puts several together",
+            f"batch={batch} would hold rows of files that are followed back until others come",
+            hint="leave it out: what is new is a batch; files= puts several files together",
         )
     if batch is not None and files is not None:
         raise ConnectorError(f"batch={batch} and files={files} both cut batches", hint="give one of them")
     existing = list_files(paths)
     columns, schema_file = (None if schema is None else parse_schema(schema)), None
-    if schema is None:
-        schemas = ((file_format.read_schema(file), file) for file in existing)
-        columns, schema_file = next((pair for pair in schemas if pair[0] is not None), (None, None))
+    problem: ConnectorError | None = None
+    for file in existing if schema is None else ():
+        try:
+            columns, schema_file = file_format.read_schema(file), file
+        except ConnectorError as failure:  # whoever reads it decides what becomes of such a file
+            problem = problem or failure
+        if columns is not None:
+            break
+    if columns is None and problem is not None:
+        raise problem
     if columns is None:
         raise ConnectorError(
             f'"{format_paths(paths)}" holds no rows to take a schema from',
             hint='say the types: schema={"price": "float64", …}',
         )
     n_rows, n_files = check_size("batch", batch), check_size("files", files) or 1
-    reader = FileReader(
-        file_format, paths, columns, schema_file, n_rows, n_files, not follow, wait_us=wait_us
+    optional = frozenset[str]() if schema is None else optional_columns(schema)
+    return FileReader(
+        file_format, paths, columns, schema_file, n_rows, n_files, not follow, optional, wait_us=wait_us
     )
-    for file in existing:
-        reader.check(file)
-    return reader
+
+
+def unreadable_file(schema: pa.Schema, path: str, problem: ConnectorError, number: int) -> RowRange:
+    """Return the bad row that stands for a file, or the rest of one, which cannot be read."""
+    reason = problem.fact.removeprefix(f'"{path}" ').removeprefix(f'"{path}": ')
+    bad = BadRow(path, f"{reason}: {problem.detail}" if problem.detail else reason, path, problem)
+    return RowRange(empty_batch(schema), RowRange.no_numbers(), ((number, bad),), number, number + 1)
+
+
+def _is_missing(paths: Paths) -> bool:
+    """Return whether what is named is not there now, so that it may come."""
+    if not isinstance(paths, str | PathLike):
+        return any(_is_missing(path) for path in paths)
+    return glob.has_magic(str(paths)) or not Path(paths).exists()
 
 
 def _modified_ns(paths: Paths) -> int:
@@ -337,114 +391,3 @@ def _modified_ns(paths: Paths) -> int:
         return os.stat(str(paths)).st_mtime_ns  # noqa: PTH116  # asked often
     except OSError:
         return 0
-
-
-def _is_new(file: Path, seen: dict[Path, Stamp]) -> bool:
-    """Return whether a file is seen for the first time; raise if it has changed since it was."""
-    is_new = file not in seen
-    try:
-        status = file.stat()
-        stamp = status.st_size, status.st_mtime_ns
-    except FileNotFoundError:
-        stamp = _REMOVED  # reading it raises its own error
-    if stamp not in (seen.setdefault(file, stamp), _REMOVED):
-        raise ConnectorError(
-            f'"{file}" changed after it was read',
-            detail="a file is read once; rows that are put into it later would be missed",
-            hint="put new rows into new files, written under a name that begins with a dot and renamed "
-            "when they are whole; or start with an empty checkpoint folder",
-        )
-    return is_new
-
-
-def read_error(file: Path, problem: Exception) -> ConnectorError:
-    """Return the error for a file that cannot be read at all."""
-    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
-    return ConnectorError(
-        f'"{file}" cannot be read: {reason}',
-        hint="check that it exists and is whole, or leave it out of the path",
-    )
-
-
-def schema_error(file: Path, problem: SchemaError) -> ConnectorError:
-    """Return the error for a file whose columns cannot be read, which names the file."""
-    return ConnectorError(f'"{file}": {problem.fact}', detail=problem.detail, hint=problem.hint)
-
-
-def list_files(paths: Paths) -> list[Path]:
-    """Return the files that exist now; raise ConnectorError for a path that means none."""
-    all_paths = [*paths] if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
-    for path in all_paths:
-        if not isinstance(path, str | PathLike):
-            raise ConnectorError(
-                f"{paths!r:.80} is not a path", hint='name a file, a folder or a glob: "events/*.parquet"'
-            )
-    if not all_paths:
-        raise ConnectorError("the list of paths is empty", hint='name at least one: ["events/"]')
-    resolve = cache(Path.resolve)  # Why: many files are in the same folder
-    try:
-        unique = {
-            file.resolve() if file.is_symlink() else resolve(file.parent) / file.name: file
-            for path in all_paths
-            for file in _files(fspath(path))
-        }
-        return sorted(unique.values(), key=lambda file: (file.stat().st_mtime_ns, str(file)))
-    except OSError as problem:
-        raise ConnectorError(
-            f'"{problem.filename}" vanished while it was listed',
-            hint="let writers rename finished files into the folder",
-        ) from problem
-
-
-def format_paths(paths: Paths) -> str:
-    """Return the path as the user wrote it."""
-    return fspath(paths) if isinstance(paths, str | PathLike) else ", ".join(fspath(path) for path in paths)
-
-
-def _files(text: str) -> list[Path]:
-    path = Path(text)
-    try:
-        if path.is_file():
-            return [path]
-        is_folder = path.is_dir()
-    except OSError as problem:
-        raise ConnectorError(
-            f'"{text:.80}" cannot be looked at: {problem.strerror}', hint="check its name and its permissions"
-        ) from problem
-    if is_folder:
-        try:
-            with os.scandir(path) as listed:
-                entries = [entry for entry in listed if not entry.name.startswith((".", "_"))]
-        except OSError as problem:
-            raise ConnectorError(
-                f'"{path}" cannot be listed: {problem.strerror}', hint="check its permissions"
-            ) from problem
-        if folder := next((entry.name for entry in entries if entry.is_dir()), None):
-            raise ConnectorError(  # skipping it would lose rows silently
-                f'"{path}" holds the folder "{folder}", and a folder is read without its subfolders',
-                hint=f'say which files are meant: "{path}/*" or "{path}/**"',
-            )
-        return [path / entry.name for entry in entries]
-    if glob.has_magic(text):
-        matches = [Path(match) for match in glob.glob(text, recursive=True)]  # noqa: PTH207  # absolute patterns
-        files = [match for match in matches if match.is_file() and not _is_hidden(match, path.parts)]
-        if files:
-            return files
-        raise ConnectorError(
-            f'no file matches "{text}"', hint="a glob takes files, not folders: events/*.parquet"
-        )
-    raise ConnectorError(f'"{text}" does not exist', hint=_list_neighbours(path))
-
-
-def _is_hidden(path: Path, pattern: Sequence[str] | None = None) -> bool:
-    """Return whether a file is hidden, or of a pattern's match anything that the pattern does not name."""
-    names = [path.name] if pattern is None else [name for name in path.parts if name not in pattern]
-    return any(name.startswith((".", "_")) for name in names)
-
-
-def _list_neighbours(path: Path) -> str:
-    try:
-        names = sorted(entry.name for entry in path.parent.iterdir() if not _is_hidden(entry))[:8]
-    except OSError:
-        return f'create it, or check the path from "{Path.cwd().name}/", the working folder'
-    return f"{path.parent}/ holds {', '.join(names)}" if names else f"{path.parent}/ is empty"

@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-from datetime import date, datetime
 from itertools import islice
 from typing import Any
 
@@ -26,11 +25,17 @@ from penstock.connect import batching
 from penstock.connect.batching import RowRange, SourceRowBatch, check_size, to_source_batch
 from penstock.connect.conversion import cast_batch, convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
-from penstock.connect.read_claims import DEFAULT_WAIT, AsyncItems, WaitingRead, check_wait
+from penstock.connect.read_claims import (
+    DEFAULT_WAIT,
+    AsyncItems,
+    Position,
+    WaitingRead,
+    Watermark,
+    check_wait,
+)
 from penstock.errors import ConnectorError, PenstockError, SchemaError
 from penstock.expr.types import parse_schema
-from penstock.expr.values import from_python, to_numpy
-from penstock.frozen import Frozen
+from penstock.expr.values import to_numpy
 from penstock.timing.units import Duration
 
 DEFAULT_BATCH = 1_000
@@ -41,33 +46,6 @@ RowIterable = Items | Callable[[], Items]
 Stamp = Callable[[], int]
 """Returns the time at which a row was read, in microseconds."""
 _END = object()
-
-
-class Watermark(Frozen):
-    """A source's own promise: no more rows with a time before this.
-
-    A datetime where the time column is a timestamp, a date where it is a date, an int in its unit where it
-    is int64.
-    """
-
-    time: int | datetime | date
-
-    def __post_init__(self) -> None:
-        if isinstance(self.time, bool) or not isinstance(self.time, int | date):
-            raise ConnectorError(
-                f"Watermark({self.time!r}) is not a time",
-                hint="give a datetime, a date, or an int in the column's unit",
-            )
-
-    @property
-    def value(self) -> int:
-        """Return the time in the time column's unit."""
-        if isinstance(self.time, int):
-            return self.time
-        as_type = pa.timestamp("us") if isinstance(self.time, datetime) else pa.date32()
-        plain = from_python(self.time, as_type)
-        assert isinstance(plain, int), "times and dates are ints in plain form"
-        return plain
 
 
 class IterableReader:
@@ -82,6 +60,7 @@ class IterableReader:
     keeps_raw = True
     kind = "iterable"
     yields_batches = False
+    takes_position = False
 
     def __init__(
         self, source: RowIterable, schema: pa.Schema, batch: int, bounded: bool, wait_us: int | None
@@ -91,16 +70,22 @@ class IterableReader:
         self.wait_us, self.waits = wait_us, not isinstance(source, Sequence)
         self.gives_rows = batch == 1
 
-    def batches(self) -> Iterator[SourceBatch]:
+    def batches(self, position: Sequence[Any] | None = None) -> Iterator[SourceBatch]:
         """Yield rows from the beginning, as they come; no batch is handed on before it is full."""
+        if self.takes_position:
+            yield from self.open(None, position=position)
+            return
         start = 0
         for item in self.rows_or_batches():
             batch = SourceRowBatch((item,), self.schema, start) if type(item) is dict else item
             start += batch.num_rows + len(batch.bad)
             yield batch
 
-    def rows_or_batches(self) -> Iterator[Any]:
+    def rows_or_batches(self, position: Sequence[Any] | None = None) -> Iterator[Any]:
         """Yield the same batches; where a batch is one row, and a good one, a dict of plain values."""
+        if self.takes_position:
+            yield from self.batches(position)
+            return
         yield from self.cut(self.open_items())
 
     def cut(self, items: Iterator[object]) -> Iterator[Any]:
@@ -111,14 +96,22 @@ class IterableReader:
             yield plain or self.build_batch(rows, start)
             start += len(rows)
 
-    def open(self, stamp: Stamp | None, *, as_rows: bool = False) -> WaitingRead:
+    def open(
+        self, stamp: Stamp | None, *, as_rows: bool = False, position: Sequence[Any] | None = None
+    ) -> WaitingRead:
         """Begin to read; with `stamp`, batches say when each of their rows was read.
 
-        as_rows  whether batches of one good row may come as that row, a dict, without a stamp
+        as_rows   whether batches of one good row may come as that row, a dict, without a stamp
+        position  the position that the source gave last, the rows behind it, and all rows
         """
-        items = self.open_items()
-        is_single = as_rows and self.gives_rows
-        return WaitingRead(self.cut(items), items) if is_single else RowRead(self, items, stamp)
+        at, n_behind, n_rows = position or (None, 0, 0)
+        items = self.open_items(at)
+        if as_rows and self.gives_rows:
+            return WaitingRead(self.cut(items), items)
+        read = RowRead(self, items, stamp, at, n_rows - n_behind)
+        if n_behind:
+            read.skip(n_rows)
+        return read
 
     def describe(self) -> str:
         """Return such as `iterable read_sensor`."""
@@ -140,8 +133,8 @@ class IterableReader:
             if close is not None:
                 close()
 
-    def open_items(self) -> Iterator[object]:
-        """Return the items of a new run."""
+    def open_items(self, position: Any = None) -> Iterator[object]:
+        """Return the items of a new run, from a position on if the source takes one."""
         source = self._source
         if isinstance(source, Iterator) and not callable(source):
             if self._used_up:
@@ -152,7 +145,9 @@ class IterableReader:
                 )
             self._used_up = True
         try:
-            items = source() if callable(source) else source
+            items: Any = source
+            if callable(source):
+                items = source(**{"position": position} if self.takes_position else {})
             if isinstance(items, AsyncIterable):
                 return AsyncItems(items, self._source_name())
             return iter(items)
@@ -187,6 +182,20 @@ class GeneratorReader(IterableReader):
 
     kind = "generator"
     yields_batches = True
+
+    def __init__(
+        self,
+        source: Callable[..., Items],
+        schema: pa.Schema,
+        batch: int,
+        bounded: bool,
+        wait_us: int | None,
+    ) -> None:
+        super().__init__(source, schema, batch, bounded, wait_us)
+        self.takes_position = "position" in inspect.signature(source).parameters
+        if self.takes_position:
+            # Why: what can be asked for again is given again in the same batches, so no clock cuts them.
+            self.gives_rows, self.delivery = False, Delivery.EXACTLY_ONCE
 
     def cut(self, items: Iterator[object]) -> Iterator[Any]:
         """Cut what the function yields; a batch of one good row is a dict of plain values."""
@@ -225,6 +234,9 @@ class GeneratorReader(IterableReader):
         return to_source_batch([good], self.schema)
 
 
+_SIGNS = (Watermark, Position)
+
+
 def is_batch(item: object) -> bool:
     """Return whether what a generator yields is a batch of its own."""
     return isinstance(item, pa.RecordBatch | list | tuple) and not hasattr(item, "_fields")
@@ -236,13 +248,21 @@ class RowRead(WaitingRead):
     stamp  where it is given, batches say when each row was read
     """
 
-    def __init__(self, reader: IterableReader, items: Iterator[object], stamp: Stamp | None) -> None:
+    def __init__(
+        self,
+        reader: IterableReader,
+        items: Iterator[object],
+        stamp: Stamp | None,
+        position: Any = None,
+        start: int = 0,
+    ) -> None:
         super().__init__(items)
         self._reader, self._stamp, self._size = reader, stamp, reader._batch
         self._rows: list[object] = []
         self._stamps: list[int] = []
         self._ready = deque[SourceBatch]()
-        self._start = 0
+        self._start = self._position_at = start  # the latter: all rows up to the position that was given last
+        self._position = position
         self._ended = False
 
     def __next__(self) -> SourceBatch:
@@ -266,9 +286,7 @@ class RowRead(WaitingRead):
                 self._ended = True
                 if self._rows:
                     self._cut()
-            elif (
-                yields_batches and type(item) is not dict and (is_batch(item) or isinstance(item, Watermark))
-            ):
+            elif yields_batches and type(item) is not dict and (is_batch(item) or isinstance(item, _SIGNS)):
                 self._add_batch(item)
             else:
                 # Invariant: a row is stamped when nobody acts in place of this thread, and is there before
@@ -284,6 +302,15 @@ class RowRead(WaitingRead):
         """Add a batch of its own, or the watermark that ends the batch so far."""
         reader = self._reader
         assert isinstance(reader, GeneratorReader), "only generators yield batches"
+        if isinstance(item, Position):
+            if not reader.takes_position:
+                raise ConnectorError(
+                    f"{reader.describe()} yields a Position and takes none",
+                    where=find_definition(reader._source),
+                    hint="give the function a parameter: def read(position=None)",
+                )
+            self._position, self._position_at = item.at, self._start + len(self._rows)
+            return
         if isinstance(item, Watermark) and self._rows:
             self._cut()
             self._ready.append(self._ready.pop().with_watermark(item.value))
@@ -295,7 +322,7 @@ class RowRead(WaitingRead):
         if self._stamp is not None:
             batch = batch.with_read_at(np.full(batch.num_rows, self._stamp(), np.int64))
         self._start += n_rows
-        self._ready.append(batch)
+        self._ready.append(self._with_position(batch))
 
     def _cut(self) -> None:
         """End the batch of the rows so far."""
@@ -309,7 +336,13 @@ class RowRead(WaitingRead):
                 read_at = read_at[to_numpy(batch.seq) - self._start]
             batch = batch.with_read_at(read_at)
         self._start += len(rows)
-        self._ready.append(batch)
+        self._ready.append(self._with_position(batch))
+
+    def _with_position(self, batch: SourceBatch) -> SourceBatch:
+        """Return a batch with the position behind it, where the source can go on at one."""
+        if not self._reader.takes_position:
+            return batch
+        return batch.with_position([self._position, self._start - self._position_at, self._start])
 
     @property
     def first_number(self) -> int | None:
@@ -334,6 +367,8 @@ class RowRead(WaitingRead):
         while self._start < n_rows and (item := next(self.items, _END)) is not _END:
             if self._reader.yields_batches and is_batch(item):
                 self._start += item.num_rows if isinstance(item, pa.RecordBatch) else len(item)
+            elif isinstance(item, Position):
+                self._position, self._position_at = item.at, self._start
             else:
                 self._start += not isinstance(item, Watermark)
         return self._start
@@ -364,7 +399,7 @@ def iterable(
 
 
 def generator(
-    function: Callable[[], Items],
+    function: Callable[..., Items],
     *,
     schema: object,
     batch: int | None = None,
@@ -376,6 +411,10 @@ def generator(
     Single rows are cut every `batch` rows (default 1,000), or `wait` after the first of them (None: never);
     a list or a RecordBatch is a batch of its own. An `async def` generator is read by an event loop of its
     own.
+
+    A function with a parameter `position` may also yield `Position(at)`. A run that resumes calls it with
+    the last one of what was saved, and it yields from there on what it would have yielded, in the same lists;
+    then every row arrives exactly once. With a checkpoint single rows wait until their batch is full.
     """
     if not callable(function):
         raise ConnectorError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 import pyarrow as pa
 
 from penstock.connect.batching import RowRange
-from penstock.connect.conversion import cast_batch, schema_difference
+from penstock.connect.conversion import add_null_columns, cast_batch, schema_difference
 from penstock.connect.read_claims import DEFAULT_WAIT
 from penstock.connect.readers import files as file_readers
-from penstock.connect.readers.files import FilePart, FileReader, InputFormat, Paths, read_error
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.input_format import FilePart, InputFormat, read_error, schema_error
+from penstock.connect.readers.paths import Paths
 from penstock.errors import SchemaError
 from penstock.expr.types import canonical_schema
 from penstock.frozen import dataclass
@@ -37,24 +41,30 @@ class ParquetFormat(InputFormat):
         try:
             return canonical_schema(_read_metadata(file).schema.to_arrow_schema())
         except SchemaError as problem:
-            raise file_readers.schema_error(file, problem) from problem
+            raise schema_error(file, problem) from problem
 
-    def find_mismatch(self, file: Path, schema: pa.Schema, declared: bool) -> str | None:
-        """Compare columns: declared ones must exist and are cast while reading, others must be equal."""
-        if declared:
-            names = _read_metadata(file).schema.to_arrow_schema().names
-            missing = [name for name in schema.names if name not in names]
-            return f'it has no column "{missing[0]}"; its columns are {", ".join(names)}' if missing else None
-        own = self.read_schema(file)
-        assert own is not None, "a parquet file always has a schema"
-        extra = [name for name in own.names if name not in schema.names]
-        return schema_difference(own, schema) or (f'it has one more column, "{extra[0]}"' if extra else None)
+    def find_mismatch(
+        self, file: Path, schema: pa.Schema, declared: bool, optional: Collection[str] = ()
+    ) -> str | None:
+        """Compare columns: declared ones are cast while reading, those of the first file must be equal."""
+        stored = _read_metadata(file).schema.to_arrow_schema()
+        missing = [name for name in schema.names if name not in stored.names and name not in optional]
+        if missing or declared:
+            names = ", ".join(stored.names)
+            return f'it has no column "{missing[0]}"; its columns are {names}' if missing else None
+        known = [field for field in stored if field.name in schema.names]  # others may have any type
+        try:
+            return schema_difference(canonical_schema(pa.schema(known)), schema)
+        except SchemaError as problem:
+            raise schema_error(file, problem) from problem
 
     def size(self, file: Path) -> int:
         """Return the number of rows."""
         return int(_read_metadata(file).num_rows)
 
-    def parts(self, file: Path, most: int, *, plain: bool = False) -> list[FilePart]:
+    def parts(
+        self, file: Path, most: int, *, plain: bool = False, begin: int = 0, end: int = sys.maxsize
+    ) -> list[FilePart]:
         """Cut the file between row groups; the footer tells their sizes when they are unpacked."""
         footer = _read_metadata(file)
         cuts, n_bytes, n_rows = [0], 0, 0
@@ -74,14 +84,18 @@ class ParquetFormat(InputFormat):
         try:
             with pq.ParquetFile(file) as opened:
                 groups, row = _select_groups(opened.metadata, part)
-                for batch in opened.iter_batches(_ROWS_AT_A_TIME, row_groups=groups, columns=schema.names):
+                stored = opened.schema_arrow.names
+                known = pa.schema([field for field in schema if field.name in stored])
+                for batch in opened.iter_batches(_ROWS_AT_A_TIME, row_groups=groups, columns=known.names):
                     first, last = max(row, part.first), min(row + batch.num_rows, part.last)
                     if first < last:
-                        rows = batch.slice(first - row, last - first)
-                        yield RowRange.of_good(cast_batch(rows, schema), start + first)
+                        rows = cast_batch(batch.slice(first - row, last - first), known)
+                        if len(known) < len(schema):
+                            rows = add_null_columns(rows, schema)
+                        yield replace(RowRange.of_good(rows, start + first), place=first)
                     row += batch.num_rows
         except SchemaError as problem:
-            raise file_readers.schema_error(file, problem) from problem
+            raise schema_error(file, problem) from problem
         except (OSError, pa.ArrowException) as problem:
             raise read_error(file, problem) from problem
 
@@ -100,8 +114,8 @@ def parquet(
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. With `schema=`, only
     its columns are read.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
-    looked at every `wait`.
+    With `follow=True` files that appear later are read too, each whole and once; they are looked for every
+    `wait`.
     """
     return file_readers.build_file_reader(
         ParquetFormat(), path, schema, batch, files, follow=follow, wait=wait

@@ -43,10 +43,16 @@ class TableReader(Frozen):
         """Return the table's columns."""
         return self.rows.schema
 
-    def batches(self) -> Iterator[SourceBatch]:
-        """Yield the table from its first row."""
-        for start, end in pairwise(chain(self.starts, (self.rows.num_rows,))):
+    def batches(self, position: int | None = None) -> Iterator[SourceBatch]:
+        """Yield the table from its first row, or behind so many batches."""
+        for start, end in pairwise(chain(self.starts[position or 0 :], (self.rows.num_rows,))):
             yield to_source_batch([RowRange.of_good(self.rows.slice(start, end - start), start)], self.schema)
+
+    def rows_before(self, n_batches: int) -> int | None:
+        """Return the number of rows in the first batches; None if there are not so many."""
+        if n_batches >= len(self.starts):
+            return self.rows.num_rows if n_batches == len(self.starts) else None
+        return self.starts[n_batches]
 
     @property
     def gives_rows(self) -> bool:
@@ -54,13 +60,13 @@ class TableReader(Frozen):
         single = isinstance(self.starts, range) and self.starts.step == 1
         return single and all(has_exact_check(field.type) for field in self.schema)
 
-    def rows_or_batches(self) -> Iterator[Any]:
+    def rows_or_batches(self, position: int | None = None) -> Iterator[Any]:
         """Yield the same batches; where a batch is one row of simple types, a dict of plain values."""
         if not self.gives_rows:
-            yield from self.batches()
+            yield from self.batches(position)
             return
         names = self.schema.names
-        for start in range(0, self.rows.num_rows, batching.MAX_ROWS):
+        for start in range(position or 0, self.rows.num_rows, batching.MAX_ROWS):
             columns = [to_plain(column) for column in self.rows.slice(start, batching.MAX_ROWS).columns]
             for values in zip(*columns, strict=True):
                 yield dict(zip(names, values, strict=True))

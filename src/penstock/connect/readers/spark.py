@@ -104,6 +104,7 @@ class StreamBatches:
         self._changed, self._n_done, self._closed = threading.Condition(), first, False
         self._take = take or (lambda frame, number: _to_source_batch(frame.toArrow(), reader.schema))
         self._next: Any = None
+        self._folder = folder
         writer = reader.frame.writeStream.foreachBatch(self._hand_over).option("checkpointLocation", folder)
         try:
             if not reader.follow:
@@ -112,7 +113,7 @@ class StreamBatches:
                 writer = writer.trigger(processingTime=trigger)
             self.query = writer.start()
         except Exception as problem:
-            raise _stream_error("the stream could not be started", problem) from problem
+            raise _stream_error("the stream could not be started", problem, folder) from problem
 
     def __iter__(self) -> Iterator[Any]:
         """Yield batches as they come."""
@@ -157,7 +158,7 @@ class StreamBatches:
                 if self._next is None and not self.query.isActive:
                     problem = self.query.exception()
                     if problem is not None:
-                        raise _stream_error("the stream failed", problem)
+                        raise _stream_error("the stream failed", problem, self._folder)
                     return None
             batch, self._next = self._next, None
         if isinstance(batch, Exception):
@@ -192,5 +193,12 @@ def _to_source_batch(table: pa.Table, schema: pa.Schema) -> SourceBatch:
     return SourceBatch(concat_batches(rows, schema))
 
 
-def _stream_error(fact: str, problem: Exception) -> ConnectorError:
-    return ConnectorError(fact, detail=describe_cause(problem).partition("\n")[0])
+def _stream_error(fact: str, problem: Exception, folder: str | None = None) -> ConnectorError:
+    detail, hint = describe_cause(problem).partition("\n")[0], None
+    if folder is not None:
+        detail += f"; Spark keeps its log of it in {folder}"
+        hint = (
+            "mend what Spark says, and start again; bring a log that is damaged back from a backup, or start "
+            "anew with an empty checkpoint folder and an empty output folder"
+        )
+    return ConnectorError(fact, detail=detail, hint=hint)

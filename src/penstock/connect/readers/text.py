@@ -2,8 +2,7 @@
 
 In JSON lines, times and dates are ISO 8601 strings, binary is base64, decimals are strings or numbers, and
 floats may also be NaN and Infinity, bare or as strings: all that `penstock.write.jsonl` writes. A missing
-field is null. A field outside a declared schema is ignored; outside a schema taken from the first file it
-makes a bad row, because leaving it out was not asked for. Lines are parsed by Python's json: pyarrow.json
+field is null, and a field outside the schema is ignored. Lines are parsed by Python's json: pyarrow.json
 ends the whole process on a line that is just `null`.
 """
 
@@ -27,12 +26,16 @@ from penstock.connect.batching import RowRange
 from penstock.connect.protocol import BadRow
 from penstock.connect.read_claims import DEFAULT_WAIT
 from penstock.connect.readers.chunks import Chunk, ParseRows, TextBasedFormat, show_bytes
-from penstock.connect.readers.files import FileReader, Paths, build_file_reader, schema_error
-from penstock.errors import RowFailure, SchemaError, nearest_first
+from penstock.connect.readers.files import FileReader, build_file_reader
+from penstock.connect.readers.input_format import schema_error
+from penstock.connect.readers.paths import Paths
+from penstock.errors import RowFailure, SchemaError
 from penstock.frozen import dataclass
 from penstock.timing.units import Duration
 
 _SCHEMA = pa.schema([("line", pa.string())])
+_MAX_OBJECT_BYTES = 1 << 24
+"""A last line that is longer waits for its end."""
 _SPECIAL = ("NaN", "Infinity", "-Infinity")
 _Value = TypeVar("_Value")
 
@@ -83,8 +86,8 @@ def text(
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
-    looked at every `wait`.
+    With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
+    log is rotated; what is new is looked for every `wait`.
     """
     return build_file_reader(TextFormat(), path, None, batch, files, follow=follow, wait=wait)
 
@@ -119,16 +122,29 @@ class JsonlFormat(TextBasedFormat):
             except RowFailure:
                 continue  # reading it again will make it a bad row
         try:
-            return conversion.infer_schema(rows) if rows else None
+            return conversion.infer_schema(rows, _SPECIAL) if rows else None
         except SchemaError as problem:
             raise schema_error(file, problem) from problem
+
+    def end_of_whole_rows(self, file: Path, first: int, last: int) -> int:
+        """Return where the last whole row ends; an object that is whole needs no end of its line."""
+        end = TextBasedFormat.end_of_whole_rows(self, file, first, last)
+        if last - end <= _MAX_OBJECT_BYTES:
+            with file.open("rb") as stream:
+                stream.seek(end)
+                try:
+                    _parse_object(stream.read(last - end))
+                    return last
+                except RowFailure:
+                    pass
+        return end
 
     def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
         """Return what parses one object per line."""
 
         def parse(chunk: Chunk, start: int) -> RowRange:
             lines = list(_nonblank_lines(chunk))
-            converted = _convert_lines([raw for _, raw in lines], schema, declared)
+            converted = _convert_lines([raw for _, raw in lines], schema)
             bad = [
                 BadRow(show_bytes(lines[at][1]), reason, chunk.locate(place, lines[at][0]))
                 for at, reason in converted.failures
@@ -152,8 +168,8 @@ def jsonl(
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows. Lines that are not a
     row of the schema are bad rows, with their text and `file:line`.
 
-    With `follow=True` a folder is watched: files that appear later are read too, each whole and once; it is
-    looked at every `wait`.
+    With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
+    log is rotated; what is new is looked for every `wait`.
     """
     return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow, wait=wait)
 
@@ -177,24 +193,19 @@ def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:
     return parsed
 
 
-def _convert_lines(raw: list[bytes], schema: pa.Schema, declared: bool) -> conversion.ConvertedRows:
+def _convert_lines(raw: list[bytes], schema: pa.Schema) -> conversion.ConvertedRows:
     """Convert all lines at once if their values have their columns' very types, else one by one."""
     exact = any(_holds_decimal(field.type) for field in schema)
     try:
         objects = [_parse_object(line, exact) for line in raw]
-        if declared or set().union(*objects) <= set(schema.names):
-            columns = conversion.columns_if_exact(objects, schema)
-            if columns is not None:
-                return conversion.ConvertedRows(columns, list(range(len(raw))), [])
+        columns = conversion.columns_if_exact(objects, schema)
+        if columns is not None:
+            return conversion.ConvertedRows(columns, list(range(len(raw))), [])
     except RowFailure:
         pass  # some line is bad: find it
 
     def convert(line: bytes, schema: pa.Schema) -> list[object]:
         fields = _parse_object(line, exact)
-        for name in () if declared else fields:
-            if name not in schema.names:
-                known = ", ".join(nearest_first(name, schema.names))
-                raise RowFailure(f"field {name!r} is not in the first file's schema; its columns are {known}")
         return [conversion.plain_value(fields.get(field.name), field, _decode) for field in schema]
 
     return conversion.convert_each(raw, schema, convert)

@@ -35,6 +35,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from penstock.connect.batching import check_size
+from penstock.connect.protocol import OutputLink, OutputRecord
 from penstock.connect.writers import delta_tables, staged_files
 from penstock.connect.writers.folder import ParquetEncoder
 from penstock.connect.writers.partition_folders import parse_partition_by
@@ -45,7 +46,7 @@ from penstock.frozen import Frozen, dataclass
 
 LOG = "_delta_log"
 DELTA = staged_files.OutputFormat("delta", ParquetEncoder, delta_tables.check_fields, "parquet")
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,8 @@ class DeltaWriter(staged_files.FileWriter["DeltaOutput"]):
             # Why: the lines behind the first are those of the library's own program.
             raise ConnectorError(
                 f'"{self.folder}" cannot be written as a Delta table: {str(problem).partition(chr(10))[0]}',
-                hint="see that the table can be read, and restart",
+                detail=f"its log is {self.folder / LOG}",
+                hint="see that the table can be read, or bring its log back from a backup, and restart",
             ) from problem
 
     def other_run(self, sink: str) -> ConnectorError:
@@ -86,18 +88,26 @@ class DeltaWriter(staged_files.FileWriter["DeltaOutput"]):
             hint="end one of the two, or give this sink another name",
         )
 
-    def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> DeltaOutput:
+    def _begin(
+        self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str], link: OutputLink | None
+    ) -> DeltaOutput:
         file = self.folder / METADATA / f"{quote(sink, safe='')}.json"
-        return DeltaOutput(self, schema, sink, self._prepare_table(schema, file, resume), lock)
+        return DeltaOutput(self, schema, sink, self._prepare_table(schema, file, resume, link), lock, link)
 
-    def _prepare_table(self, schema: pa.Schema, file: Path, resume: bool) -> str:
+    def _prepare_table(self, schema: pa.Schema, file: Path, resume: bool, link: OutputLink | None) -> str:
         """Create the table, or see that it takes the rows and start it over if that is due; return the id."""
         from deltalake import DeltaTable, Schema
 
         delta_schema = Schema.from_arrow(delta_tables.to_delta_schema(schema))
-        saved = SinkId.load(file) if resume else None
-        sink_id = saved or SinkId(uuid4().hex, replacing=self.overwrite and not resume)
+        saved, run = SinkId.load(file) if resume else None, "" if link is None else link.run
+        sink_id = saved or SinkId(uuid4().hex, replacing=self.overwrite and not resume, run=run)
         table = DeltaTable(self.folder) if DeltaTable.is_deltatable(str(self.folder)) else None
+        if link is not None:
+            committed = None if table is None else table.transaction_version(sink_id.app_id)
+            link.check(file, None if saved is None else OutputRecord(saved.run, committed))
+        if saved is not None and saved.run != run:
+            saved = None  # it was of version 1
+            sink_id = replace(sink_id, run=run, version=_VERSION)
         difference = None
         if table is None:
             for entry in sorted(self.folder.iterdir()):
@@ -131,6 +141,8 @@ class DeltaWriter(staged_files.FileWriter["DeltaOutput"]):
             DeltaTable.create(
                 self.folder, delta_schema, mode="overwrite", partition_by=list(self.partition_by)
             )
+        # Why: the checkpoint will take it for granted that the table is there.
+        sync_log(self.folder, 0)
         pass_crash_point(LISTED)
         if sink_id.replacing:
             replace(sink_id, replacing=False).save(file)
@@ -144,10 +156,18 @@ class DeltaOutput(staged_files.StagingOutput):
     under the same id makes the next one fail.
     """
 
-    def __init__(self, writer: DeltaWriter, schema: pa.Schema, sink: str, app_id: str, lock: IO[str]) -> None:
+    def __init__(
+        self,
+        writer: DeltaWriter,
+        schema: pa.Schema,
+        sink: str,
+        app_id: str,
+        lock: IO[str],
+        link: OutputLink | None,
+    ) -> None:
         from deltalake import DeltaTable
 
-        super().__init__(writer, schema, tag=f"{uuid4().hex}-", lock=lock)
+        super().__init__(writer, schema, tag=f"{uuid4().hex}-", lock=lock, link=link)
         self._sink, self._app_id = sink, app_id
         self._table = DeltaTable(self._folder)
         self._last = self._table.transaction_version(app_id)
@@ -189,10 +209,7 @@ class DeltaOutput(staged_files.StagingOutput):
         if self._table.transaction_version(self._app_id) != batch:
             raise self._writer.other_run(self._sink)
         # Why: the checkpoint goes on behind this batch, so the commit must outlive the machine too.
-        for number in range(version + 1, self._table.version() + 1):
-            with suppress(FileNotFoundError):  # others may clean the log
-                sync_path(self._folder / LOG / f"{number:020d}.json")
-        sync_path(self._folder / LOG)
+        sync_log(self._folder, version + 1)
         self._last = batch
 
     def _build_action(self, file: StagedFile, path: Path) -> Any:
@@ -208,15 +225,26 @@ class DeltaOutput(staged_files.StagingOutput):
         )
 
 
+def sync_log(folder: Path, first: int) -> None:
+    """Make the versions of a table durable, from a number on; others may clean the log meanwhile."""
+    for file in (folder / LOG).glob("*.json"):
+        if file.stem.isdigit() and int(file.stem) >= first:
+            with suppress(FileNotFoundError):
+                sync_path(file)
+    sync_path(folder / LOG)
+
+
 class SinkId(Frozen):
     """The id under which a sink commits, saved in the table's folder.
 
     replacing  the rows of the table are yet to be removed
+    run        the identity of the checkpoint that the sink belongs to; empty without one
     """
 
     app_id: str
     replacing: bool
     version: int = _VERSION
+    run: str = ""
 
     @classmethod
     def load(cls, file: Path) -> SinkId | None:
@@ -224,20 +252,25 @@ class SinkId(Frozen):
         if not file.exists():
             return None
         try:
-            sink_id = cls(**json.loads(file.read_bytes()))
-            if sink_id.version == _VERSION:
+            text = file.read_text("utf-8")
+            # Version 1 had no checksum.
+            is_sealed = text.startswith('{"check"')
+            sink_id = cls(**(staged_files.unseal(text)[0] if is_sealed else json.loads(text)))
+            if sink_id.version == (_VERSION if is_sealed else _VERSION - 1):
                 return sink_id
-            problem: object = f"it has version {sink_id.version}, and this build knows {_VERSION}"
+            known = f"{_VERSION - 1} and {_VERSION}"
+            problem: object = f"it has version {sink_id.version}, and this build knows {known}"
         except (ValueError, TypeError) as cause:
             problem = describe_cause(cause)
         raise ConnectorError(
             f'"{file}" cannot be used: {problem}',
-            hint="bring the file back, or start over with an empty checkpoint folder",
+            hint="bring the file back from a backup; or start anew with an empty checkpoint folder and "
+            "another table, which reads all input again",
         )
 
     def save(self, file: Path) -> None:
         """Replace what is saved."""
-        staged_files.replace_file(file, json.dumps(asdict(self), indent=1))
+        staged_files.replace_file(file, staged_files.seal(asdict(self)))
 
 
 def delta(

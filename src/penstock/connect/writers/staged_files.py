@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -22,9 +24,10 @@ from typing import IO, Any, ClassVar, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
+import xxhash
 
 from penstock import crash_points
-from penstock.connect.protocol import Delivery
+from penstock.connect.protocol import Delivery, OutputLink
 from penstock.connect.writers.partition_folders import check_partition_columns, split_by_partition
 from penstock.errors import ConnectorError
 from penstock.frozen import Frozen, dataclass
@@ -94,8 +97,13 @@ class FileWriter(ABC, Generic[_Output]):
         if self.format.check is not None:
             self.format.check(schema)
 
-    def open(self, schema: pa.Schema, sink: str, *, resume: bool = False) -> _Output:
-        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint."""
+    def open(
+        self, schema: pa.Schema, sink: str, *, resume: bool = False, link: OutputLink | None = None
+    ) -> _Output:
+        """Begin an output. `resume` continues that of the same sink after a restart from a checkpoint.
+
+        link  ties it to that checkpoint
+        """
         self.check_schema(schema)
         with self.translate_errors():
             if self.folder.exists() and not self.folder.is_dir():
@@ -109,10 +117,14 @@ class FileWriter(ABC, Generic[_Output]):
             if lock is None:
                 raise self.other_run(sink)
             try:
-                return self._begin(schema, sink, resume, lock)
+                return self._begin(schema, sink, resume, lock, link)
             except BaseException:
                 lock.close()
                 raise
+
+    def open_linked(self, schema: pa.Schema, sink: str, link: OutputLink, *, resume: bool) -> _Output:
+        """Begin an output of a run with a checkpoint."""
+        return self.open(schema, sink, resume=resume, link=link)
 
     def describe(self) -> str:
         """Return such as `jsonl late/`, or `parquet out/ by country`."""
@@ -150,7 +162,9 @@ class FileWriter(ABC, Generic[_Output]):
         """Return the error for a folder that another run writes to."""
 
     @abstractmethod
-    def _begin(self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str]) -> _Output:
+    def _begin(
+        self, schema: pa.Schema, sink: str, resume: bool, lock: IO[str], link: OutputLink | None
+    ) -> _Output:
         """Prepare the folder, which is locked, and return its output."""
 
 
@@ -263,10 +277,16 @@ class StagingOutput(ABC):
     hint: ClassVar[str] = _HINT  # where its folder cannot be written
 
     def __init__(
-        self, writer: FileWriter[Any], schema: pa.Schema, *, tag: str = "", lock: IO[str] | None = None
+        self,
+        writer: FileWriter[Any],
+        schema: pa.Schema,
+        *,
+        tag: str = "",
+        lock: IO[str] | None = None,
+        link: OutputLink | None = None,
     ) -> None:
         self._writer, self._folder, self._schema = writer, writer.folder, schema
-        self._tag, self._lock = tag, lock
+        self._tag, self._lock, self._link = tag, lock, link
         self._stages: dict[int, FolderStage] = {}
         self._n_stages = 0
         self._last: int | None = None  # the last batch that is committed
@@ -299,6 +319,8 @@ class StagingOutput(ABC):
                 for path, file in zip(paths, files, strict=True):
                     check_staged(path, file)
                 self._publish_files(batch, files, paths)
+                if self._link is not None:
+                    self._link.record(batch)
                 return
             for path in paths:
                 path.unlink(missing_ok=True)
@@ -351,6 +373,32 @@ def replace_file(path: Path, text: str, pass_point: Callable[[str], None] = lamb
     staged.replace(path)
     pass_point(crash_points.RENAMED)
     sync_path(path.parent)
+
+
+_SEAL = re.compile(r'\{"check": "([0-9a-f]{16})", "body": (.*)\}\n?', re.DOTALL)
+
+
+def seal(body: object, before: str = "") -> str:
+    """Return plain data as a line of JSON with its checksum.
+
+    before  the checksum of the line before it, where lines are a chain
+    """
+    text = json.dumps(body)
+    return f'{{"check": "{xxhash.xxh3_64_hexdigest((before + text).encode())}", "body": {text}}}'
+
+
+def unseal(text: str, before: str = "") -> tuple[Any, str]:
+    """Return what was sealed, and its checksum; raise ValueError if it is damaged."""
+    match = _SEAL.fullmatch(text)
+    if match is None:
+        raise ValueError("it is no line of JSON with a checksum")
+    check, body = match.groups()
+    # Checkpoints of format 3 and before had the body as a text in JSON.
+    content = json.loads(body)
+    sealed = content if isinstance(content, str) else before + body
+    if xxhash.xxh3_64_hexdigest(sealed.encode()) != check:
+        raise ValueError("its checksum does not fit")
+    return (json.loads(content) if isinstance(content, str) else content), check
 
 
 def lock_file(path: Path) -> IO[str] | None:

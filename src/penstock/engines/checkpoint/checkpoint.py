@@ -5,6 +5,8 @@
     state/               the pieces of state that manifests refer to
     files/               per source, which files made which batch
     planned_rounds.json  the contents of the rounds after the newest manifest, where the clock influences them
+    rounds.jsonl         the same of runs in process (`round_records.py`)
+    ends.json            the rounds in which sources have ended
     spark/               Spark's own log of the query; manifests say what is done
     lock                 held while a run writes
 
@@ -14,13 +16,14 @@ repeated after a crash; sinks recognise their numbers and do not publish them tw
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, field
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote
@@ -29,42 +32,39 @@ import xxhash
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.connect.readers.files import JournalEntry
-from penstock.connect.writers.staged_files import lock_file, replace_file
-from penstock.crash_points import CLEANED, JOURNALED, pass_crash_point
-from penstock.engines.checkpoint.graph import FORMAT, refuse_incompatible
-from penstock.engines.checkpoint.state_files import StateFiles, StateHandle, StateHandles
+from penstock.connect.writers.staged_files import lock_file
+from penstock.crash_points import CLEANED, pass_crash_point
+from penstock.engines.checkpoint.graph import (
+    FORMAT,
+    find_histories,
+    former_names,
+    keeps_state,
+    record_histories,
+    refuse_incompatible,
+    upgrade_graph,
+    with_histories,
+)
+from penstock.engines.checkpoint.journal import Journal
+from penstock.engines.checkpoint.manifest import (
+    OLD,
+    Manifest,
+    check_planned,
+    is_old_run,
+    manifest_name,
+    read_manifest,
+    read_planned,
+)
+from penstock.engines.checkpoint.output_links import SinkLink
+from penstock.engines.checkpoint.sealed_files import damage_error, read_sealed, write_sealed
+from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.errors import CheckpointError, describe_cause
-from penstock.frozen import Frozen
+from penstock.operators.op import StepHistory
 from penstock.operators.windows import Windows
-from penstock.plan.plan import Step
+from penstock.plan.plan import Plan, Step
 from penstock.stages.stage import StageContext
 
 _N_MANIFESTS = 2
 """The number of manifests that are kept; state that only older ones refer to is removed."""
-
-
-class Manifest(Frozen):
-    """How far a run has come.
-
-    rounds             number of rounds of source batches that are done
-    positions          source -> batches and rows read
-    source_watermarks  source -> its watermark, in microseconds
-    step_watermarks    step -> the watermark of its input
-    accounts           step -> what became of its rows
-    state              step -> bucket -> where its piece of state is
-    early_fired_at     step -> clock time of the last early firing of its open windows
-    drained            all windows have been closed: there is nothing to resume
-    """
-
-    rounds: int = 0
-    positions: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    source_watermarks: Mapping[str, float] = field(default_factory=dict)
-    step_watermarks: Mapping[str, float] = field(default_factory=dict)
-    accounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    state: StateHandles = field(default_factory=dict)
-    early_fired_at: Mapping[str, int] = field(default_factory=dict)
-    drained: bool = False
 
 
 class Checkpoint:
@@ -72,16 +72,33 @@ class Checkpoint:
 
     Without a folder it is a temporary one, removed when the run ends.
 
+    run          its identity, for as long as it exists and wherever it is moved
+    ends         source -> the round in which it has ended, as recorded (`round_records.py`)
     saved_graph  the graph that the folder belongs to (`describe_graph`); None when the folder is new
+    renamed      the name of a step in the folder -> in the graph
+    names        the same, as far as it is in the folder
     """
 
-    def __init__(self, folder: str | None, graph: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: str | None,
+        graph: Mapping[str, Any],
+        engine: str = "local",
+        renamed: Mapping[str, str] | None = None,
+    ) -> None:
         self.durable = folder is not None
         self.folder = (
             Path(tempfile.mkdtemp(prefix="penstock-state-")) if folder is None else _local_path(folder)
         )
-        self._graph = {"format": FORMAT, **graph}
+        self._graph, self._engine = graph, engine
         self._lock_file: IO[str] | None = None
+        self._newest, self._has_manifest = Manifest(), False
+        self._journals: dict[str, Journal] = {}
+        self.ends: Mapping[str, int] = {}
+        self._links: dict[str, SinkLink] = {}
+        self._drained_error: CheckpointError | None = None
+        self._histories: Mapping[str, StepHistory] = {}
+        self.names: Mapping[str, str] = {}
         try:
             for name in ("commits", "state"):
                 (self.folder / name).mkdir(parents=True, exist_ok=True)
@@ -92,10 +109,11 @@ class Checkpoint:
                     detail=str(self.folder),
                     hint="wait for it to end, or give this run a folder of its own",
                 )
-            path = self.folder / "penstock.json"
-            self.saved_graph = self._read(path) if path.exists() else None
+            self.saved_graph = read_graph(self.folder)
+            self.run = uuid.uuid4().hex if self.saved_graph is None else self.saved_graph["run"]
             if self.saved_graph is not None:
-                refuse_incompatible(self.saved_graph, graph)
+                self._compare_graph(self.saved_graph, renamed or {})
+                self._learn_histories(self.saved_graph, renamed or {})
         except BaseException as cause:
             self.close()
             if not isinstance(cause, OSError):
@@ -106,14 +124,52 @@ class Checkpoint:
                 hint="give a folder that can be written",
             ) from cause
 
+    def _learn_histories(self, saved: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
+        """Find out what the steps of this graph were before."""
+        saved = upgrade_graph(saved, self._graph)
+        done, steps = self.latest_manifest(), saved["steps"]
+        # A manifest may be older than the last renaming.
+        done = done.rename({name: now for now, step in steps.items() for name in former_names(step)})
+        renamed = {before: now for before, now in renamed.items() if before in steps}
+        self._histories = find_histories(saved, self._graph, renamed, done.state, done.step_watermarks)
+        self._graph = record_histories(self._graph, self._histories)
+        self.names = {name: now for now, history in self._histories.items() for name in history.former}
+
+    def knows(self, step: str) -> bool:
+        """Return whether the folder knows a step of this graph, under whatever name."""
+        return step in self._histories
+
+    def adapt(self, plan: Plan) -> Plan:
+        """Return the plan of this graph, whose steps know what they were in earlier runs."""
+        return with_histories(plan, self._histories)
+
     def adopt(self) -> None:
         """Record that the folder belongs to this graph; call it once all sinks are open.
 
         Until then the folder must stay as it was, or a sink that was refused would be taken for one that
-        this checkpoint knows.
+        this checkpoint knows. The first manifest is written here too, before any row is read: so it is
+        noticed if later either of the two is gone.
         """
-        if self.saved_graph != self._graph:
-            self._write("penstock.json", self._graph)
+        if not self.durable:
+            return
+        outputs = {
+            sink: os.path.relpath(link.file, self.folder)
+            for sink, link in self._links.items()
+            if link.file is not None
+        }
+        contents = {
+            "format": FORMAT,
+            "run": self.run,
+            "engine": self._engine,
+            "outputs": outputs,
+            **self._graph,
+        }
+        if self.saved_graph != contents:
+            write_sealed(self.folder / "penstock.json", contents)
+        for journal in self._journals.values():
+            journal.keep()
+        if not self._has_manifest:
+            self.commit(self._newest)
 
     @property
     def files(self) -> StateFiles:
@@ -123,29 +179,67 @@ class Checkpoint:
     def latest_manifest(self) -> Manifest:
         """Return the newest manifest, or an empty one when there is none."""
         paths = sorted((self.folder / "commits").glob("*.json"))
-        if not paths:
-            return Manifest()
-        fields = self._read(paths[-1])
-        state = {
-            step: {int(bucket): StateHandle.of(handle) for bucket, handle in handles.items()}
-            for step, handles in fields["state"].items()
-        }
-        positions = {source: (batches, rows) for source, (batches, rows) in fields["positions"].items()}
-        return Manifest(**{**fields, "state": state, "positions": positions})
+        self._has_manifest = bool(paths)
+        if paths:
+            newest = read_manifest(paths[-1], self.run, *([""] if is_old_run(self.run) else []))
+            self._newest = newest.rename(self.names)
+        return self._newest
 
     def journal(self, source: str, done: int) -> Journal | None:
         """Return the journal of the files that a source read; None if no run will resume from it."""
         if not self.durable:
             return None
-        return Journal(self.folder / "files" / f"{quote(source, safe='')}.jsonl", done)
-
-    def drained_error(self) -> CheckpointError:
-        """Return the error for resuming a run that was drained."""
-        return CheckpointError(
-            "the run of this checkpoint has ended: all windows are closed, and it takes no more input",
-            detail=str(self.folder),
-            hint="start with an empty folder; next time drain=False keeps windows open",
+        former = self._histories[source].former if source in self._histories else ()
+        first_name = (*former, source)[0]  # which the file keeps
+        journal = self._journals[source] = Journal(
+            journal_path(self.folder, first_name),
+            first_name,
+            self.run,
+            done=done,
+            known=self._newest.journals.get(source),
+            is_new=self.saved_graph is None,
+            is_old=is_old_run(self.run),
         )
+        journal.refusal = self._drained_error
+        return journal
+
+    def link(self, sink: str) -> SinkLink | None:
+        """Return what ties the output of a sink to this checkpoint; None if no run will resume from it."""
+        if not self.durable:
+            return None
+        self._links[sink] = SinkLink(
+            sink,
+            self.folder,
+            self.run,
+            known=self.knows(sink),
+            is_old=is_old_run(self.run),
+            committed=self._newest.outputs.get(sink),
+            rounds=self._newest.rounds if self._has_manifest else None,
+            journals=self._journals,
+            read_head=self._read_head,
+        )
+        return self._links[sink]
+
+    def _read_head(self) -> dict[str, Any]:
+        """Return how far the checkpoint is: all of it is durable."""
+        journals = {source: journal.head for source, journal in self._journals.items()}
+        return {"rounds": self._newest.rounds, "journals": journals, "ends": dict(self.ends)}
+
+    def refuse_input(self, plan: Plan) -> CheckpointError | None:
+        """Return the error for more input of a run whose windows have been closed; None if it may go on.
+
+        Where no step keeps state, nothing was closed.
+        """
+        if not self._newest.drained or not any(map(keeps_state, plan)):
+            return None
+        path = self.folder / "commits" / manifest_name(self._newest)
+        self._drained_error = CheckpointError(
+            "the run of this checkpoint has been drained: its windows are closed, and there is new input",
+            detail=f"{path}: rows of the new input may belong to windows that were written",
+            hint="give this input an empty checkpoint folder and an empty output folder; "
+            "next time, leave drain=True out until the last input is there",
+        )
+        return self._drained_error
 
     def commit(self, manifest: Manifest, pending: Collection[str] = ()) -> int:
         """Make a manifest the newest, remove what is no longer needed, and return the new bytes of state.
@@ -153,19 +247,43 @@ class Checkpoint:
         pending  state files that a later manifest will refer to
         """
         if self.durable:
-            self._write(f"commits/{manifest.rounds:010d}{'-end' * manifest.drained}.json", asdict(manifest))
+            manifest = replace(
+                manifest,
+                run=self.run,
+                engine=self._engine,
+                outputs={sink: link.committed for sink, link in self._links.items()},
+                journals={source: journal.head for source, journal in self._journals.items()},
+            )
+            # Why not asdict(): it copies every handle.
+            contents = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
+            write_sealed(self.folder / "commits" / manifest_name(manifest), contents)
+        self._newest = manifest
         return self._remove_unused(manifest, pending)
 
     def save_planned_rounds(self, rounds: Mapping[int, Mapping[str, Any]]) -> None:
         """Save the contents of the next rounds before they are processed, so that a repetition is equal."""
-        self._write("planned_rounds.json", {str(number): contents for number, contents in rounds.items()})
+        contents = {str(number): contents for number, contents in rounds.items()}
+        write_sealed(self.folder / "planned_rounds.json", {"run": self.run, "rounds": contents})
 
     def planned_rounds(self) -> dict[int, dict[str, Any]]:
-        """Return the saved contents of rounds that may not have been completed."""
-        path = self.folder / "planned_rounds.json"
-        if not path.exists():
-            return {}
-        return {int(number): contents for number, contents in self._read(path).items()}
+        """Return the saved contents of rounds that may not have been completed.
+
+        Raise CheckpointError if they are not those of the last run on Spark.
+        """
+        # Another engine has left no record, and needs none.
+        last_engine = (self.saved_graph or {}).get("engine")
+        newest = self._newest if last_engine == self._engine else Manifest()
+        rounds = read_planned(self.folder / "planned_rounds.json", self.run, newest, self._engine)
+        for record in rounds.values():
+            for names in (record["took"], record["idle"]):
+                names[:] = [self.names.get(name, name) for name in names]
+        return rounds
+
+    def check_planned(self, rounds: Mapping[int, object]) -> None:
+        """Raise CheckpointError if an output is ahead by a round, and nobody knows what was in that."""
+        if (self.saved_graph or {}).get("engine") != self._engine:
+            return  # another engine needs no record
+        check_planned(self.folder / "planned_rounds.json", rounds, self._newest, self._links)
 
     def close(self) -> None:
         """Release the folder and remove a temporary one."""
@@ -175,20 +293,14 @@ class Checkpoint:
         if not self.durable:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _write(self, name: str, contents: Mapping[str, Any]) -> None:
-        """Write a file completely or not at all."""
-        path = self.folder / name
+    def _compare_graph(self, saved: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
+        """Raise CheckpointError, which names the file, unless this graph may resume from the saved one."""
         try:
-            replace_file(path, _seal(json.dumps(contents, sort_keys=True)), pass_crash_point)
-        except OSError as cause:
-            raise _cannot_write(path, cause) from cause
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        try:
-            contents: dict[str, Any] = _unseal(path.read_text())
-        except (OSError, ValueError, KeyError, TypeError) as cause:
-            raise _damage_error(path, "cannot be read", f"{path}: {describe_cause(cause)}") from cause
-        return contents
+            refuse_incompatible(saved, self._graph, renamed)
+        except CheckpointError as refusal:
+            path = self.folder / "penstock.json"
+            refusal.detail = str(path) if refusal.detail is None else f"{refusal.detail}; in {path}"
+            raise
 
     def _remove_unused(self, manifest: Manifest, pending: Collection[str]) -> int:
         """Remove old manifests and unreferenced state; return the bytes that belong to this manifest."""
@@ -197,8 +309,9 @@ class Checkpoint:
         for path in commits[:-_N_MANIFESTS]:
             path.unlink(missing_ok=True)
         for path in commits[-_N_MANIFESTS:-1]:
-            state = self._read(path)["state"]
-            handles += [StateHandle.of(handle) for saved in state.values() for handle in saved.values()]
+            with suppress(CheckpointError, AttributeError, TypeError):  # it is older, so nobody needs it
+                state = read_sealed(path).get("state", {})
+                handles += [StateHandle.of(handle) for saved in state.values() for handle in saved.values()]
         used = {piece.file for handle in handles for piece in handle.pieces} | {*pending}
         for path in (self.folder / "commits").glob("*.tmp"):
             path.unlink(missing_ok=True)
@@ -212,68 +325,28 @@ class Checkpoint:
         return nbytes
 
 
-class Journal:
-    """Which files made which batch of a source, written before their rows are processed.
-
-    The order in which files appeared is recorded nowhere else. An entry per batch is appended and synced
-    before the batch is handed out, so a resumed run produces the same batches under the same numbers. A line
-    that a crash cut short belongs to a batch that was never handed out. Every run starts by rewriting the
-    journal without what nobody can ask for again: batches that are done, of files that are gone.
-
-    done  the number of batches that are done
-    """
-
-    def __init__(self, path: Path, done: int) -> None:
-        self._path = path
-        if done and not path.exists():
-            detail = f"{done:,} batches are done, and only that said which files they were of: {path}"
-            raise _damage_error(path, "is gone", detail)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._entries = []
-            for entry in self._read():
-                if entry.until > done:
-                    self._entries.append(entry)
-                # Of a batch that is done, only files that could still be taken for new ones.
-                elif files := tuple(status for status in entry.files if Path(status.path).exists()):
-                    self._entries.append(JournalEntry(entry.until, files))
-            replace_file(path, "".join(map(_format_entry, self._entries)))
-        except OSError as cause:
-            raise _cannot_write(path, cause) from cause
-
-    def entries(self) -> Iterable[JournalEntry]:
-        """Return the entries of earlier runs, in order."""
-        return self._entries
-
-    def append(self, *entries: JournalEntry) -> None:
-        """Write entries; once this returns, they survive a crash."""
-        try:
-            with self._path.open("a") as file:
-                file.writelines(map(_format_entry, entries))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as cause:
-            raise _cannot_write(self._path, cause) from cause
-        pass_crash_point(JOURNALED)
-
-    def _read(self) -> list[JournalEntry]:
-        if not self._path.exists():
-            return []
-        lines = self._path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        entries = []
-        for number, line in enumerate(lines):
-            try:
-                entries.append(JournalEntry.of(*_unseal(line)))
-            except (ValueError, KeyError, TypeError) as cause:
-                if number == len(lines) - 1 and not line.endswith("\n"):
-                    break
-                detail = f"{self._path}, line {number + 1}: {describe_cause(cause)}"
-                raise _damage_error(self._path, "cannot be read", detail) from cause
-        return entries
+def journal_path(folder: Path, source: str) -> Path:
+    """Return where the journal of a source is."""
+    return folder / "files" / f"{quote(source, safe='')}.jsonl"
 
 
-def _format_entry(entry: JournalEntry) -> str:
-    return _seal(json.dumps([entry.until, [list(status) for status in entry.files]])) + "\n"
+def read_graph(folder: Path) -> dict[str, Any] | None:
+    """Return what a checkpoint folder is of, with its identity; None if it is new."""
+    path = folder / "penstock.json"
+    if path.exists():
+        contents = read_sealed(path)
+        if not isinstance(contents.get("format"), int):
+            raise damage_error(path, "is not what it was", f"it holds {', '.join(contents):.80}")
+        if "run" not in contents:
+            # Why of its contents: a run that dies before it writes the identity finds the same again.
+            contents["run"] = OLD + xxhash.xxh3_64_hexdigest(path.read_bytes())
+        return contents
+    commits = sorted((folder / "commits").glob("*.json"))
+    if commits:
+        raise damage_error(
+            path, "is gone", f"only that said of which run {commits[-1].relative_to(folder)} is"
+        )
+    return None
 
 
 def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) -> Mapping[int, StateHandle]:
@@ -292,38 +365,9 @@ def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) 
     (piece,) = files.read({bucket: handle}, step.name).values()
     if form_of(piece, step.name) == form:
         return handles
-    site = StageContext(step.name, step.where, Accounts(), WallClock())
+    site = StageContext(step.name, step.where, Accounts(), WallClock(), history=step.history)
     pieces = convert_state(files.read(handles, step.name), form, step.op, step.up, site)
     return files.write(manifest.rounds, "converted", {step.name: pieces})[step.name]
-
-
-def _seal(body: str) -> str:
-    """Return a JSON text with its checksum, in one line."""
-    return json.dumps({"check": xxhash.xxh3_64_hexdigest(body.encode()), "body": body})
-
-
-def _unseal(text: str) -> Any:
-    """Return what was sealed; raise ValueError, KeyError or TypeError if it is damaged."""
-    envelope = json.loads(text)
-    if xxhash.xxh3_64_hexdigest(envelope["body"].encode()) != envelope["check"]:
-        raise ValueError("its checksum does not fit")
-    return json.loads(envelope["body"])
-
-
-def _damage_error(path: Path, why: str, detail: str) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint is damaged: {path.name} {why}",
-        detail=detail,
-        hint="bring the file back, or start with an empty checkpoint folder",
-    )
-
-
-def _cannot_write(path: Path, cause: OSError) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint cannot be written: {describe_cause(cause)}",
-        detail=str(path),
-        hint="make room, or give another folder; what was saved before is still there",
-    )
 
 
 def _local_path(folder: str) -> Path:

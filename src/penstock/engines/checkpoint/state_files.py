@@ -2,7 +2,8 @@
 
 Workers write them and the driver's manifest refers to them. A file holds pieces of state one after the other,
 each ending with its checksum (`stages/snapshot.py`), compressed together because the pieces of one step have
-equal headers.
+equal headers. Before them it has its own name, which no other file ever has, so that one that was put in the
+place of another is found.
 
 Invariant: a file counts only once a manifest refers to it, and it is never written twice. So a file that a
 failed task left behind is garbage, not damage.
@@ -20,13 +21,16 @@ import pyarrow as pa
 import xxhash
 
 from penstock.connect.writers.staged_files import sync_path
+from penstock.engines.checkpoint.sealed_files import RESTORE
 from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import Frozen
-from penstock.stages.snapshot import count_saved_rows
+from penstock.stages.snapshot import NO_ROWS_BEFORE, read_counts
 
 _CHECKSUM_NBYTES = 8
 _LENGTH_NBYTES = 8
 """Size of the prefix of a file that holds its length before compression."""
+_MAGIC = b"PENSTATE"
+"""What a file begins with, and then its name as a line; one of format 3 begins with its length."""
 _MAX_RATIO = 1 << 16
 """More than zstd can compress a byte."""
 _MIN_WHOLE_NBYTES, _MAX_PIECES = 1 << 16, 16
@@ -37,8 +41,11 @@ _BUCKETS = 256
 class StateHandle(NamedTuple):
     """Where the state of a bucket is: a file, the offset and size before compression, and the number of rows.
 
-    idle    nothing happens to the bucket as long as no row comes, whatever the watermark does
-    before  where the pieces are, oldest first, that this one has changes to
+    idle     nothing happens to the bucket as long as no row comes, whatever the watermark does
+    before   where the pieces are, oldest first, that this one has changes to
+    waiting  the number of its windows that are open, or of rows that wait for the watermark
+
+    rows_before  all rows of its windows lie before this time, in microseconds
     """
 
     file: str
@@ -47,6 +54,8 @@ class StateHandle(NamedTuple):
     rows: int = 0
     idle: bool = False
     before: tuple[StateHandle, ...] = ()
+    waiting: int = 0
+    rows_before: int = NO_ROWS_BEFORE
 
     @classmethod
     def of(cls, fields: Sequence[Any]) -> StateHandle:
@@ -88,6 +97,12 @@ def state_size(state: StateHandles) -> tuple[int, int]:
     return sum(handle.size for handle in handles), sum(handle.rows for handle in handles)
 
 
+def count_waiting(state: StateHandles) -> dict[str, int]:
+    """Return how many windows, or rows, of each step wait for the watermark; steps without any are absent."""
+    counts = {step: sum(handle.waiting for handle in by_bucket.values()) for step, by_bucket in state.items()}
+    return {step: n for step, n in counts.items() if n}
+
+
 class StateFiles(Frozen):
     """The folder of state files.
 
@@ -107,7 +122,10 @@ class StateFiles(Frozen):
         for step, by_bucket in pieces.items():
             state[step] = {}
             for bucket, body in by_bucket.items():
-                state[step][bucket] = StateHandle(name, offset, len(body), count_saved_rows(body))
+                n_rows, n_waiting, before = read_counts(body)
+                state[step][bucket] = StateHandle(
+                    name, offset, len(body), n_rows, waiting=n_waiting, rows_before=before
+                )
                 bodies.append(body)
                 offset += len(body)
         if bodies:
@@ -116,14 +134,15 @@ class StateFiles(Frozen):
             path = Path(self.folder) / name
             try:
                 with path.open("xb") as file:
-                    file.write(len(whole).to_bytes(_LENGTH_NBYTES, "little") + packed)
+                    prefix = _MAGIC + name.encode() + b"\n" + len(whole).to_bytes(_LENGTH_NBYTES, "little")
+                    file.write(prefix + packed)
                     if self.durable:
                         file.flush()
                         os.fsync(file.fileno())
                 if self.durable:
                     sync_path(path.parent)
             except OSError as cause:
-                raise _cannot_write(name, cause) from cause
+                raise _cannot_write(Path(self.folder) / name, cause) from cause
         return state
 
     def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
@@ -137,7 +156,7 @@ class StateFiles(Frozen):
         ):
             try:
                 if name not in files:
-                    files[name] = _decompress((Path(self.folder) / name).read_bytes())
+                    files[name] = _decompress((Path(self.folder) / name).read_bytes(), name)
                 piece = files[name][offset : offset + nbytes]
                 if len(piece) != nbytes:
                     raise ValueError(f"it ends after {len(piece)} of {nbytes} bytes")
@@ -147,8 +166,8 @@ class StateFiles(Frozen):
                 raise CheckpointError(
                     f'saved state of step "{step}" cannot be read',
                     step=step,
-                    detail=f"state/{name}: {describe_cause(cause)}",
-                    hint="bring the file back, or start with an empty checkpoint folder",
+                    detail=f"{Path(self.folder) / name}: {describe_cause(cause)}",
+                    hint=RESTORE,
                 ) from cause
             saved[bucket] = saved.get(bucket, b"") + piece
         return saved
@@ -158,7 +177,7 @@ class StateFiles(Frozen):
         try:
             return (Path(self.folder) / name).open("xb")
         except OSError as cause:
-            raise _cannot_write(name, cause) from cause
+            raise _cannot_write(Path(self.folder) / name, cause) from cause
 
     def read_rows(self, name: str, offset: int, nbytes: int) -> bytes:
         """Return some of what a file of rows holds; raise CheckpointError if it is not there."""
@@ -169,7 +188,7 @@ class StateFiles(Frozen):
         except OSError as cause:
             raise CheckpointError(
                 f"rows that a task has written cannot be read: {describe_cause(cause)}",
-                detail=name,
+                detail=str(Path(self.folder) / name),
                 hint="give a checkpoint folder that the driver and all executors reach under one path",
             ) from cause
 
@@ -178,16 +197,20 @@ class StateFiles(Frozen):
         (Path(self.folder) / name).unlink(missing_ok=True)
 
 
-def _cannot_write(name: str, cause: OSError) -> CheckpointError:
+def _cannot_write(path: Path, cause: OSError) -> CheckpointError:
     return CheckpointError(
         f"state cannot be written: {describe_cause(cause)}",
-        detail=name,
+        detail=str(path),
         hint="give a checkpoint folder with room that every worker can write to",
     )
 
 
-def _decompress(data: bytes) -> bytes:
-    """Return the contents of a file; raise ValueError or OSError if it is damaged."""
+def _decompress(data: bytes, name: str) -> bytes:
+    """Return the contents of a file; raise ValueError or OSError if it is damaged, or has another name."""
+    if data.startswith(_MAGIC):
+        own_name, _, data = data[len(_MAGIC) :].partition(b"\n")
+        if own_name != name.encode():
+            raise ValueError(f"it is {own_name.decode(errors='replace'):.80}")
     length = int.from_bytes(data[:_LENGTH_NBYTES], "little")
     # Why: a damaged length would otherwise allocate all memory there is.
     if length > _MAX_RATIO * len(data):

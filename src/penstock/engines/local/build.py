@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -55,11 +55,12 @@ class Replicas(Frozen):
 class ExecutionGraph:
     """All tasks of a run.
 
-    tasks            in topological order; those that only partition or collect come last
-    replicas         the same tasks by group
-    patterns         decomposed window step -> its stages and partitioners
-    elastic_outputs  elastic step without keys -> the outputs that distribute rows to its replicas
-    assignments      number of a group with keyed state that can rescale -> which replica owns which bucket
+    tasks             in topological order; those that only partition or collect come last
+    replicas          the same tasks by group
+    patterns          decomposed window step -> its stages and partitioners
+    elastic_outputs   elastic step without keys -> the outputs that distribute rows to its replicas
+    assignments       number of a group with keyed state that can rescale -> which replica owns which bucket
+    earlier_accounts  step -> what earlier runs of the same checkpoint have counted
     """
 
     plan: Plan
@@ -71,6 +72,7 @@ class ExecutionGraph:
     collections: dict[Ref, CollectedRows] = field(default_factory=dict)
     elastic_outputs: dict[str, list[RoundRobinOutput]] = field(default_factory=dict)
     assignments: dict[int, BucketAssignment] = field(default_factory=dict)
+    earlier_accounts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def accounts(self) -> Mapping[str, Accounts]:
         """Return what became of the rows of every step so far.
@@ -78,11 +80,10 @@ class ExecutionGraph:
         Rows that were sent to a process operator after it had ended count as unrouted.
         """
         accounts = {step.name: Accounts() for step in self.plan}
+        for name, counts in self.earlier_accounts.items():
+            accounts.setdefault(name, Accounts()).add(Accounts(**counts))
         for task in self.tasks:
-            for chained in task.chain:
-                accounts[chained.step.name].add(chained.accounts)
-                if chained.count_row_path is not None:
-                    chained.count_row_path(accounts[chained.step.name])
+            count_task(task, accounts)
             if isinstance(task.steps[0].op, Process):
                 unread = sum(channel.unread for channel in task.channels if not channel.feedback)
                 accounts[task.steps[0].name].rows_in += unread
@@ -96,6 +97,16 @@ class ExecutionGraph:
             if chained.step.op.kind == JOIN:
                 accounts[chained.step.name] = chained.measure(accounts[chained.step.name])  # type: ignore[attr-defined]
         return accounts
+
+
+def count_task(task: Task, accounts: Mapping[str, Accounts]) -> None:
+    """Add what became of the rows of the steps in a task; only it counts them, so at the end of its round it
+    has counted that round and none after it.
+    """
+    for chained in task.chain:
+        accounts[chained.step.name].add(chained.accounts)
+        if chained.count_row_path is not None:
+            chained.count_row_path(accounts[chained.step.name])
 
 
 def is_forward(producer: Replicas, consumer: Replicas) -> bool:
@@ -209,17 +220,23 @@ class TaskBuilder:
     def _join_step(self, step: Step, accounts: Accounts) -> ChainedStep:
         """Return a join, with the threads of its cells."""
         from penstock.engines.local.tasks.join import CellThreads, JoinStep
-        from penstock.operators.stream_join import StreamJoin
+        from penstock.operators.stream_join import CENTRALISED, HANDSHAKE, StreamJoin
 
         op = step.op
         assert isinstance(op, StreamJoin), "the only operator of its kind"
         # By itself a layout begins with one cell, and follows the rates that are measured.
-        layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
-        max_cells = 1 if isinstance(op.layout, tuple) else max(step.degree.least, self._n_threads)
-        threads = CellThreads(step.name, min(max(layout[0] * layout[1], max_cells), self._n_threads))
+        layout, sharing = op.layout if isinstance(op.layout, tuple) else (1, 1), 1
+        n_most = max(step.degree.least, self._n_threads)
+        if op.layout == HANDSHAKE:
+            layout = (1, n_most)
+        elif op.layout == CENTRALISED:
+            sharing = n_most
+        max_cells = n_most if op.layout == "auto" else 1
+        n_cells = max(layout[0] * layout[1] * sharing, max_cells)
+        threads = CellThreads(step.name, min(n_cells, self._n_threads))
         left, right = (port.stream for port in step.inputs)
         site = self._site(step, accounts)
-        stage = build_join_stage(op, left, right, site, layout=layout, run_cells=threads.run)
+        stage = build_join_stage(op, left, right, site, layout=layout, sharing=sharing, run_cells=threads.run)
         self._observe(stage)
         in_rounds = self.progress.in_rounds
         return JoinStep(
@@ -287,4 +304,20 @@ class TaskBuilder:
         read = self._plan.read_ports(step)
         listens = self.progress.has_listener
         reasons = self.progress.reasons.setdefault(step.name, []) if listens else None
-        return StageContext(step.name, step.where, accounts, self._clock, read, reasons)
+        return StageContext(step.name, step.where, accounts, self._clock, read, reasons, step.history)
+
+
+def needs_own_thread(
+    task: Task, settings: Settings, graph: ExecutionGraph, processes: ProcessPool | None
+) -> bool:
+    """Return whether a task gets its own thread: as asked, or because it waits for a reader or process."""
+    if settings.seed is not None:
+        return False
+    if settings.threads == 0 or (processes is not None and processes.serves(task)):
+        return True
+    return any(
+        step.op.dedicated
+        or step.name in settings.dedicated
+        or (step.name in graph.readers and graph.readers[step.name].waits)
+        for step in task.steps
+    )

@@ -11,19 +11,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import asdict, replace
+from typing import NamedTuple
 
 from penstock.accounts import Accounts
-from penstock.clock import Clock
+from penstock.clock import Clock, HeldClock
+from penstock.connect.protocol import SourcePosition
 from penstock.crash_points import PROCESSED, pass_crash_point
-from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
-from penstock.engines.checkpoint.state_files import StateHandle, state_size
+from penstock.engines.checkpoint.checkpoint import Checkpoint, convert_state
+from penstock.engines.checkpoint.manifest import Manifest
+from penstock.engines.checkpoint.round_records import RoundRecord, RoundRecords, follows_clock, needs_records
+from penstock.engines.checkpoint.state_files import StateHandle, count_waiting, state_size
+from penstock.engines.ends import SourceReader
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.build import ExecutionGraph
+from penstock.engines.local.build import ExecutionGraph, count_task
 from penstock.engines.local.elastic.rescale import initial_owners
 from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.engines.local.tasks.task import InputTask, Task
 from penstock.events import StateSaved
+from penstock.plan.plan import Plan
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.stage import Stage
 from penstock.stages.window.stage import WindowStage
@@ -33,22 +39,33 @@ NEVER = -1
 """Stands for the round to save after a failure: none."""
 
 
+class SavedTask(NamedTuple):
+    """What a task has saved at the end of a round: its part of the manifest, and its counts until then."""
+
+    number: int
+    manifest: Manifest
+    accounts: Mapping[str, Accounts]
+
+
 class CheckpointCoordinator:
     """Decides which rounds are saved, gathers what the tasks save of them, and commits the manifest.
 
-    every  microseconds between two checkpoints, by the run's clock; at most one is in progress
-    round  the round of that one; None if there is none
+    every    microseconds between two checkpoints, by the run's clock; at most one is in progress
+    round    the round of that one; None if there is none
+    refusal  what is raised for more input, if the windows of an earlier run have been closed
+
+    records  what the clock decides of rounds
 
     Invariant: a round is chosen before any row of it is read (`begin_round`), so every task still has its end
     ahead. `_lock` guards what is known of the checkpoint in progress. `_storing` is held from writing a state
     file until its place is known, because a commit deletes all files that nobody knows.
     """
 
-    def __init__(self, checkpoint: Checkpoint, clock: Clock, *, every: int) -> None:
+    def __init__(self, checkpoint: Checkpoint, plan: Plan, clock: Clock, *, every: int) -> None:
         self._checkpoint, self._clock, self._every = checkpoint, clock, every
         self.done = checkpoint.latest_manifest()
-        if self.done.drained:
-            raise checkpoint.drained_error()
+        self.refusal = checkpoint.refuse_input(plan)
+        self.records = RoundRecords(checkpoint, self.done.rounds)
         self._graph: ExecutionGraph
         self._lock = threading.Lock()
         self._storing = threading.Lock()
@@ -57,16 +74,23 @@ class CheckpointCoordinator:
         self._ended: set[int] = set()
         self._waits_for: set[int] = set()
         self._manifest = self.done
-        self._later: list[Manifest] = []  # of tasks that ended after the round of the checkpoint in progress
+        self._counted: dict[int, Mapping[str, Accounts]] = {}  # by task, as of the manifest
+        self._later: list[SavedTask] = []  # of tasks that ended after the round of the checkpoint in progress
 
     def restore(self, graph: ExecutionGraph) -> None:
         """Let all tasks continue from the latest checkpoint."""
         self._graph = graph
+        graph.earlier_accounts = self.done.accounts
         for reader in graph.readers.values():
             name = reader.step.name
-            position = self.done.positions.get(name, (0, 0))
+            position = self.done.positions.get(name, SourcePosition())
             watermark = self.done.source_watermarks.get(name, BEFORE_ALL)
             reader.resume(position, watermark, self._checkpoint.journal)
+            if self.refusal is not None:
+                reader.refuse(self.refusal)
+        for source in graph.tasks:
+            if isinstance(source, SourceTask) and needs_records(source.reader.step.as_source):
+                source.held_clock = source.reader.hold_clock()
         for task in graph.tasks:
             for chained in task.chain:
                 frontier = Frontier(self.done.step_watermarks.get(chained.step.name, BEFORE_ALL))
@@ -90,6 +114,34 @@ class CheckpointCoordinator:
                 )
         self._manifest = replace(self.done, state=state)
 
+    def resume_ends(self) -> None:
+        """Let sources end where an earlier run has ended them, if a sink has committed that."""
+        committed = max((writer.last_committed for writer in self._graph.writers.values()), default=-1)
+        ends = self.records.resume_ends(self._graph.readers, committed)
+        for task in self._graph.tasks:
+            if isinstance(task, SourceTask) and task.reader.step.name in ends:
+                task.end_at(ends[task.reader.step.name])
+
+    def hold_clock(self, clock: HeldClock, reader: SourceReader, number: int, *, took: bool) -> None:
+        """Let the clock of a source stand still in a round, where it stood if the round is repeated."""
+        name = reader.step.name
+        record = self.records.find(name, number)
+        if record is None:
+            record = RoundRecord(clock.now(), took, reader.last_rows_at)
+            if not took or follows_clock(reader.step.as_source):
+                self.records.record(name, number, record)
+        clock.us = record.now
+        reader.last_rows_at = record.rows_at
+
+    def record_end(self, reader: SourceReader, number: int, *, all_sources: bool) -> None:
+        """Record that a source ends in a round, or all of them, because the run was stopped."""
+        if not any(writer.is_durable for writer in self._graph.writers.values()):
+            return  # nobody would take the round for one that is written
+        names = {reader.step.name}
+        if all_sources and not reader.ended:
+            names |= {one.step.name for one in self._graph.readers.values() if not one.ended}
+        self.records.record_end(names, number)
+
     def begin_round(self, number: int) -> None:
         """Choose a round that is about to begin for the next checkpoint, if one is due."""
         now = self._clock.now()
@@ -106,7 +158,7 @@ class CheckpointCoordinator:
         with self._storing:
             saved = self._save(task, number)
             with self._lock:
-                self._manifest = merge_manifests(self._manifest, saved)
+                self._add(saved)
         return self._commit_if_complete(task)
 
     def end_task(self, task: Task, *, failed: bool) -> StateSaved | None:
@@ -121,7 +173,7 @@ class CheckpointCoordinator:
                 # Why: a task that the checkpoint still waits for has ended before its round, and belongs to
                 # it.
                 if task.number in self._waits_for:
-                    self._manifest = merge_manifests(self._manifest, saved)
+                    self._add(saved)
                 else:
                     self._later.append(saved)
         return self._commit_if_complete(task)
@@ -130,6 +182,10 @@ class CheckpointCoordinator:
         """Commit the end of the run: all tasks have ended after the same round."""
         self._add_ended_tasks()
         return self._commit(rounds, drained=drained)
+
+    def count_waiting(self) -> dict[str, int]:
+        """Return how many windows, or rows, of each step wait in what was committed last."""
+        return count_waiting(self._manifest.state)
 
     def n_written(self, sink: str) -> int:
         """Return the number of rows that earlier runs have written to a sink."""
@@ -153,7 +209,7 @@ class CheckpointCoordinator:
         self.round = None
         return event
 
-    def _save(self, task: Task, number: int) -> Manifest:
+    def _save(self, task: Task, number: int) -> SavedTask:
         """Write the state of a task; return its part of the manifest: where that is, and the progress."""
         positions, watermarks, step_watermarks, fired_at, pieces = {}, {}, {}, {}, {}
         before: dict[str, dict[int, tuple[StateHandle, ...]]] = {}
@@ -183,24 +239,34 @@ class CheckpointCoordinator:
         for name, by_bucket in before.items():
             for bucket in by_bucket.keys() & handles.get(name, {}).keys():
                 handles[name][bucket] = handles[name][bucket]._replace(before=by_bucket[bucket])
-        return Manifest(
+        manifest = Manifest(
             positions=positions,
             source_watermarks=watermarks,
             step_watermarks=step_watermarks,
             state=handles,
             early_fired_at=fired_at,
         )
+        accounts = {chained.step.name: Accounts() for chained in task.chain}
+        count_task(task, accounts)
+        return SavedTask(task.number, manifest, accounts)
+
+    def _add(self, saved: SavedTask) -> None:
+        """Take what a task has saved into the next manifest."""
+        self._manifest = merge_manifests(self._manifest, saved.manifest)
+        self._counted[saved.number] = saved.accounts
 
     def _add_ended_tasks(self) -> None:
         later, self._later = self._later, []
         for saved in later:
-            self._manifest = merge_manifests(self._manifest, saved)
+            self._add(saved)
 
     def _commit(self, rounds: int, *, drained: bool) -> StateSaved:
         # The accounts are those of all runs of this checkpoint.
-        total = {name: Accounts(**counts) for name, counts in self.done.accounts.items()}
-        for name, own in self._graph.accounts().items():
-            total.setdefault(name, Accounts()).add(own)
+        total = {step.name: Accounts() for step in self._graph.plan}
+        total |= {name: Accounts(**counts) for name, counts in self.done.accounts.items()}
+        for counted in self._counted.values():
+            for name, own in counted.items():
+                total[name].add(own)
         with self._storing:
             with self._lock:
                 manifest = replace(
@@ -211,9 +277,12 @@ class CheckpointCoordinator:
                     accounts={name: asdict(accounts) for name, accounts in total.items()},
                     drained=drained,
                 )
-                places = (handles.values() for saved in self._later for handles in saved.state.values())
+                places = (
+                    handles.values() for saved in self._later for handles in saved.manifest.state.values()
+                )
                 still_needed = {piece.file for handles in places for one in handles for piece in one.pieces}
             nbytes = self._checkpoint.commit(manifest, still_needed)
+            self.records.complete(rounds)
         return StateSaved(self._clock.now(), rounds - 1, nbytes, *state_size(manifest.state))
 
 

@@ -113,8 +113,8 @@ class LocalEngine:
 def explain_join(step: Step) -> list[str]:
     """Return the layout of a join's cells, how pairs are found, and what the model predicts (DP-Join, 5)."""
     from penstock.operators.join_predicate import Band, Equal
-    from penstock.operators.stream_join import StreamJoin
-    from penstock.stages.join.model import ASSUMED_RATE, JoinLoad
+    from penstock.operators.stream_join import CENTRALISED, HANDSHAKE, StreamJoin
+    from penstock.stages.join.model import ASSUMED_RATE, JoinLoad, pipeline_latency
 
     op = step.op
     assert isinstance(op, StreamJoin), "the only operator of its kind"
@@ -128,13 +128,20 @@ def explain_join(step: Step) -> list[str]:
     else:
         how = "comparing all rows that may meet: the predicate is evaluated for each pair"
     layout = op.layout if isinstance(op.layout, tuple) else (1, 1)
-    is_auto = not isinstance(op.layout, tuple)
-    cells = "layout auto: begins with one cell" if is_auto else f"{layout[0]} x {layout[1]} cells"
+    cells = {
+        "auto": "layout auto: begins with one cell",
+        CENTRALISED: "centralised: workers share one cell",
+        HANDSHAKE: "handshake pipeline: both sides flow through its cells in opposite directions",
+    }.get(str(op.layout), f"{layout[0]} x {layout[1]} cells")
     lines = [f"{step.name}: {cells}; partners are found by {how}"]
-    if bound.last_rows is None:
-        seconds = (bound.older_left / 1e6, bound.older_right / 1e6)
-        load = JoinLoad.of_streams((ASSUMED_RATE, ASSUMED_RATE), seconds)
-        lines.append(f"{step.name}: predicted for a scan {load.describe(layout)}")
+    if bound.last_rows is not None:
+        return lines
+    seconds = (bound.older_left / 1e6, bound.older_right / 1e6)
+    load = JoinLoad.of_streams(op.rates or (ASSUMED_RATE, ASSUMED_RATE), seconds)
+    source_of_rates = "" if op.rates else " (assumed: say rates=(left, right))"
+    lines.append(f"{step.name}: predicted for a scan {load.describe(layout, source_of_rates)}")
+    if op.layout == HANDSHAKE:
+        lines.append(f"{step.name}: rows wait to meet, up to {pipeline_latency(seconds):.3g} s on average")
     return lines
 
 

@@ -16,7 +16,7 @@ from penstock.connect.protocol import OpeningStopped, SourceBatch
 from penstock.engines.background_run import BackgroundRun
 from penstock.engines.ends import close_all, load_tables
 from penstock.engines.local import dispatch
-from penstock.engines.local.build import ExecutionGraph, TaskBuilder
+from penstock.engines.local.build import ExecutionGraph, TaskBuilder, needs_own_thread
 from penstock.engines.local.connect import ChannelBuilder
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, TaskStatistics
 from penstock.engines.local.metrics.watchdog import LOOKS_PER_LIMIT, Watchdog
@@ -54,13 +54,15 @@ class Runtime(Frozen):
 
     def open_sinks(self, checkpoint: Checkpoint | None = None) -> None:
         """Open all sinks; if one fails, the caller closes everything."""
-        known = ((checkpoint and checkpoint.saved_graph) or {}).get("steps", {})
         coordinator = self.progress.checkpoint
         for name, writer in self.graph.writers.items():
             n_written = 0 if coordinator is None else coordinator.n_written(name)
-            writer.open(resume=name in known, n_written=n_written)
-        if checkpoint is not None:
+            link = None if checkpoint is None else checkpoint.link(name)
+            knows = checkpoint is not None and checkpoint.knows(name)
+            writer.open(resume=knows, n_written=n_written, link=link)
+        if checkpoint is not None and coordinator is not None:
             checkpoint.adopt()
+            coordinator.resume_ends()
 
     def close(self) -> None:
         """Close all readers and sinks, whatever happens to one of them; then raise the first error."""
@@ -83,7 +85,8 @@ class Runtime(Frozen):
         tables = {ref: rows.table() for ref, rows in self.graph.collections.items()}
         n_rounds = self.progress.rounds - self.progress.first - self.progress.n_empty
         measured = None if self.breakdown is None else self.measurements()
-        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured)
+        waiting = {} if self.progress.checkpoint is None else self.progress.checkpoint.count_waiting()
+        return RunResult(outcome, n_rounds, self.graph.accounts(), tables, measured, waiting)
 
 
 def build_runtime(
@@ -128,8 +131,8 @@ def build_runtime(
         latencies=latencies,
     )
     # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
-    dispatcher.allows_borrowing = settings.elastic is None and breakdown is None
-    observe = (lambda worker: None) if breakdown is None else breakdown.observe
+    dispatcher.allows_borrowing = settings.elastic is None and not settings.measure
+    observe = (lambda worker: None) if breakdown is None or not settings.measure else breakdown.observe
     tasks = TaskBuilder(plan, settings, progress, inputs=inputs, processes=processes, observe=observe)
     graph = ChannelBuilder(tasks, dispatcher, settings).connect()
     if checkpoint is not None:
@@ -212,8 +215,11 @@ class LocalRun(BackgroundRun):
                     from penstock.engines.checkpoint.graph import describe_graph
                     from penstock.engines.local.checkpoint import CheckpointCoordinator
 
-                    checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
-                    coordinator = CheckpointCoordinator(checkpoint, clock, every=self._settings.save_every_us)
+                    graph = describe_graph(plan)
+                    checkpoint = Checkpoint(options.checkpoint, graph, "local", options.renamed)
+                    plan = checkpoint.adapt(plan)
+                    every = self._settings.save_every_us
+                    coordinator = CheckpointCoordinator(checkpoint, plan, clock, every=every)
                 runtime = self._runtime = build_runtime(
                     plan,
                     self._settings,
@@ -262,16 +268,19 @@ class LocalRun(BackgroundRun):
                 runtime.close()
                 return "stopped"
             self._work(runtime)
-            ended = all(reader.frontier.over for reader in runtime.graph.readers.values())
-            drained = ended and progress.drain
-            if progress.checkpoint is not None:
+            readers = runtime.graph.readers.values()
+            drained = progress.drain and all(reader.frontier.over for reader in readers)
+            if progress.checkpoint is not None and progress.checkpoint.refusal is not None:
+                # It was killed between its end and its exit, or is run again: all is done.
+                drained = True
+            elif progress.checkpoint is not None:
                 progress.emit(progress.checkpoint.commit_end(progress.rounds + drained, drained=drained))
         except BaseException:
             with suppress(Exception):  # what stopped the run matters more than what followed from it
                 runtime.close()
             raise
         runtime.close()
-        return "drained" if drained else "stopped"
+        return "drained" if drained else "ended" if all(reader.ended for reader in readers) else "stopped"
 
     def _work(self, runtime: Runtime) -> None:
         """Run all tasks to their end, with the watchdog and the elastic controller beside them."""
@@ -356,22 +365,6 @@ class LocalRun(BackgroundRun):
         return dispatch.call_every(period_us / 1e6, controller.adapt, "penstock-elastic")
 
 
-def needs_own_thread(
-    task: Task, settings: Settings, graph: ExecutionGraph, processes: ProcessPool | None
-) -> bool:
-    """Return whether a task gets its own thread: as asked, or because it waits for a reader or process."""
-    if settings.seed is not None:
-        return False
-    if settings.threads == 0 or (processes is not None and processes.serves(task)):
-        return True
-    return any(
-        step.op.dedicated
-        or step.name in settings.dedicated
-        or (step.name in graph.readers and graph.readers[step.name].waits)
-        for step in task.steps
-    )
-
-
 class LocalHarness(RoundHarness):
     """A run driven by a test, one round per push, in the calling thread; all is done when a call returns."""
 
@@ -407,7 +400,7 @@ class LocalHarness(RoundHarness):
         self._over, outcome = True, "failed"
         try:
             self._runtime.close()
-            outcome = "drained" if self._options.drain else "stopped"
+            outcome = "drained" if self._options.drain else "ended"
         finally:
             self._events(RunEnded(self._clock.now(), outcome, self._runtime.progress.rounds))
         return self._runtime.result(outcome)

@@ -91,7 +91,7 @@ class RoundTimer:
         """End a source that waits; return whether it has ended, here or by itself."""
         if task.statistics.state is COMPLETED:
             return True
-        if task.reader.live_read is None or not _read_of(task).claim():
+        if task.reader.live_read is None or task.must_read or not _read_of(task).claim():
             return False
         read = _read_of(task)
         with self._hold(task, read):

@@ -90,7 +90,7 @@ class ReferenceRun(BackgroundRun):
             if not batches and len(ended) == len(sources):
                 if drain:
                     interpreter.drain()
-                return "drained" if drain else "stopped"
+                return "drained" if drain else "ended"
             oldest = {name: source.find_oldest() for name, source in sources.items()}
             pending = {name: at for name, (is_known, at) in oldest.items() if is_known}
             # Why: with drain=False a later run may resume where a source ended: it still holds windows open.
@@ -333,7 +333,7 @@ class ReferenceHarness(RoundHarness):
         try:
             if self._options.drain:
                 self._interpreter.drain()
-            outcome = "drained" if self._options.drain else "stopped"
+            outcome = "drained" if self._options.drain else "ended"
         finally:
             self._close(outcome)
         return build_result(self._interpreter, outcome)

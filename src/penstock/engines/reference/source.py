@@ -30,7 +30,7 @@ from penstock.expr import Expr, lower_python
 from penstock.expr.values import from_python, to_plain
 from penstock.operators.ends import Sink, Source, SourceTime, WatermarkFromSource
 from penstock.operators.function import own_copy
-from penstock.operators.op import OUT
+from penstock.operators.op import OUT, OnError
 from penstock.timing.units import LIMIT, spell
 from penstock.timing.windows import SourceWatermark
 
@@ -71,6 +71,8 @@ class SourceNode(Node):
         if "raw" not in empty:
             schema = schema.append(pa.field("raw", pa.string()))
         for bad in batch.bad:
+            if bad.failure is not None and self.site.step.op.on_error == OnError.FAIL:
+                raise bad.failure
             row = TimedRow({**empty, "raw": bad.raw}, None)
             self.failed_rows.add(row, schema, _READER, RowFailure(f"{bad.place}: {bad.error}"))
         good = [row for row in self._rows(batch, now) if self._has_valid_time(row, now)]

@@ -7,13 +7,17 @@ where rows are, a few bytes per task, and not the rows. Only columns that are us
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.connect.conversion import add_null_columns
 from penstock.frozen import Frozen
 from penstock.operators.ends import SourceTime
 from penstock.plan.plan import Ref
@@ -35,12 +39,15 @@ class FileChanged(Exception):
 class SourceFile(Frozen):
     """A file, the number of its first row among all rows of the source, and the rows of its row groups.
 
-    groups  None where nobody has looked at a footer
+    groups       None where nobody has looked at a footer
+    first, last  the bytes that are read, of a file that grows
     """
 
     path: str
     start: int
     groups: tuple[int, ...] | None = None
+    first: int = 0
+    last: int = sys.maxsize
 
 
 class RemoteBatch(Frozen):
@@ -59,6 +66,7 @@ class RemoteBatch(Frozen):
     by_workers: bool = False
     rows_as_one: int = 1
     n_bytes: int = 0
+    position: Any = None
 
     @property
     def load(self) -> int:
@@ -76,6 +84,7 @@ class UnreadBatch(Frozen):
     files: tuple[SourceFile, ...]
     n_rows: int
     n_bytes: int
+    position: Any = None
 
     @property
     def load(self) -> int:
@@ -140,6 +149,16 @@ class FileReadPlan(Frozen):
     time: SourceTime | None
     rank: int | None
 
+    def read_first(self, split: FileSplit, n_rows: int) -> Iterator[Batch]:
+        """Read some rows with which a split begins."""
+        import pyarrow.parquet as pq
+
+        with pq.ParquetFile(split.path) as file:
+            batches = file.iter_batches(
+                n_rows, row_groups=[split.first], columns=list(self.used), use_threads=False
+            )
+            yield from (self._batch(columns, split.start) for columns in itertools.islice(batches, 1))
+
     def read(self, split: FileSplit) -> Iterator[Batch]:
         """Read the rows of a split, as the source gives them."""
         import pyarrow.parquet as pq
@@ -156,21 +175,12 @@ class FileReadPlan(Frozen):
 
     def _batch(self, columns: pa.RecordBatch, start: int) -> Batch:
         n = columns.num_rows
-        rows = add_null_columns(columns, self.used, self.schema, n)
+        rows = add_null_columns(columns, self.schema)
         times = read_times(rows, self.time, 0)
         if times.failed is not None and times.failed.any():
             raise FileChanged("a time is not within what the footer says")
         numbers = np.arange(start, start + n, dtype=np.int64)
         return Batch(rows, times.micros, (*rank_column(self.rank, n), numbers))
-
-
-def add_null_columns(
-    columns: pa.RecordBatch, names: Sequence[str], schema: pa.Schema, n_rows: int
-) -> pa.RecordBatch:
-    """Return rows of the whole schema: the columns that were read, by name, and nulls for the others."""
-    read = dict(zip(names, columns.columns, strict=True))
-    arrays = [read.get(field.name, pa.nulls(n_rows, field.type)) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def rank_column(rank: int | None, n_rows: int) -> tuple[Ints, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, field
 from typing import Protocol
 
@@ -217,7 +217,7 @@ class FragmentTask:
     def _site(self, step: Step) -> StageContext:
         reasons = self._reasons.setdefault(step.name, [])
         ports = self._plan.ports[step.name]
-        return StageContext(step.name, step.where, Accounts(), self._clock, ports, reasons)
+        return StageContext(step.name, step.where, Accounts(), self._clock, ports, reasons, step.history)
 
     def restore(self, task: JobTask) -> None:
         """Restore the buckets of this partition from the state files."""
@@ -273,6 +273,14 @@ class FragmentTask:
         yield from self._emit(ref, batch, round_.number)
         yield from self.run_round(round_, _NO_INPUT)
 
+    def sample(self, ref: Ref, batches: Iterable[Batch], round_: RoundPlan) -> Iterator[WireRow]:
+        """Run rows through the fragment, and yield only what can be told of those that would go to joins."""
+        self.files = _NoFiles()
+        for batch in batches:
+            for _ in self.run_rows(ref, batch, round_):
+                pass
+        yield from self.report_joins(round_.number)
+
     def report_accounts(self) -> Iterator[WireRow]:
         """Yield what was counted, round by round."""
         counted, self._round_accounts = self._round_accounts, {}
@@ -293,9 +301,8 @@ class FragmentTask:
         for name, seconds in self._join_seconds.items():
             stage = self._steps[name].stage
             assert isinstance(stage, JoinStage), "only joins are timed"
-            load = stage.take_load(1.0)
-            scan = load.comparison if load.probe is None else 0.0
-            cells.append([name, sum(load.rates), seconds, scan, load.probe or 0.0])
+            work = stage.take_work()
+            cells.append([name, sum(work.n_rows), seconds, work.n_compared, work.n_searches])
         self._join_seconds = {}
         if sent or cells:
             yield report(Kind.JOIN_ROWS, round_, self.partition, {"sent": sent, "cells": cells})
@@ -415,6 +422,13 @@ class FragmentTask:
         self.n_saved, _ = state_size(known)
         written = {step: list(by_bucket.items()) for step, by_bucket in places.items() if by_bucket}
         return [report(Kind.STATE, last, self.partition, written)] if written else []
+
+
+class _NoFiles:
+    """Stands for the files of sinks where rows are only looked at."""
+
+    def write(self, sink: str, batch: Batch, round_: int) -> None:
+        pass
 
 
 _NO_INPUT, _NOTHING = FragmentInput({}), Accounts()

@@ -7,7 +7,10 @@ bounds how far apart partners are, the cells may be ranges of its attribute inst
 model says that the busiest cell then has less to do (`driver/join_planner.py` knows what rows are like).
 
 Whether a row has found a partner must be known in one place, so in a grid a side whose rows leave for having
-one or none is not copied: its rows are spread over a line of cells, and the other side is in all of them.
+one or none is not copied: its rows are spread over a line of cells, and the other side is in all of them. The
+same holds for a side whose rows meet the last rows of the other. If it holds for both sides, or one row's
+failures have to be counted once, all rows are sent to all cells, each of which is the home of some and
+compares these with all (`HomeLayout`): as much is sent as in a line, and comparisons are shared out.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.frozen import Frozen
-from penstock.operators.join_predicate import Band, Equal
+from penstock.operators.join_predicate import Band, Equal, PairBatchFunction, PairExpression, PairFunction
 from penstock.operators.op import OnError, Stream
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages.join.bounds import LEFT_SIDE
@@ -29,19 +32,30 @@ from penstock.stages.join.cell_places import (
     WHOLE,
     CellPlace,
     GridPlace,
+    HomeLayout,
+    HomePlace,
     RangeLayout,
     RangePlace,
     side_and_bucket,
 )
 from penstock.stages.join.conditions import Condition, FloatBand, IntBand
-from penstock.stages.join.model import ASSUMED_RATE, ExchangeLoad, Layout, list_layouts
+from penstock.stages.join.model import (
+    ASSUMED_RATE,
+    CellShare,
+    ExchangeLoad,
+    Layout,
+    list_layouts,
+    share_of_grid,
+)
 from penstock.stages.keys.slots import BUCKETS, KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.order import NO_ORDER
 
 Hashes = npt.NDArray[np.uint64]
-JoinLayout = Layout | RangeLayout
-"""The cells of a join: m x n, or ranges of an attribute."""
+Cells = Layout | HomeLayout
+"""Cells that any rows may have: m x n, or such that have all rows."""
+JoinLayout = Cells | RangeLayout
+"""The cells of a join: these, or ranges of an attribute."""
 _ODD, _MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
 """Multipliers of a hash: any odd numbers whose bits are spread do."""
 MAX_SAMPLE = 256
@@ -52,11 +66,14 @@ class JoinExchange(Frozen):
     """Where the rows of one join go, for any number of partitions.
 
     keys    the columns that are equal, of the left and of the right; () when any two rows may be a pair
-    lines   (of the left, of the right): whether that side may be spread over several parts of a grid
+    lines   (of the left, of the right): whether that side may be spread over several parts of a grid; if
+            neither may, all cells have all rows
     why     what decided it
     layout  (m, n) as the program gives it; None: chosen by the number of partitions and what rows are like
     bands   those whose attribute may be cut into ranges, and whether each is one of floats
     copies  (of the left, of the right): which side may be copied to the margins of ranges
+    meets_twice  whether a pair is found in the homes of both rows, where all cells have all rows
+    cost    seconds of a comparison, before one is measured
     """
 
     keys: tuple[tuple[str, ...], tuple[str, ...]] | tuple[()]
@@ -65,6 +82,8 @@ class JoinExchange(Frozen):
     layout: tuple[int, int] | None = None
     bands: tuple[tuple[Band, bool], ...] = ()
     copies: tuple[tuple[bool, bool], ...] = ()
+    meets_twice: bool = True
+    cost: float = 0.0
 
     @property
     def n_least(self) -> int:
@@ -72,11 +91,14 @@ class JoinExchange(Frozen):
         m, n = self.layout or (1, 1)
         return m * n
 
-    def grids(self, n_partitions: int) -> list[Layout]:
-        """Return the grids that the join may have on so many partitions."""
+    def grids(self, n_partitions: int) -> list[Cells]:
+        """Return the cells that the join may have on so many partitions, whatever its rows are like."""
         if self.layout is not None and self.lines == (True, True):
             return [(min(self.layout[0], BUCKETS), min(self.layout[1], BUCKETS))]
         n_cells = min(n_partitions if self.layout is None else self.n_least, BUCKETS)
+        if self.lines == (False, False):
+            spread = [HomeLayout(n_cells, self.meets_twice)] if n_cells > 1 else []
+            return [*spread, *([(1, 1)] if self.layout is None or not spread else [])]
         if self.lines != (True, True):
             left, right = self.lines
             return [(n_cells if left else 1, n_cells if right else 1)]
@@ -88,6 +110,8 @@ class JoinExchange(Frozen):
             return WHOLE
         if isinstance(layout, RangeLayout):
             return RangePlace(partition, layout)
+        if isinstance(layout, HomeLayout):
+            return HomePlace(partition, layout)
         m, n = layout
         return GridPlace(divmod(partition, n) if partition < m * n else (m, n), layout)
 
@@ -99,6 +123,8 @@ class JoinExchange(Frozen):
         side, bucket = side_and_bucket(saved_bucket)
         if self.keys:
             return bucket % self.n_owners(n_partitions) == partition
+        if isinstance(layout, HomeLayout):
+            return partition < layout.n_parts
         if not isinstance(layout, RangeLayout):
             m, n = layout
             parts = divmod(partition, n) if partition < m * n else (m, n)
@@ -122,14 +148,15 @@ class JoinExchange(Frozen):
             over = "all partitions" if self.layout is None else f"{self.n_owners(1)} partitions"
             return f"rows of equal {', '.join(self.keys[LEFT_SIDE])} meet, over {over}"
         if self.layout is not None:
-            ((m, n),) = self.grids(1)
-            asked = "" if (m, n) == self.layout else f", for layout={self.layout}"
-            return f"{m} x {n} cells{asked}: {self.why}"
+            (cells,) = self.grids(1)
+            asked = "" if cells == self.layout else f", for layout={self.layout}"
+            return f"{self.describe_layout(cells)}{asked}: {self.why}"
         shape = {
             (True, True): "m x n cells, which follow the rows of each side",
             (True, False): "m x 1 cells, one for each partition",
             (False, True): "1 x n cells, one for each partition",
-            (False, False): "1 x 1 cell",
+            (False, False): "1 x 1 cell, or where comparisons cost more than rows, "
+            "a cell for each partition that has all rows",
         }[self.lines]
         if self.bands:
             names = " or ".join(dict.fromkeys(band.left for band, _ in self.bands))
@@ -140,10 +167,14 @@ class JoinExchange(Frozen):
         """Return what cells take in on so many partitions, before anything is known of the rows."""
         load = ExchangeLoad((ASSUMED_RATE, ASSUMED_RATE), (0.0, 0.0), exchange=1.0)
         cells, share = self.describe_layout((1, 1)), 1 / self.n_owners(n_partitions)
-        n_rows = load.seconds([(share, share)])
+        n_rows = load.seconds([(share, share, share)])
         if not self.keys:
-            grids = {grid: load.seconds([(1 / grid[0], 1 / grid[1])]) for grid in self.grids(n_partitions)}
-            grid = min(grids, key=lambda grid: (grids[grid], grid[0] * grid[1]))
+            grids = {grid: load.seconds([share_of_cells(grid)]) for grid in self.grids(n_partitions)}
+            # Of cells that take in as many rows, those are best that compare less, if that costs anything.
+            grid = min(
+                grids,
+                key=lambda grid: (grids[grid], share_of_cells(grid)[2] if self.cost else count_cells(grid)),
+            )
             cells, n_rows = self.describe_layout(grid), grids[grid]
         in_ranges = f", in ranges from {2 * ASSUMED_RATE / n_partitions:,.0f}" if self.bands else ""
         return (
@@ -158,7 +189,19 @@ class JoinExchange(Frozen):
         if isinstance(layout, RangeLayout):
             band, _ = self.bands[layout.band]
             return f"{layout.n_parts} ranges of {band.left}"
+        if isinstance(layout, HomeLayout):
+            return f"{layout.n_parts} cells with all rows"
         return f"{layout[0]} x {layout[1]} cells"
+
+
+def share_of_cells(layout: Cells) -> CellShare:
+    """Return what each of some equal cells has."""
+    return (1.0, 1.0, layout.share_compared) if isinstance(layout, HomeLayout) else share_of_grid(layout)
+
+
+def count_cells(layout: Cells) -> int:
+    """Return the number of cells."""
+    return layout.n_parts if isinstance(layout, HomeLayout) else layout[0] * layout[1]
 
 
 @lru_cache(64)
@@ -170,32 +213,44 @@ def plan_join_exchange(op: StreamJoin, left: Stream, right: Stream) -> JoinExcha
     """Return how the rows of a join reach its cells."""
     layout, terms = op.layout if isinstance(op.layout, tuple) else None, op.match_terms(left, right)
     equal = [term for term in terms if isinstance(term, Equal)]
+    cost = max(_COSTS.get(type(term), 0.0) for term in terms)
     if op.last_rows is not None:
-        return JoinExchange((), (False, False), "the last rows are those of the whole stream")
+        both = op.last_rows if isinstance(op.last_rows, tuple) else (op.last_rows, op.last_rows)
+        n_left, n_right = both
+        if n_left and n_right:
+            why = "rows of both sides meet the last rows of a whole stream, so all must be in order"
+            return JoinExchange((), (False, False), why, layout, meets_twice=False, cost=cost)
+        side, other = ("left", "right") if n_right else ("right", "left")
+        why = f"each {side} row meets the last rows of the whole {other}"
+        return JoinExchange((), (n_right > 0, n_left > 0), why, layout, cost=cost)
     if equal:
         keys = tuple(term.left for term in equal), tuple(term.right for term in equal)
         return JoinExchange(keys, (True, True), "some columns are equal", layout)
-    can_fail = any(not isinstance(term, Band) for term in terms)
-    if can_fail and op.on_error != OnError.FAIL:
-        why = "a row of which several pairs fail is one error, and must be known in one place"
-        return JoinExchange((), (False, False), why, layout and (1, 1))
     bands = tuple(
         (term, any(kind.is_floating(up.schema.field(name).type) for up, name in sides))
         for term in terms
         if isinstance(term, Band)
         for sides in [((left, term.left), (right, term.right))]
     )
-    bands = bands if layout is None else ()
+    bands, whole = bands if layout is None else (), ((True, True),)
+    if op.on_error != OnError.FAIL and any(not isinstance(term, Band) for term in terms):
+        why = "a row of which several pairs fail is one error, and must be known in one place"
+        return JoinExchange((), (False, False), why, layout, bands, whole, cost=cost)
     if op.how == "full":
         why = "rows of both sides leave if they have no partner, which must be known in one place"
-        return JoinExchange((), (False, False), why, layout and (1, 1), bands, ((True, True),))
+        return JoinExchange((), (False, False), why, layout, bands, whole, cost=cost)
     if op.how != "inner":
         side = "right" if op.how == "right" else "left"
         why = f"whether a {side} row has a partner must be known in one place"
         lines = side == "left", side == "right"
-        return JoinExchange((), lines, why, layout, bands, ((not lines[0], not lines[1]),))
+        return JoinExchange((), lines, why, layout, bands, ((not lines[0], not lines[1]),), cost=cost)
     why = "each pair meets in one cell"
-    return JoinExchange((), (True, True), why, layout, bands, ((False, True), (True, False)))
+    copies = (False, True), (True, False)
+    return JoinExchange((), (True, True), why, layout, bands, copies, cost=cost)
+
+
+_COSTS: dict[type, float] = {PairExpression: 30e-9, PairFunction: 1e-6, PairBatchFunction: 100e-9}
+"""Term -> about how many seconds it takes for a pair, before that is measured; what an index serves, none."""
 
 
 class JoinPartitioner:
@@ -223,6 +278,10 @@ class JoinPartitioner:
             return
         if isinstance(layout, RangeLayout):
             yield from self._partition_by_value(batch, layout)
+            return
+        if isinstance(layout, HomeLayout):
+            for part, rows in _split(batch, self._parts(batch, layout.n_parts)):
+                yield part, [other for other in range(layout.n_parts) if other != part], rows
             return
         m, n = layout
         for part, rows in _split(batch, self._parts(batch, (m, n)[self._side])):

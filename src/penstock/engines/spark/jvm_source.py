@@ -25,6 +25,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from penstock.accounts import Accounts
+from penstock.connect.conversion import add_null_columns
 from penstock.connect.readers.spark import SparkReader
 from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.columns import any_failed, column
@@ -32,7 +33,6 @@ from penstock.engines.spark.file_splits import (
     FileReadPlan,
     RemoteBatch,
     SourceFile,
-    add_null_columns,
     rank_column,
 )
 from penstock.engines.spark.fragments import Edge, Fragments, JobTask, RoundPlan
@@ -322,7 +322,7 @@ class HandedOverRows(Frozen):
             np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
             for column in columns.columns[n : n + 1 + self.numbered]
         )
-        rows = add_null_columns(rows, self.used, self.schema, len(times))
+        rows = add_null_columns(rows, self.schema, len(times))
         return Batch(rows, times, (*rank_column(self.rank, len(times)), *numbers)), outcomes
 
 

@@ -14,7 +14,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
-from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +23,10 @@ from penstock.clock import ManualClock
 from penstock.connect.batching import RowRange, to_source_batch
 from penstock.connect.conversion import cast_batch
 from penstock.connect.protocol import SourceBatch
-from penstock.connect.readers.files import FilePart, FileReader
+from penstock.connect.readers.file_identity import FileRange
+from penstock.connect.readers.file_journal import ListedFile
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.input_format import FilePart
 from penstock.engines.wire import failure_to_dict
 from penstock.errors import ConnectorError, PenstockError, describe_cause
 from penstock.expr import Expr
@@ -45,20 +47,24 @@ class SourceSplit(Frozen):
 
     batch      the number of the batch that the rows belong to
     now        what the clock said when the batch was planned
-    parts      of files, each with the number of its first row
+    parts      of files: path, first, last, the number of the file's first row, and what is read of the file
     n_bytes    of all parts, about
     n_batches  0; or how many batches to read from `batch` on, where the reader cuts them by rows
     max_rows   stop behind the batch that reaches so many rows
+    files      look, number, path, first and last byte of the files from there on, if the reader cuts by rows
+    position   where to begin in them
     scan       only look whether the parts hold quotes, before they are cut (`InputFormat.needs_scan`)
     """
 
     source: str
     batch: int
     now: int
-    parts: tuple[tuple[str, int, int, int], ...] = ()
+    parts: tuple[tuple[Any, ...], ...] = ()
     n_bytes: int = 0
     n_batches: int = 0
     max_rows: int = 0
+    files: tuple[tuple[Any, ...], ...] = ()
+    position: Any = None
     scan: bool = False
 
     def to_bytes(self) -> bytes:
@@ -69,7 +75,8 @@ class SourceSplit(Frozen):
     def from_bytes(cls, body: bytes) -> SourceSplit:
         """Return the split of such a body."""
         fields = json.loads(body)
-        return cls(**{**fields, "parts": tuple(map(tuple, fields["parts"]))})
+        lists = {name: tuple(map(tuple, fields[name])) for name in ("parts", "files")}
+        return cls(**{**fields, **lists})
 
 
 class SourceReport(Frozen):
@@ -82,6 +89,7 @@ class SourceReport(Frozen):
     failure    what stops the run
     ended      there are no more batches
     quoted     a file that holds quotes
+    position   where to go on behind the batch, if the reader cuts batches by rows
     """
 
     source: str
@@ -93,6 +101,7 @@ class SourceReport(Frozen):
     failure: Mapping[str, Any] | None = None
     ended: bool = False
     quoted: str | None = None
+    position: Any = None
 
 
 Read = tuple[int, str, Batch] | SourceReport
@@ -119,14 +128,14 @@ class SourceReadPlan(Frozen):
         reader = self.step.as_source.reader
         assert isinstance(reader, FileReader), "only files are read in parts"
         if split.scan:
-            for path, first, last, _ in split.parts:
+            for path, first, last, *_ in split.parts:
                 if reader.format.scan(FilePart(path, first, last)):
                     yield SourceReport(self.step.name, split.batch, quoted=path)
             return
 
         def ranges() -> Iterator[RowRange]:
-            for path, first, last, start in split.parts:
-                yield from reader.read_part(FilePart(path, first, last), start)
+            for path, first, last, start, begin, end in split.parts:
+                yield from reader.read_part(FilePart(path, first, last, begin, end), start)
 
         whole = self.needs_whole_batch
         batches = [ranges()] if whole else ([rows] for rows in ranges())
@@ -152,9 +161,11 @@ class SourceReadPlan(Frozen):
         rule = None if time is None else time.rule
         return rule is not None and not isinstance(rule, Expr | WatermarkFromSource)
 
-    def _run_stage(self, split: SourceSplit, order: int, batches: Iterable[SourceBatch]) -> Iterator[Read]:
+    def _run_stage(
+        self, split: SourceSplit, order: int, batches: Iterable[SourceBatch], position: Any = None
+    ) -> Iterator[Read]:
         """Give the rows of one batch their times; every failure becomes part of the report."""
-        report = SourceReport(self.step.name, split.batch, order)
+        report = SourceReport(self.step.name, split.batch, order, position=position)
         reasons: list[str] = []
         accounts, clock = Accounts(), ManualClock(split.now)
         try:
@@ -190,7 +201,7 @@ class SourceReadPlan(Frozen):
             if rows is None:
                 yield SourceReport(self.step.name, batch, ended=True)
                 return
-            yield from self._run_stage(one, 0, [rows])
+            yield from self._run_stage(one, 0, [rows], rows.position)
             n_rows += rows.num_rows
             if n_rows >= split.max_rows:
                 break
@@ -202,11 +213,17 @@ _OPEN: dict[tuple[str, str], tuple[int, Iterator[SourceBatch]]] = {}
 
 
 def _resume_batches(plan: SourceReadPlan, split: SourceSplit) -> Iterator[SourceBatch]:
-    """Return the batches from the split's first on: where this worker stopped, or from the beginning."""
+    """Return the batches from the split's first on: where this worker stopped, or at the split's position."""
     number, batches = _OPEN.pop((plan.run, plan.step.name), (-1, iter(())))
     if number == split.batch:
         return batches
-    return islice(iter(plan.step.as_source.reader.batches()), split.batch, None)
+    reader = plan.step.as_source.reader
+    assert isinstance(reader, FileReader), "only files are cut elsewhere"
+    files = (
+        ListedFile(listing, number, FileRange(path, first, last))
+        for listing, number, path, first, last in split.files
+    )
+    return reader.cut_by_rows(files, split.position)
 
 
 def _keep_batches(plan: SourceReadPlan, number: int, batches: Iterator[SourceBatch]) -> None:

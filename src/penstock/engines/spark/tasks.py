@@ -8,6 +8,7 @@ its name is never asked for.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import time
 import uuid
@@ -46,6 +47,8 @@ _ROWS_PER_BATCH, _BYTES_PER_BATCH = 1024, 1 << 24
 """Wire rows in one Arrow batch, and the bytes after which one is sent."""
 MAX_SENT_BYTES = 1 << 18
 """Rows that a task sends to the driver; more go through a file."""
+SAMPLED_ROWS = 4096
+"""Rows of a split that are looked at for joins before it is read."""
 _MOST_PLANS = 4
 """Runs whose plans stay unpickled in one worker."""
 _MOST_RUNS = 8
@@ -301,6 +304,23 @@ def _read_here(
             yield from work.run_rows(
                 Ref(split.source, port), rows, task.rounds_of_batches[split.source, batch]
             )
+
+
+def sample_joins(
+    plan: FragmentPlan, task: JobTask, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Tell joins of the first rows of splits; a row that fails here does so again, and is told then."""
+
+    def sample() -> Iterator[WireRow]:
+        for row in itertools.chain.from_iterable(map(from_wire, batches)):
+            if row.kind is Kind.READ and row.body is not None:
+                split = FileSplit.from_bytes(row.body)
+                reads, round_ = plan.reads[split.source], task.rounds_of_batches[split.source, split.batch]
+                with suppress(Exception):
+                    work = FragmentTask(plan, row.partition, 1, task.layouts)
+                    yield from work.sample(reads.ref, reads.read_first(split, SAMPLED_ROWS), round_)
+
+    yield from to_wire_batches(sample())
 
 
 def read_source_rows(plan: FragmentPlan, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -18,6 +18,7 @@ from penstock.kernels.loops import loop
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 BLOCK = 1024
 """Rows of a block: two codes of each are half of the smallest first cache."""
@@ -26,6 +27,7 @@ MIX_FIRST, MIX_SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4E
 ALL_ONE, OWN, WHOLE, ORDERED = 0, 1, 2, 3
 """What a code stands for: nothing, a cell of its own, a whole number, or a float (`order_floats`)."""
 FARTHEST = 2.0**62
+LEAST, GREATEST = -(2**63), 2**63 - 1
 MOST_CELLS = 16
 """A box that lies in more cells is not looked for."""
 
@@ -80,6 +82,52 @@ def scan_boxes(
                             rows[n_hits] = begin + i
                         n_hits += 1
     return n_hits
+
+
+@loop("I2 F2 Ir Ir Fr I2 I2")
+def bound_codes(
+    codes: Ints, floats: Floats, units: Ints, widths: Ints, reaches: Floats, lows: Ints, highs: Ints
+) -> int:
+    """Turn the values of rows into codes, and find the range of every code; return 0 if a value is NaN.
+
+    Whole numbers are their own codes. Floats get codes in their order, and ranges that are a little wider
+    than they reach, because sums are rounded.
+
+    codes    int64[k, n]    after the first, the clock, values; those of floats become codes
+    floats   float64[k, n]  the same memory
+    units    int64[k]       `OWN`, `WHOLE` or `ORDERED`, as `find_cell` says
+    widths   int64[k]       how far ranges of whole numbers reach; not below 0
+    reaches  float64[k]     how far those of floats do
+    lows     int64[k, n]    written, but for those of the clock: the ranges, both ends included
+    highs    int64[k, n]
+    """
+    bits = np.zeros(1, np.int64)
+    ends = bits.view(np.float64)
+    for place in range(1, codes.shape[0]):
+        unit = units[place]
+        width = widths[place]
+        reach = reaches[place]
+        for row in range(codes.shape[1]):
+            if unit != ORDERED:
+                code = codes[place, row]
+                lows[place, row] = code - width if code >= LEAST + width else LEAST
+                highs[place, row] = code + width if code <= GREATEST - width else GREATEST
+                continue
+            value = floats[place, row]
+            if np.isnan(value):
+                return 0
+            ends[0] = value + 0.0  # -0.0 is 0.0
+            codes[place, row] = bits[0] if bits[0] >= 0 else bits[0] ^ GREATEST
+            ends[0] = value - reach
+            if np.isnan(ends[0]):  # infinity less infinity
+                ends[0] = -np.inf
+            # Why two: there is a code between those of 0.0 and of what is next below.
+            lows[place, row] = (bits[0] if bits[0] >= 0 else bits[0] ^ GREATEST) - 2
+            ends[0] = value + reach
+            if np.isnan(ends[0]):
+                ends[0] = np.inf
+            highs[place, row] = (bits[0] if bits[0] >= 0 else bits[0] ^ GREATEST) + 2
+    return 1
 
 
 @loop()
@@ -149,6 +197,37 @@ def place_cell(first: int, second: int, shift: int) -> int:
     """Return the place of a cell in a table."""
     mixed = np.uint64(np.int64(first)) * MIX_FIRST + np.uint64(np.int64(second)) * MIX_SECOND
     return int(mixed >> np.uint64(shift))
+
+
+@loop("I2 I2 i f i Ir Ir B")
+def hold_floats(
+    codes: Ints,
+    opposite: Ints,
+    place: int,
+    width: float,
+    strict: int,
+    at: Ints,
+    opposite_at: Ints,
+    held: Mask,
+) -> None:
+    """Find out of which pairs two floats are close, as Python subtracts them.
+
+    codes, opposite  int64[k, n]  of the rows of either side
+    place            which code is that of the floats
+    width, strict    how close; if it is 1, less than that
+    at, opposite_at  int64[p]     the rows of each pair
+    held             bool[p]      what is not so becomes False
+    """
+    bits = np.zeros(2, np.int64)
+    floats = bits.view(np.float64)
+    for pair in range(at.shape[0]):
+        code = codes[place, at[pair]]
+        bits[0] = code if code >= 0 else code ^ GREATEST
+        code = opposite[place, opposite_at[pair]]
+        bits[1] = code if code >= 0 else code ^ GREATEST
+        apart = abs(floats[0] - floats[1])
+        if not (apart < width or (apart == width and strict == 0)):
+            held[pair] = False
 
 
 @loop("Ir I2 i i I2 Ir I2 I2 I I Fr I I I I I")

@@ -54,6 +54,9 @@ class Bound(Protocol):
     def horizon(self, side: int, watermark: float) -> int:
         """Return the clock before which all rows of a side are over."""
 
+    def span(self, side: int) -> int:
+        """Return how far the horizon moves while a row of a side is stored."""
+
 
 class WithinBound:
     """Rows whose times are near each other (DP-Join, Definition 4.1)."""
@@ -64,21 +67,36 @@ class WithinBound:
 
     def admit(self, times: Ints, watermark: float) -> Admission:
         """Implement `Bound.admit`."""
-        late = _is_before(times, watermark, self._lateness)
-        if not late.any():
+        if self.admits_all(times, watermark):
             return Admission(times)
+        late = _is_before(times, watermark, self._lateness)
         rows = np.flatnonzero(~late)
         return Admission(times[rows], rows, late)
 
+    def admits_all(self, times: Ints, watermark: float) -> bool:
+        """Return whether no row is late."""
+        if math.isinf(watermark):
+            return watermark < 0
+        return bool(times.min() >= int(watermark) - self._lateness)
+
+    def reach(self, side: int) -> tuple[int, int]:
+        """Return how far before and behind the clock of a row of a side others are met."""
+        return self._reach[1 - side], self._reach[side]
+
     def ranges(self, side: int, clock: Ints) -> tuple[Ints, Ints]:
         """Implement `Bound.ranges`."""
-        return clock - self._reach[1 - side], clock + self._reach[side]
+        before, after = self.reach(side)
+        return clock - before, clock + after
 
     def horizon(self, side: int, watermark: float) -> int:
         """Implement `Bound.horizon`."""
         if math.isinf(watermark):
             return ALL_OVER if watermark > 0 else NONE_OVER
         return int(watermark) - self._reach[side] - self._lateness
+
+    def span(self, side: int) -> int:
+        """Implement `Bound.span`."""
+        return self._reach[side] + self._lateness
 
 
 class WindowBound:
@@ -113,6 +131,10 @@ class WindowBound:
         every = self._window.every
         # The last start that has closed, and one more, because what is before the horizon is over.
         return (int(watermark) - self._lateness - self._window.size) // every * every + 1
+
+    def span(self, side: int) -> int:
+        """Implement `Bound.span`."""
+        return self._window.size + self._lateness
 
 
 def _is_before(times: Ints, watermark: float, lateness: int) -> Mask:

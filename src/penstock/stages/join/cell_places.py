@@ -13,6 +13,10 @@ copied, and a pair is found where the other row has its home. If rows of both si
 both are copied: the home of each sees all its partners, and that of the left row emits the pair. Rows that
 are close to nothing (null, NaN) have one cell, whichever it is. Cuts are codes (`conditions.py`), so that
 integers and floats are cut alike, and exactly.
+
+**All rows in every cell**, where the home of a row has to see all its partners and no attribute bounds them,
+or the order of all rows has to be known. A cell compares its own rows with all. Rows of two homes meet in
+both, and the home of the left row emits the pair; or where the last rows are met, in that of the later row.
 """
 
 from __future__ import annotations
@@ -194,6 +198,51 @@ class RangePlace(Frozen):
         """Return the saved rows without any partner that belong here: those whose bucket is its own."""
         owned = rows.take(np.flatnonzero(rows.buckets % self.layout.n_parts == self.part))
         return replace(owned, buckets=self.buckets(side, owned.numbers)) if anew else owned
+
+
+class HomeLayout(Frozen):
+    """So many cells that have all rows, each the home of some.
+
+    meets_twice  whether a pair is found in the homes of both its rows, or only of the one that comes later
+    """
+
+    n_parts: int
+    meets_twice: bool = True
+
+    @property
+    def share_compared(self) -> float:
+        """Return the part of all comparisons that a cell makes."""
+        own = 1 / self.n_parts
+        return 2 * own - own * own if self.meets_twice else own
+
+
+class HomePlace(Frozen):
+    """Which cell of such a layout a stage is; one that is too many is the home of none."""
+
+    part: int
+    layout: HomeLayout
+
+    @property
+    def pairs_meet_twice(self) -> bool:
+        """Implement `CellPlace.pairs_meet_twice`."""
+        return self.layout.meets_twice
+
+    def buckets(self, side: int, numbers: Ints) -> Ints:
+        """Implement `CellPlace.buckets`."""
+        return spread_buckets(self.part, self.layout.n_parts, numbers)
+
+    def own_buckets(self) -> Mask:
+        """Implement `CellPlace.own_buckets`."""
+        return np.tile(np.arange(BUCKETS) % self.layout.n_parts == self.part, (2, 1))
+
+    def take_up(self, side: int, rows: JoinRows, conditions: Sequence[Condition], *, anew: bool) -> JoinRows:
+        """Implement `CellPlace.take_up`: all rows are here, and some at home."""
+        is_home = rows.buckets % self.layout.n_parts == self.part
+        return replace(rows, buckets=np.where(is_home, rows.buckets, NO_BUCKET))
+
+    def take_up_unmatchable(self, side: int, rows: JoinRows, *, anew: bool) -> JoinRows:
+        """Implement `CellPlace.take_up_unmatchable`: nobody meets them, so no copies are kept."""
+        return rows.take(np.flatnonzero(rows.buckets % self.layout.n_parts == self.part))
 
 
 def side_and_bucket(saved_bucket: int) -> tuple[int, int]:

@@ -20,12 +20,15 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.expr.values import numbers_of, valid_in
-from penstock.kernels.join.boxes import ORDERED, OWN, WHOLE
+from penstock.kernels.join.boxes import GREATEST, LEAST, ORDERED, OWN, WHOLE, bound_codes
+from penstock.stages import policy
+from penstock.stages.join.payload import is_in_block
 from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import KeySlots
-from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.batch import Batch, Ints, Mask
 
-LEAST, GREATEST = -(2**63), 2**63 - 1
+CLOCK = 0
+"""The code by which rows meet and expire; the conditions have the codes after it."""
 _OUTWARDS = np.array([[-math.inf], [math.inf]])
 Floats = npt.NDArray[np.float64]
 
@@ -34,11 +37,9 @@ class Condition(ABC):
     """One comparison of a left and a right row.
 
     names     the columns of the left and of the right
-    is_exact  whether a code inside the range is enough; else `holds` decides
     unit      what a code stands for (`kernels/join/boxes.py`)
     """
 
-    is_exact = True
     unit = WHOLE
 
     def __init__(self, left: Sequence[str], right: Sequence[str]) -> None:
@@ -60,10 +61,6 @@ class Condition(ABC):
     @abstractmethod
     def numbers(self, codes: Ints) -> Floats:
         """Return numbers by which shares can be estimated: as far apart as the values of the codes."""
-
-    def holds(self, codes: Ints, opposite: Ints) -> Mask:
-        """Return which pairs fulfil the condition, where that is not certain from the ranges."""
-        return np.ones(len(codes), np.bool_)
 
 
 class KeyEquality(Condition):
@@ -113,7 +110,7 @@ class IntBand(Condition):
     def __init__(self, left: str, right: str, width: float, *, strict: bool) -> None:
         super().__init__((left,), (right,))
         whole = 2**64 if math.isinf(width) else math.ceil(width) - 1 if strict else math.floor(width)
-        self._width = min(whole, 2**64)
+        self.width = min(whole, 2**64)
 
     def codes(self, side: int, rows: pa.RecordBatch) -> Ints:
         """Implement `Condition.codes`."""
@@ -122,7 +119,7 @@ class IntBand(Condition):
 
     def ranges(self, codes: Ints) -> tuple[Ints, Ints]:
         """Implement `Condition.ranges`; a range ends where int64 does."""
-        width = self._width
+        width = self.width
         if width < 0:  # nothing is nearer than 0: ranges that hold nothing
             return np.full(len(codes), GREATEST, np.int64), np.full(len(codes), LEAST, np.int64)
         if width > GREATEST:
@@ -146,16 +143,15 @@ class FloatBand(Condition):
     """|left - right| <= width, for floats, and for integers against floats, as Python computes it.
 
     The rounded difference falls as the right value grows, so the values that are close to one are a range; it
-    is searched a little wider than it is, and `holds` subtracts.
+    is searched a little wider than it is, and then they are subtracted (`hold_floats`).
     """
 
-    is_exact = False
     unit = ORDERED
 
     def __init__(self, left: str, right: str, width: float, *, strict: bool) -> None:
         super().__init__((left,), (right,))
-        self._width, self._strict = _float_width(width, strict=strict), strict
-        self._reach = float(np.nextafter(self._width, math.inf))
+        self.width, self.strict = _float_width(width, strict=strict), strict
+        self.reach = float(np.nextafter(self.width, math.inf))
 
     def valid(self, side: int, rows: pa.RecordBatch) -> Mask | None:
         """Implement `Condition.valid`: NaN is close to nothing."""
@@ -176,8 +172,8 @@ class FloatBand(Condition):
     def ranges(self, codes: Ints) -> tuple[Ints, Ints]:
         """Implement `Condition.ranges`."""
         values = self.numbers(codes)
-        ends = np.nextafter([values - self._reach, values + self._reach], _OUTWARDS)
-        if math.isinf(self._reach):  # infinity less infinity
+        ends = np.nextafter([values - self.reach, values + self.reach], _OUTWARDS)
+        if math.isinf(self.reach):  # infinity less infinity
             ends = np.where(np.isnan(ends), _OUTWARDS, ends)
         low, high = order_floats(ends)
         return low, high
@@ -186,11 +182,90 @@ class FloatBand(Condition):
         """Implement `Condition.numbers`: the floats themselves."""
         return np.where(codes < 0, codes ^ np.int64(GREATEST), codes).view(np.float64)
 
-    def holds(self, codes: Ints, opposite: Ints) -> Mask:
-        """Implement `Condition.holds`; it does not matter which of the two is the left."""
-        with np.errstate(all="ignore"):
-            apart = np.abs(self.numbers(codes) - self.numbers(opposite))
-            return np.asarray(apart < self._width if self._strict else apart <= self._width)
+
+class BandEncoder:
+    """Codes and ranges of rows whose conditions are all bands, in one loop.
+
+    settings  the units of all codes, their widths and reaches, and the exact widths of floats and whether
+              they are strict, as the loops of `kernels/join/` want them
+    """
+
+    def __init__(self, bands: Sequence[IntBand | FloatBand], schemas: tuple[pa.Schema, pa.Schema]) -> None:
+        self._n_codes = 1 + len(bands)
+        # For each side the columns: the name, whether it is compared as floats, and whether its memory is so.
+        self._columns = [[_plan_column(band, side, schemas[side]) for band in bands] for side in range(2)]
+        rows = [
+            (ORDERED, 0, band.reach, band.width, int(band.strict))
+            if isinstance(band, FloatBand)
+            else (WHOLE, band.width, 0.0, 0.0, 0)
+            for band in bands
+        ]
+        units, widths, reaches, exact, strict = zip((WHOLE, 0, 0.0, 0.0, 0), *rows, strict=True)
+        self.settings = (
+            np.array(units, np.int64),
+            np.array(widths, np.int64),
+            np.array(reaches, np.float64),
+            np.array(exact, np.float64),
+            np.array(strict, np.int64),
+        )
+
+    def read(self, side: int, batch: Batch, clock: Ints) -> Ints | None:
+        """Return the values of rows, their clock first; those of floats are bits. None if one is null."""
+        n_rows = len(clock)
+        codes = np.empty((self._n_codes, n_rows), np.int64)
+        codes[CLOCK] = clock
+        floats, plain = codes.view(np.float64), batch.plain
+        for place, (name, is_float, is_memory) in enumerate(self._columns[side], 1):
+            values: Any
+            if plain is not None:
+                values = [row[name] for row in plain]
+                if None in values:
+                    return None
+            else:
+                column = batch.column(name)
+                if column.null_count:
+                    return None
+                if is_memory and n_rows:
+                    codes[place] = np.frombuffer(column.buffers()[1], np.int64, n_rows, column.offset * 8)
+                    continue
+                values = numbers_of(column)
+            (floats if is_float else codes)[place] = values
+        return codes
+
+    def encode(
+        self, side: int, batch: Batch, clock: Ints, clocks: tuple[Ints, Ints], run: policy.JitPolicy
+    ) -> tuple[Ints, Ints, Ints] | None:
+        """Return the codes of all rows, and the least and greatest codes that they meet.
+
+        None if a value is null or NaN: such rows have no codes.
+
+        clocks  the clocks of the other side that they meet
+        """
+        codes = self.read(side, batch, clock)
+        if codes is None:
+            return None
+        lows, highs = np.empty_like(codes), np.empty_like(codes)
+        lows[CLOCK], highs[CLOCK] = clocks
+        arrays = (codes, codes.view(np.float64), *self.settings[:3], lows, highs)
+        return (codes, lows, highs) if run(bound_codes, *arrays, work=codes.size) else None
+
+
+def _plan_column(band: IntBand | FloatBand, side: int, schema: pa.Schema) -> tuple[str, bool, bool]:
+    (name,), is_float = band.names[side], isinstance(band, FloatBand)
+    type_ = schema.field(name).type
+    return name, is_float, is_in_block(type_) and is_float == kind.is_float64(type_)
+
+
+def build_encoder(
+    conditions: Sequence[Condition], schemas: tuple[pa.Schema, pa.Schema]
+) -> BandEncoder | None:
+    """Return what encodes rows at once; None if there are no conditions, or others than bands."""
+    bands = [
+        one
+        for one in conditions
+        if isinstance(one, FloatBand) or (isinstance(one, IntBand) and 0 <= one.width <= GREATEST)
+    ]
+    return BandEncoder(bands, schemas) if bands and len(bands) == len(conditions) else None
 
 
 def order_floats(values: Floats) -> Ints:

@@ -1,31 +1,35 @@
-"""An index of stored rows: a grid over two codes, each of whose cells chains its rows, newest first.
+"""Indexes of stored rows: by their clock, which all have, and a grid over two codes, where that is worth it.
 
-A box lies in two cells of each code, because cells are as wide as boxes; keys are cells by themselves. Cells
-are hashed, so the grid may be as wide as the values are. A row is added by one write, and nothing is done
-when rows are over: a chain ends at the first row that is older than all live ones, and a box holds no clock
-of a row that is over.
+The order by clock is a few sorted runs, as in a log-structured merge tree, because rows may come late.
 
-The plan of an index is made of the rows and the boxes that there are: which codes narrow the rows down most,
+Each cell of a grid chains its rows, newest first. A box lies in two cells of each code, because cells are as
+wide as boxes; keys are cells by themselves. Cells are hashed, so the grid may be as wide as the values are. A
+row is added by one write, and nothing is done when rows are over: a chain ends at the first row that is older
+than all live ones, and a box holds no clock of a row that is over.
+
+The plan of a grid is made of the rows and the boxes that there are: which codes narrow the rows down most,
 and how wide cells are. It is made again when there are twice as many rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from penstock.frozen import Frozen
-from penstock.kernels.join.boxes import ALL_ONE, MOST_CELLS, OWN, chain_rows, search_chains
+from penstock.kernels.join.boxes import ALL_ONE, MOST_CELLS, OWN, Floats, chain_rows, search_chains
 from penstock.stages import policy
-from penstock.stages.join.conditions import TIME, Condition
+from penstock.stages.join.conditions import CLOCK, TIME, Condition
 from penstock.stages.rows.batch import Ints
 
-CLOCK = 0
-"""The code by which rows meet and expire; the conditions have the codes after it."""
 _WIDE = 0.5
 """A code that leaves more than this share of the rows is not worth a part in the grid."""
+RUN_GROWTH = 4
+"""How many times longer than the run after it a run is at least, or they are merged."""
+_NEVER = 2**63 - 1
+_NONE = np.empty(0, np.int64)
 
 Hits = tuple[Ints, Ints]
 """Boxes and rows in them, pair by pair."""
@@ -96,6 +100,18 @@ def _plan_axis(code: int, codes: Ints, boxes: Boxes, conditions: Sequence[Condit
     return GridAxis(code, condition.unit, width, share)
 
 
+NO_CHAINS = (
+    np.empty(0, np.int64),
+    np.empty((0, 4), np.int64),
+    0,
+    np.zeros(2, np.int64),
+    np.zeros(2, np.int64),
+    np.ones(2),
+    np.empty(0, np.int64),
+)
+"""Stands for the chains of rows without an index."""
+
+
 class GridIndex:
     """The chains of all cells.
 
@@ -118,6 +134,12 @@ class GridIndex:
     def nbytes(self) -> int:
         """Return the memory held."""
         return self._heads.nbytes + self._links.nbytes
+
+    @property
+    def chains(self) -> tuple[Ints, Ints, int, Ints, Ints, Floats, Ints]:
+        """Return heads, links, shift, axes, units, widths, and which codes are not on an axis."""
+        axes = (self._axes, self._units, self._widths)
+        return self._heads, self._links, self._shift, *axes, self._others
 
     def add(self, codes: Ints, begin: int, end: int, run: policy.JitPolicy) -> None:
         """Add the rows of some slots; the codes are those of all."""
@@ -159,3 +181,105 @@ class GridIndex:
             if n_found <= capacity:
                 return (hit_boxes[:n_found], hit_rows[:n_found]), wide[1 : 1 + wide[0]]
             capacity = n_found
+
+
+class ClockRun(Frozen):
+    """Rows by their clock, as they came where it is equal."""
+
+    clock: Ints
+    slots: Ints
+
+    def __len__(self) -> int:
+        return len(self.slots)
+
+
+class ClockRuns:
+    """The live rows of one part of one side; a few new ones wait as they came until they are many."""
+
+    def __init__(self) -> None:
+        self._runs: list[ClockRun] = []
+        self._least, self._n_rows = _NEVER, 0
+        self._waiting: list[Ints] = []
+        self._n_waiting = self._first_waiting = 0
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    def __iter__(self) -> Iterator[ClockRun]:
+        self._sort_waiting()
+        return iter(self._runs)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory held."""
+        return 16 * len(self)
+
+    def add(self, clock: Ints, first_slot: int) -> None:
+        """Note the clocks of new rows, which have the slots from the first on."""
+        n_new = len(clock)
+        if not self._n_waiting:
+            self._first_waiting = first_slot
+        self._n_rows += n_new
+        self._n_waiting += n_new
+        self._waiting.append(np.array(clock))
+        self._least = min(self._least, int(clock[0] if n_new == 1 else clock.min()))
+        if self._n_waiting >= policy.SIZES.waiting_rows:
+            self._sort_waiting()
+
+    def _sort_waiting(self) -> None:
+        """Make a run of the rows that wait."""
+        if not self._n_waiting:
+            return
+        clock, first = np.concatenate(self._waiting), self._first_waiting
+        self._waiting, self._n_waiting = [], 0
+        run = _sort_run(clock, np.arange(first, first + len(clock)))
+        runs = self._runs
+        runs.append(run)
+        while len(runs) > 1 and len(runs[-2]) <= RUN_GROWTH * len(runs[-1]):
+            before, last = runs[-2:]
+            runs[-2:] = [_merge_runs(before, last)]
+
+    def expire(self, horizon: int) -> Ints:
+        """Remove the rows whose clock is before the horizon; return their slots, by run."""
+        over = []
+        if self._least < horizon:
+            self._sort_waiting()
+            left_runs = []
+            for run in self._runs:
+                n_over = int(np.searchsorted(run.clock, horizon))
+                if n_over:
+                    over.append(run.slots[:n_over])
+                if n_over < len(run):
+                    left_runs.append(ClockRun(run.clock[n_over:], run.slots[n_over:]) if n_over else run)
+            self._runs = left_runs
+            self._least = min((int(run.clock[0]) for run in left_runs), default=_NEVER)
+        if not over:
+            return _NONE
+        slots = over[0] if len(over) == 1 else np.concatenate(over)
+        self._n_rows -= len(slots)
+        return slots
+
+    def slots(self) -> Ints:
+        """Return the slots of all rows, in order."""
+        return np.sort(np.concatenate([_NONE, *(run.slots for run in self)]))
+
+    def renumber(self, slots: Ints) -> None:
+        """Take note that these slots, all that there are and in order, are those from 0 on from now on."""
+        self._runs = [ClockRun(np.array(run.clock), np.searchsorted(slots, run.slots)) for run in self]
+
+
+def _sort_run(clock: Ints, slots: Ints) -> ClockRun:
+    if (clock[1:] >= clock[:-1]).all():
+        return ClockRun(clock, slots)
+    order = np.argsort(clock, kind="stable")
+    return ClockRun(clock[order], slots[order])
+
+
+def _merge_runs(before: ClockRun, last: ClockRun) -> ClockRun:
+    clock, slots = (
+        np.concatenate([before.clock, last.clock]),
+        np.concatenate([before.slots, last.slots]),
+    )
+    if before.clock[-1] <= last.clock[0]:
+        return ClockRun(clock, slots)
+    return _sort_run(clock, slots)

@@ -8,8 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from penstock.expr.values import to_plain
 from penstock.frozen import Frozen
-from penstock.stages.rows.batch import Ints, Mask, Selection, take_values
+from penstock.stages import policy
+from penstock.stages.join.payload import take_few
+from penstock.stages.rows.batch import Batch, Ints, Mask, Selection, take_values
 from penstock.stages.rows.order import Order, concat_orders
 
 
@@ -40,6 +43,19 @@ class RowsOfSide(Protocol):
     def has_pair(self) -> Mask:
         """Return bool[n]: which have a partner; this is written."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether the rows are at hand as plain values."""
+
+    def take_plain(self, at: Ints) -> list[tuple[object, ...]]:
+        """Return some rows as plain values, in the order of their columns."""
+
+    def take_keys(self, at: Ints) -> list[tuple[int, ...]]:
+        """Return the time and the places of some rows."""
+
+    def take_columns(self, at: Ints) -> list[pa.Array]:
+        """Return all columns of some rows."""
+
     def take_batch(self, at: Ints) -> pa.RecordBatch:
         """Return all columns of some rows."""
 
@@ -53,7 +69,7 @@ class JoinRows(Frozen):
     codes    int64[k, n]  the clock, and a code for each condition; of rows that meet nothing, the clock only
     times    int64[n]     microseconds
     order    their place among rows of equal time
-    rows     all their columns
+    batch    all their columns
     buckets  int64[n]     by which they are saved, and spread over cells
     numbers  int64[n]     of the rows as they came, each once
     has_pair bool[n]      which have a partner; the one thing that changes
@@ -62,13 +78,18 @@ class JoinRows(Frozen):
     codes: Ints
     times: Ints
     order: Order
-    rows: pa.RecordBatch
+    batch: Batch
     buckets: Ints
     numbers: Ints
     has_pair: Mask
 
     def __len__(self) -> int:
         return len(self.times)
+
+    @property
+    def rows(self) -> pa.RecordBatch:
+        """Return all their columns."""
+        return self.batch.rows
 
     @property
     def nbytes(self) -> int:
@@ -78,9 +99,31 @@ class JoinRows(Frozen):
 
     def take_batch(self, at: Ints) -> pa.RecordBatch:
         """Implement `RowsOfSide.take_batch`."""
+        return pa.RecordBatch.from_arrays(self.take_columns(at), schema=self.rows.schema)
+
+    def take_columns(self, at: Ints) -> list[pa.Array]:
+        """Implement `RowsOfSide.take_columns`."""
+        if len(self) + len(at) <= policy.SIZES.few_rows:
+            return take_few(self.rows.columns, at)
         selection = Selection(len(at), lambda: at)
-        columns = [take_values(column, selection) for column in self.rows.columns]
-        return pa.RecordBatch.from_arrays(columns, schema=self.rows.schema)
+        return [take_values(column, selection) for column in self.rows.columns]
+
+    def take_keys(self, at: Ints) -> list[tuple[int, ...]]:
+        """Implement `RowsOfSide.take_keys`."""
+        keys = (self.times, *self.order)
+        # Why no `take`: it lets other threads run, and with a few rows that takes longer than all the rest.
+        return list(zip(*[key[at].tolist() for key in keys], strict=True))
+
+    @property
+    def is_plain(self) -> bool:
+        """Implement `RowsOfSide.is_plain`."""
+        return self.batch.plain is not None
+
+    def take_plain(self, at: Ints) -> list[tuple[object, ...]]:
+        """Implement `RowsOfSide.take_plain`."""
+        plain = self.batch.plain
+        rows = _few_to_plain(self.rows) if plain is None else [tuple(row.values()) for row in plain]
+        return [rows[place] for place in at.tolist()]
 
     def take_column(self, name: str, at: Ints) -> pa.Array:
         """Implement `RowsOfSide.take_column`."""
@@ -91,13 +134,26 @@ class JoinRows(Frozen):
         return take_join_rows(self, indices)
 
 
+def _few_to_plain(rows: pa.RecordBatch) -> list[tuple[object, ...]]:
+    """Return a few rows as plain values: what `to_plain` does to a column costs more than its values."""
+    columns = [
+        column.to_pylist() if column.type.id in _PLAIN_IDS else to_plain(column) for column in rows.columns
+    ]
+    return list(zip(*columns, strict=True))
+
+
+_PLAIN_IDS = frozenset([pa.int64().id, pa.float64().id, pa.string().id])
+"""Types whose values Arrow gives as they are."""
+
+
 def take_join_rows(rows: RowsOfSide, at: Ints) -> JoinRows:
     """Return some rows, with all that is known of them."""
+    times, order = rows.times[at], tuple(column[at] for column in rows.order)
     return JoinRows(
         np.ascontiguousarray(rows.codes[:, at]),
-        rows.times[at],
-        tuple(column[at] for column in rows.order),
-        rows.take_batch(at),
+        times,
+        order,
+        Batch(rows.take_batch(at), times, order),
         rows.buckets[at],
         rows.numbers[at],
         rows.has_pair[at],
@@ -108,11 +164,13 @@ def concat_join_rows(parts: Sequence[JoinRows]) -> JoinRows:
     """Return several lots of rows of one side as one; their places may be of different lengths."""
     if len(parts) == 1:
         return parts[0]
+    times = np.concatenate([part.times for part in parts])
+    order = concat_orders([(part.order, len(part)) for part in parts])
     return JoinRows(
         np.concatenate([part.codes for part in parts], axis=1),
-        np.concatenate([part.times for part in parts]),
-        concat_orders([(part.order, len(part)) for part in parts]),
-        pa.concat_batches([part.rows for part in parts]),
+        times,
+        order,
+        Batch(pa.concat_batches([part.rows for part in parts]), times, order),
         np.concatenate([part.buckets for part in parts]),
         np.concatenate([part.numbers for part in parts]),
         np.concatenate([part.has_pair for part in parts]),

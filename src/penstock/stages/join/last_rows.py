@@ -3,6 +3,9 @@
 Rows wait until the watermark and the lateness have passed their time, and are then put in order: by time,
 the left before the right, and inside a side by their places. The clock of a row is its rank on its side, so
 what a row meets is a range of ranks, and what may be met again is the last N ranks.
+
+Ranks are those of whole sides. A cell of several has all rows of the sides that others meet, as copies if
+their home is elsewhere, and so it knows their ranks; a row looks for partners where it is at home.
 """
 
 from __future__ import annotations
@@ -14,11 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.accounts import Accounts
 from penstock.operators.op import LATE, LATE_RIGHT
 from penstock.stages.join.bounds import ALL_OVER, LEFT_SIDE, RIGHT_SIDE, Admission
-from penstock.stages.join.index import CLOCK
+from penstock.stages.join.cell_places import NO_BUCKET
+from penstock.stages.join.conditions import CLOCK
 from penstock.stages.join.join_rows import JoinRows, concat_join_rows
-from penstock.stages.join.row_store import RowStore
 from penstock.stages.join.stage import PORTS, JoinStage
 from penstock.stages.join.state import SavedJoin, no_rows
 from penstock.stages.rows.batch import Batch, Ints, Mask
@@ -42,6 +46,9 @@ class _RankBound:
     def horizon(self, side: int, watermark: float) -> int:
         raise AssertionError("rows expire by their number")
 
+    def span(self, side: int) -> int:
+        return 0
+
 
 class LastRowsJoinStage(JoinStage):
     """One join with the last rows of the other side.
@@ -55,8 +62,8 @@ class LastRowsJoinStage(JoinStage):
         self._n_last = self._resolved.last_rows
 
     def _begin(self) -> None:
-        super()._begin()
         self._bound = self._ranks = _RankBound()
+        super()._begin()
         self._waiting: tuple[list[JoinRows], list[JoinRows]] = ([], [])
         self._n_ranked = self._saved_ranks = (0, 0)
 
@@ -68,17 +75,18 @@ class LastRowsJoinStage(JoinStage):
     def _take_in(
         self, port: str, batch: Batch, watermark: float, rows: list[Batch], *, is_home: bool = True
     ) -> Outputs:
-        side, accounts = PORTS.index(port), self.site.accounts
+        side, accounts = PORTS.index(port), self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
+        self._finder.work.n_rows[side] += batch.num_rows
         if not batch.num_rows:
             return
         late = self._has_passed(batch.times, watermark)
         n_late = int(late.sum())
         accounts.late += n_late
-        if n_late:
+        if n_late and is_home:
             yield (LATE, LATE_RIGHT)[side], batch.where(late)
         at = np.flatnonzero(~late)
-        new = self._number_rows(side, batch, at, batch.times[at])
+        new = self._number_rows(side, batch, at, batch.times[at].reshape(1, -1), is_home=is_home)
         if len(new):
             self._waiting[side].append(new)
             self._changes.note(side, new.buckets)
@@ -100,29 +108,31 @@ class LastRowsJoinStage(JoinStage):
         ]
         split = [self._split_matchable(side, part) for side, part in enumerate(ranked)]
         keys = self._predicate.keys
-        stored: list[list[tuple[RowStore, slice, Ints | slice]]] = [[], []]
         for side, (matchable, _) in enumerate(split):
             # Why: partners are of this round too; a row's range ends before the rows that come after it.
             if self._n_last[side]:
-                stored[side] = self._store_split(side, matchable, self._no_rows[side])
+                self._store_split(side, matchable, self._no_rows[side])
             elif keys is not None:
                 keys.keep(matchable.codes[1])
-        for side, (matchable, unmatchable) in enumerate(split):
+        for side, of_side in enumerate(split):
+            matchable, unmatchable = (_rows_at_home(part) for part in of_side)
             opposite = ready[1 - side].times
             # At one time the left comes before the right.
             n_met = np.searchsorted(opposite, matchable.times, side="left" if side == LEFT_SIDE else "right")
             past = n_before[1 - side] + n_met
             self._ranks.met = (past - self._n_last[1 - side], past - 1)
             self.site.accounts.passed += len(matchable) + len(unmatchable)
-            yield from self._match(side, matchable, rows)
-            for part, slots, at in stored[side]:
-                part.has_pair[slots] |= matchable.has_pair[at]
+            yield from self._finder.find(side, matchable, rows, in_order=self._is_alone)
             if self._leaves_alone[side]:
                 rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.has_pair)))
                 rows.append(self._results.leave_alone(side, unmatchable, np.arange(len(unmatchable))))
         for side, (matchable, _) in enumerate(split):
             if not self._n_last[side] and keys is not None:  # no row of this side is ever met
                 keys.release(matchable.codes[1])
+            if self._n_last[side] and len(ready[side]):
+                # Why: a cell that takes the rows of this side up must know its ranks, also without rows.
+                for bucket in np.flatnonzero(self.place.own_buckets()[side])[:1].tolist():
+                    self._changes.tell(side, bucket)
             is_end = watermark == AFTER_ALL
             self._expire_ranks(side, ALL_OVER if is_end else self._n_ranked[side] - self._n_last[side])
 
@@ -149,7 +159,7 @@ class LastRowsJoinStage(JoinStage):
     def _saved_lots(self, side: int) -> Iterator[tuple[JoinRows, bool, Mask]]:
         for rows, waits, _ in super()._saved_lots(side):
             yield rows, waits, rows.codes[CLOCK] >= self._saved_ranks[side]
-        for rows in self._waiting[side]:
+        for rows in map(_rows_at_home, self._waiting[side]):
             yield rows, True, np.zeros(len(rows), np.bool_)
 
     def _counts(self) -> Ints:
@@ -166,10 +176,16 @@ class LastRowsJoinStage(JoinStage):
         """Store the rows that may be met again; those that wait, wait on if they have not been ranked."""
         self._n_ranked = (int(restored.counts[1]), int(restored.counts[2]))
         for side, saved in enumerate(restored.sides):
-            rows, is_ranked = saved.rows, ~saved.waits
+            rows, is_ranked = self.place.take_up(side, saved.rows, (), anew=anew), ~saved.waits
             first = self._n_ranked[side] - self._n_last[side]
             self._store_new(side, rows.take(np.flatnonzero(is_ranked & (rows.codes[CLOCK] >= first))))
             passed = self._has_passed(rows.times, restored.watermark)
             waiting = rows.take(np.flatnonzero(saved.waits & ~passed))
             if len(waiting):
                 self._waiting[side].append(waiting)
+
+
+def _rows_at_home(rows: JoinRows) -> JoinRows:
+    """Return rows but for copies of what is saved elsewhere."""
+    is_home = rows.buckets != NO_BUCKET
+    return rows if is_home.all() else rows.take(np.flatnonzero(is_home))

@@ -120,16 +120,38 @@ class JoinLoad(Frozen):
             return True
         return self.latency(now) > WORTH * self.latency(new)
 
-    def describe(self, layout: Layout) -> str:
-        """Return the prediction in words."""
+    def describe(self, layout: Layout, source_of_rates: str = "") -> str:
+        """Return the prediction in words; `source_of_rates` says where the rates are from."""
         left, right = (f"{rate:,.0f}" for rate in self.rates)
         stored = " and ".join(f"{window:,.0f}" for window in self.windows)
         latency = self.latency(layout) * 1e3
         verdict = "keeps up" if layout[0] * layout[1] >= self.n_needed else f"needs {self.n_needed} cells"
         return (
-            f"at {left} and {right} rows/s, with {stored} rows stored, {layout[0]} x {layout[1]} "
-            f"{verdict}: about {latency:.3g} ms"
+            f"at {left} and {right} rows/s{source_of_rates}, with {stored} rows stored, "
+            f"{layout[0]} x {layout[1]} {verdict}: about {latency:.3g} ms"
         )
+
+
+CellShare = tuple[float, float, float]
+"""What a cell has: the part of the left, the part of the right, and the part of all comparisons."""
+
+
+def share_of_grid(layout: Layout) -> CellShare:
+    """Return what each cell of a grid has."""
+    m, n = layout
+    return 1 / m, 1 / n, 1 / (m * n)
+
+
+def pipeline_latency(seconds: tuple[float, float], n_cells: float = math.inf) -> float:
+    """Return how long pairs wait, on average, until their rows meet in a handshake pipeline (4.2).
+
+    The later row comes when the other is s seconds old, of T; they go towards each other, and meet when the
+    one has come as far as the other has left to go, after (T - s) / 2 seconds. On average s is T / 2. In n
+    cells rows meet a little sooner, because two that are in one cell have met.
+
+    seconds  how long rows of the left and of the right are kept
+    """
+    return sum(seconds) / 2 / 4 * (1 - 1 / n_cells)
 
 
 class ExchangeLoad(Frozen):
@@ -150,20 +172,18 @@ class ExchangeLoad(Frozen):
     exchange: float = EXCHANGE
     comparison: float = 0.0
 
-    def seconds(self, shares: Iterable[tuple[float, float]]) -> float:
-        """Return how long the busiest cell takes, by the parts of the left and of the right of each."""
+    def seconds(self, shares: Iterable[CellShare]) -> float:
+        """Return how long the busiest cell takes, by what each has."""
         return self._busiest(shares, self.exchange)
 
-    def work_seconds(self, shares: Iterable[tuple[float, float]]) -> float:
+    def work_seconds(self, shares: Iterable[CellShare]) -> float:
         """Return how long the stage of the busiest cell is at work: without what it costs to bring rows."""
         return self._busiest(shares, self.exchange - EXCHANGE)
 
-    def _busiest(self, shares: Iterable[tuple[float, float]], per_row: float) -> float:
+    def _busiest(self, shares: Iterable[CellShare], per_row: float) -> float:
         (x, y), (stored_x, stored_y) = self.rows, self.windows
-        return max(
-            (a * x + b * y) * per_row + a * b * (x * stored_y + y * stored_x) * self.comparison
-            for a, b in shares
-        )
+        scans = (x * stored_y + y * stored_x) * self.comparison
+        return max((a * x + b * y) * per_row + compared * scans for a, b, compared in shares)
 
 
 class JoinWork:
@@ -173,18 +193,27 @@ class JoinWork:
     n_searches    of new rows for partners
     n_compared    comparisons by scans
     busy_seconds  of all cells together
+    n_pairs       that rows have met later than they came
+    waited_us     for how long, by the watermark
     """
 
     def __init__(self) -> None:
         self.n_rows = [0, 0]
+        self.n_pairs = self.waited_us = 0
         self.n_searches = self.n_compared = 0
         self.busy_seconds = 0.0
 
-    def load(self, seconds: float, n_stored: tuple[int, int], few: int) -> JoinLoad:
-        """Return this as a load; an index serves the join if a row is compared with few."""
+    def count(self, n_searches: int, n_compared: int, seconds: float) -> None:
+        """Add searches."""
+        self.n_searches += n_searches
+        self.n_compared += n_compared
+        self.busy_seconds += seconds
+
+    def load(self, seconds: float, n_stored: tuple[int, int], *, is_indexed: bool) -> JoinLoad:
+        """Return this as a load; `is_indexed` if rows are looked up now, whatever was scanned before."""
         rates = (self.n_rows[0] / seconds, self.n_rows[1] / seconds)
         search = self.busy_seconds / max(1, self.n_searches)
-        if self.n_compared > self.n_searches * few:
+        if not is_indexed and self.n_compared:
             return JoinLoad(rates, n_stored, comparison=self.busy_seconds / self.n_compared, search=search)
         return JoinLoad(rates, n_stored, probe=search, search=search)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,11 @@ import pyarrow as pa
 from penstock.operators.join_predicate import LEFT, RIGHT, Equal
 from penstock.operators.op import OUT, Stream
 from penstock.operators.stream_join import StreamJoin
+from penstock.stages import policy
 from penstock.stages.join.bounds import LEFT_SIDE
-from penstock.stages.join.index import CLOCK
+from penstock.stages.join.conditions import CLOCK
 from penstock.stages.join.join_rows import RowsOfSide
-from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch
 from penstock.stages.rows.input import build_time_column
 from penstock.stages.rows.order import (
     NO_ORDER,
@@ -68,6 +70,8 @@ class JoinResults:
         resolved = op.resolve(left, right)
         self._left_names = left.columns
         self._right_fields = op.right_columns(left, right)
+        self._names, self._n_right = self.schema.names, len(right.schema)
+        self._right_places = [right.schema.get_field_index(name) for name, _ in self._right_fields]
         self._shared = {term.left for term in op.terms if isinstance(term, Equal) and term.left == term.right}
         self._window = resolved.window if resolved.has_window_columns else None
         self._time = left.require_time("the left side of a join")
@@ -77,6 +81,8 @@ class JoinResults:
 
         in_order  by time and place, if that is easy: rows that are taken in order are not taken again
         """
+        if len(lots) == 1 and len(lots[0]) <= policy.SIZES.few_rows:
+            return self._join_few(lots[0], in_order=in_order)
         if in_order and len(lots) == 1:
             lots = [_sort_pairs(lots[0])]
         left = _take_rows([(pairs.left, pairs.left_at) for pairs in lots])
@@ -85,6 +91,34 @@ class JoinResults:
         columns += self._window_columns(left.clock)
         rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
         return Batch(rows, np.maximum(left.times, right.times), _join_orders(left.order, right.order))
+
+    def _join_few(self, pairs: Pairs, *, in_order: bool) -> Batch:
+        """Return what `join` does of a few pairs; as plain rows if the new ones are such."""
+        left, left_at, right, right_at = pairs.left, pairs.left_at, pairs.right, pairs.right_at
+        keys = [
+            (max(one[0], other[0]), *_join_places(one[1:], other[1:]))
+            for one, other in zip(left.take_keys(left_at), right.take_keys(right_at), strict=True)
+        ]
+        if in_order and len(keys) > 1:
+            places = np.array(sorted(range(len(keys)), key=keys.__getitem__))
+            left_at, right_at = left_at[places], right_at[places]
+            keys.sort()
+        times, *order = zip(*keys, strict=True)
+        is_plain = left.is_plain or right.is_plain or len(keys) <= policy.SIZES.plain_pairs
+        if is_plain and self._window is None:
+            names, of_result = self._names, self._right_places
+            both = zip(left.take_plain(left_at), right.take_plain(right_at), strict=True)
+            if len(of_result) == self._n_right:
+                rows = [dict(zip(names, own + opposite, strict=True)) for own, opposite in both]
+            else:
+                of_right = [(own, [opposite[place] for place in of_result]) for own, opposite in both]
+                rows = [dict(zip(names, (*own, *values), strict=True)) for own, values in of_right]
+            return RowBatch(rows, self.schema, times, tuple(order))
+        columns, of_right = left.take_columns(left_at), right.take_columns(right_at)
+        columns += [of_right[place] for place in self._right_places]
+        columns += self._window_columns(left.codes[CLOCK][left_at])
+        # Why no array: often nobody asks for them any more.
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), times, tuple(order))  # type: ignore[arg-type]
 
     def leave_alone(self, side: int, rows: RowsOfSide, at: Ints) -> Batch:
         """Return rows of one side, with nulls for the other, but a shared column is a right row's own."""
@@ -104,8 +138,14 @@ class JoinResults:
     def merge(self, batches: Sequence[Batch]) -> Batch:
         """Return all rows by (time, place, columns)."""
         whole = merge_batches(batches, self.schema)
-        places = sort_indices([whole.times, *whole.order], whole.rows)
-        return whole if (places[1:] > places[:-1]).all() else whole.take(places)
+        if whole.num_rows <= policy.SIZES.few_rows:
+            times, order = whole.plain_times_and_order()
+            places = list(zip(times, *order, strict=True))
+            if all(before < after for before, after in pairwise(places)):
+                return whole
+        keys = [whole.times, *whole.order]
+        at = sort_indices(keys, whole.rows)
+        return whole if (at[1:] > at[:-1]).all() else whole.take(at)
 
     def _window_columns(self, starts: Ints) -> list[pa.Array]:
         """Return the bounds of the window of each row, where results name them."""
@@ -148,6 +188,14 @@ def _take_rows(lots: Sequence[tuple[RowsOfSide, Ints]]) -> _RowsAt:
         concat_orders([(part.order, len(part.times)) for part in parts]),
         np.concatenate([part.clock for part in parts]),
     )
+
+
+def _join_places(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the place of one pair, as `_join_orders` does."""
+    if NO_ORDER not in left:
+        return left + right
+    n_left = left.index(NO_ORDER)
+    return left[:n_left] + right + left[n_left:]
 
 
 def _join_orders(left: Order, right: Order) -> Order:

@@ -8,7 +8,7 @@ never fails, for a pair that could not join anyway.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.types as kind
 
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr.values import from_python, to_plain
+from penstock.kernels.join.boxes import hold_floats
 from penstock.operators.function import own_copy
 from penstock.operators.join_predicate import (
     LEFT,
@@ -30,9 +31,12 @@ from penstock.operators.join_predicate import (
     pair_schema,
 )
 from penstock.operators.op import Stream
+from penstock.stages import policy
 from penstock.stages.expressions import ExpressionEvaluator, true_mask
 from penstock.stages.functions.calls import plain_rows_of, row_type
-from penstock.stages.join.conditions import Condition, FloatBand, IntBand, KeyEquality
+from penstock.stages.join.bounds import LEFT_SIDE
+from penstock.stages.join.cell_places import NO_BUCKET
+from penstock.stages.join.conditions import Condition, FloatBand, IntBand, KeyEquality, build_encoder
 from penstock.stages.join.index import Boxes
 from penstock.stages.join.join_rows import RowsOfSide
 from penstock.stages.join.pairs import Pairs
@@ -41,6 +45,8 @@ from penstock.stages.stage import HINT, ErrorContext, StageContext
 
 Failures = list[tuple[int, ErrorContext]]
 """Candidates on which a test failed, by their place, and why."""
+FailedPairs = tuple[Pairs, list[ErrorContext]]
+"""Pairs on which a test failed, and why each did."""
 
 
 class PairTest(ABC):
@@ -205,6 +211,7 @@ class JoinPredicate:
     conditions  compared as codes; the first is that of all keys, if there is one
     tests       asked of the candidates, in the order of the terms
     keys        the first condition, if rows are equal in some columns
+    encoder     what gives rows codes and ranges at once, if it can
     """
 
     def __init__(self, terms: Sequence[JoinTerm], left: Stream, right: Stream, site: StageContext) -> None:
@@ -215,6 +222,7 @@ class JoinPredicate:
             self.keys = KeyEquality([term.left for term in equal], [term.right for term in equal], types)
         bands = [build_band(term, left, right) for term in terms if isinstance(term, Band)]
         self.conditions: list[Condition] = [*([self.keys] if self.keys else []), *bands]
+        self.encoder = build_encoder(self.conditions, (left.schema, right.schema))
         self.tests: list[PairTest] = []
         for term in terms:
             if isinstance(term, PairExpression):
@@ -248,15 +256,15 @@ class JoinPredicate:
         places = np.flatnonzero(is_full.all(axis=0))
         return boxes.take(places), places
 
-    def select(self, pairs: Pairs, *, stops: bool) -> tuple[Pairs, list[tuple[Pairs, list[ErrorContext]]]]:
+    def select(self, pairs: Pairs, run: policy.JitPolicy, *, stops: bool) -> tuple[Pairs, list[FailedPairs]]:
         """Return the candidates that fulfil what ranges do not decide, and those on which a test failed.
 
         stops  whether a failure stops the run: then the first is enough
         """
-        held = self.holds(pairs)
+        held = self.holds(pairs, run)
         if held is not None:
             pairs = pairs.where(held)
-        failed_pairs = []
+        failed_pairs: list[FailedPairs] = []
         for test in self.tests:
             if not len(pairs):
                 break
@@ -270,15 +278,34 @@ class JoinPredicate:
             pairs = pairs.where(holds)
         return pairs, failed_pairs
 
-    def holds(self, pairs: Pairs) -> Mask | None:
+    def holds(self, pairs: Pairs, run: policy.JitPolicy) -> Mask | None:
         """Return which candidates fulfil the conditions that ranges do not decide; None if there are none."""
         mask: Mask | None = None
         for place, condition in enumerate(self.conditions, 1):
-            if not condition.is_exact:
-                left, right = pairs.left.codes[place], pairs.right.codes[place]
-                held = condition.holds(left[pairs.left_at], right[pairs.right_at])
-                mask = held if mask is None else mask & held
+            if isinstance(condition, FloatBand):
+                mask = np.ones(len(pairs), np.bool_) if mask is None else mask
+                run(
+                    hold_floats,
+                    pairs.left.codes,
+                    pairs.right.codes,
+                    place,
+                    condition.width,
+                    int(condition.strict),
+                    pairs.left_at,
+                    pairs.right_at,
+                    mask,
+                )
         return mask
+
+
+def select_at_home(side: int, lots: Sequence[FailedPairs]) -> Iterator[FailedPairs]:
+    """Yield the pairs that failed whose new row, that of this side, is at home in this cell."""
+    for pairs, contexts in lots:
+        rows, at = (pairs.left, pairs.left_at) if side == LEFT_SIDE else (pairs.right, pairs.right_at)
+        is_home = rows.buckets[at] != NO_BUCKET
+        if is_home.any():
+            own = pairs.where(is_home)
+            yield own, [context for context, stays in zip(contexts, is_home, strict=True) if stays]
 
 
 def build_band(term: Band, left: Stream, right: Stream) -> Condition:

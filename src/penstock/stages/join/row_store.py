@@ -1,8 +1,8 @@
 """Stored rows of one part of one side of a join, by attribute (DP-Join, 4.4.1).
 
 A row has a slot, which is the number of rows that were stored before it; every attribute is an array by slot
-that grows. Their order by clock is kept apart, because rows may come late: few sorted runs, as in a
-log-structured merge tree. When half of the slots are of rows that are over, those that live move together.
+that grows. Their order by clock is kept apart, because rows may come late (`ClockRuns`). When half of the
+slots are of rows that are over, those that live move together.
 
 Whether a scan or an index (`index.py`) finds the rows of a box is a question of cost: rows are scanned until
 that has cost as much as an index does, and then get one, if boxes are small. The answer is the same.
@@ -11,113 +11,21 @@ that has cost as much as an index does, and then get one, if boxes are small. Th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.frozen import Frozen
 from penstock.kernels.join.boxes import scan_boxes
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages import policy
 from penstock.stages.join.cell_places import NO_BUCKET
-from penstock.stages.join.conditions import Condition
-from penstock.stages.join.index import CLOCK, Boxes, GridIndex, Hits, plan_index
+from penstock.stages.join.conditions import CLOCK, Condition
+from penstock.stages.join.index import NO_CHAINS, Boxes, ClockRuns, GridIndex, Hits, plan_index
 from penstock.stages.join.join_rows import JoinRows, take_join_rows
 from penstock.stages.join.payload import Payload
-from penstock.stages.rows.batch import Ints, Mask
+from penstock.stages.rows.batch import Batch, Ints, Mask
 from penstock.stages.rows.order import NO_ORDER, Order
-
-RUN_GROWTH = 4
-"""How many times longer than the run after it a run is at least, or they are merged."""
-_NEVER = 2**63 - 1
-
-
-class ClockRun(Frozen):
-    """Rows by their clock, as they came where it is equal."""
-
-    clock: Ints
-    slots: Ints
-
-    def __len__(self) -> int:
-        return len(self.slots)
-
-
-class ClockRuns:
-    """The live rows of one part of one side."""
-
-    def __init__(self) -> None:
-        self._runs: list[ClockRun] = []
-        self._least, self._n_rows = _NEVER, 0
-
-    def __len__(self) -> int:
-        return self._n_rows
-
-    def __iter__(self) -> Iterator[ClockRun]:
-        return iter(self._runs)
-
-    @property
-    def nbytes(self) -> int:
-        """Return the memory held."""
-        return 16 * len(self)
-
-    def add(self, clock: Ints, first_slot: int) -> None:
-        """Note the clocks of new rows, which have the slots from the first on."""
-        self._n_rows += len(clock)
-        run = _sort_run(clock, np.arange(first_slot, first_slot + len(clock)))
-        self._least = min(self._least, int(run.clock[0]))
-        runs = self._runs
-        runs.append(run)
-        while len(runs) > 1 and len(runs[-2]) <= RUN_GROWTH * len(runs[-1]):
-            before, last = runs[-2:]
-            runs[-2:] = [_merge_runs(before, last)]
-
-    def expire(self, horizon: int) -> Ints:
-        """Remove the rows whose clock is before the horizon; return their slots, by run."""
-        over = []
-        if self._least < horizon:
-            left_runs = []
-            for run in self._runs:
-                n_over = int(np.searchsorted(run.clock, horizon))
-                if n_over:
-                    over.append(run.slots[:n_over])
-                if n_over < len(run):
-                    left_runs.append(ClockRun(run.clock[n_over:], run.slots[n_over:]) if n_over else run)
-            self._runs = left_runs
-            self._least = min((int(run.clock[0]) for run in left_runs), default=_NEVER)
-        if not over:
-            return _NONE
-        slots = over[0] if len(over) == 1 else np.concatenate(over)
-        self._n_rows -= len(slots)
-        return slots
-
-    def slots(self) -> Ints:
-        """Return the slots of all rows, in order."""
-        return np.sort(np.concatenate([_NONE, *(run.slots for run in self._runs)]))
-
-    def renumber(self, slots: Ints) -> None:
-        """Take note that these slots, all that there are and in order, are those from 0 on from now on."""
-        self._runs = [ClockRun(np.array(run.clock), np.searchsorted(slots, run.slots)) for run in self._runs]
-
-
-_NONE = np.empty(0, np.int64)
-
-
-def _sort_run(clock: Ints, slots: Ints) -> ClockRun:
-    if (clock[1:] >= clock[:-1]).all():
-        return ClockRun(clock, slots)
-    order = np.argsort(clock, kind="stable")
-    return ClockRun(clock[order], slots[order])
-
-
-def _merge_runs(before: ClockRun, last: ClockRun) -> ClockRun:
-    clock, slots = (
-        np.concatenate([before.clock, last.clock]),
-        np.concatenate([before.slots, last.slots]),
-    )
-    if before.clock[-1] <= last.clock[0]:
-        return ClockRun(clock, slots)
-    return _sort_run(clock, slots)
 
 
 class Share(NamedTuple):
@@ -202,6 +110,24 @@ class RowStore:
         """Implement `RowsOfSide.take_batch`."""
         return self._payload.take(at)
 
+    @property
+    def is_plain(self) -> bool:
+        """Implement `RowsOfSide.is_plain`."""
+        return False
+
+    def take_plain(self, at: Ints) -> list[tuple[object, ...]]:
+        """Implement `RowsOfSide.take_plain`."""
+        return self._payload.take_plain(at)
+
+    def take_columns(self, at: Ints) -> list[pa.Array]:
+        """Implement `RowsOfSide.take_columns`."""
+        return self._payload.take_columns(at)
+
+    def take_keys(self, at: Ints) -> list[tuple[int, ...]]:
+        """Implement `RowsOfSide.take_keys`."""
+        times, _, _, *order = self._attributes[:, at].tolist()
+        return list(zip(times, *order, strict=True))
+
     def take_column(self, name: str, at: Ints) -> pa.Array:
         """Implement `RowsOfSide.take_column`."""
         return self._payload.take_column(name, at)
@@ -226,14 +152,10 @@ class RowStore:
 
     def add(self, rows: JoinRows, run: policy.JitPolicy) -> slice:
         """Store rows; return their slots, which hold until more come."""
-        n_new = len(rows)
-        if not n_new:
+        if not len(rows):
             return slice(0, 0)
-        if self._n_slots > 2 * len(self) + policy.SIZES.index_rows:
-            self._move_together()
-        begin, end = self._n_slots, self._n_slots + n_new
-        if end > self._capacity or len(rows.order) + 3 > len(self._attributes):
-            self._grow(end, len(rows.codes), len(rows.order) + 3)
+        begin = self.reserve(len(rows), len(rows.codes), len(rows.order) + 3)
+        end = begin + len(rows)
         self._codes[:, begin:end] = rows.codes
         attributes = (rows.times, rows.buckets, rows.numbers, *rows.order)
         for place, attribute in enumerate(attributes):
@@ -245,11 +167,46 @@ class RowStore:
         if begin and self._tops[begin - 1] > self._tops[begin]:
             np.maximum(self._tops[begin:end], self._tops[begin - 1], out=self._tops[begin:end])
         self._n_slots = end
-        self._payload.add(rows.rows)
-        self._runs.add(np.array(clock), begin)
+        self._payload.add(rows.batch)
+        self._runs.add(clock, begin)
         if self._index is not None:
             self._index.add(self._codes, begin, end, run)
         return slice(begin, end)
+
+    def reserve(self, n_rows: int, n_codes: int, n_attributes: int) -> int:
+        """Make room for rows; return the first of their slots."""
+        if self._n_slots > 2 * len(self) + policy.SIZES.index_rows:
+            self._move_together()
+        begin = self._n_slots
+        if begin + n_rows > self._capacity or n_attributes > len(self._attributes):
+            self._grow(begin + n_rows, n_codes, n_attributes)
+        return begin
+
+    def list_own_arrays(self, begin: int) -> tuple[Any, ...]:
+        """Return what `join_few` writes rows to that get the slots from `begin` on."""
+        is_indexed = self._index is not None
+        chains = NO_CHAINS if self._index is None else self._index.chains
+        return self._codes, self._tops, self._attributes, begin, int(is_indexed), *chains[:6]
+
+    def keep_reserved(self, begin: int, clock: Ints, batch: Batch) -> None:
+        """Keep rows that `join_few` has written to slots that were reserved."""
+        end = begin + len(clock)
+        self._paired[begin:end] = False
+        self._n_slots = end
+        self._payload.add(batch)
+        self._runs.add(clock, begin)
+
+    @property
+    def is_searched_as_is(self) -> bool:
+        """Return whether a few boxes need nothing prepared: there is an index, or too few rows for one."""
+        return self._index is not None or len(self) < policy.SIZES.index_rows
+
+    def list_searched_arrays(self, n_codes: int) -> tuple[Any, ...]:
+        """Return what `join_few` looks for rows in."""
+        codes = self._codes if self._n_slots else np.empty((n_codes, 0), np.int64)
+        is_indexed = self._index is not None
+        chains = NO_CHAINS if self._index is None else self._index.chains
+        return codes, self._first, self._n_slots, int(is_indexed), *chains
 
     def _grow(self, n_slots: int, n_codes: int, n_attributes: int) -> None:
         """Make room, twice as much as there was at least; the index is made again, for twice as many rows."""
@@ -271,8 +228,10 @@ class RowStore:
         if not len(slots):
             self._clear()
             return
-        self._first, self._n_slots, self._capacity = 0, len(slots), 2 * len(slots)
-        room = ((0, 0), (0, len(slots)))
+        # Why more than twice: the next time comes before the arrays have to grow.
+        more = len(slots) + len(slots) // 4 + 2 * policy.SIZES.index_rows
+        self._first, self._n_slots, self._capacity = 0, len(slots), len(slots) + more
+        room = ((0, 0), (0, more))
         # Why: what is taken by slot lies column by column, and loops want whole rows.
         self._codes = np.pad(np.ascontiguousarray(self._codes[:, slots]), room)
         self._attributes = np.pad(np.ascontiguousarray(self._attributes[:, slots]), room)

@@ -4,8 +4,8 @@ New rows are compared with what is stored of the other side, and then stored (Ka
 scan, 4.4.3: expiry is found by the watermark, not by looking through the own side). A pair is found once,
 when the second of its rows comes. A failure of a user's function is charged to that row.
 
-The rows are stored in cells (`cells.py`). The stage has no threads: `run_cells` may run the searches of the
-cells side by side.
+The rows are stored in cells (`cells.py`), where pairs are found (`pair_finder.py`). The stage has no threads:
+`run_cells` may run the searches of the cells side by side.
 
 A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks, or given whole rounds
 (`on_round`), in which the right goes first, so that a pair of two new rows is charged to its left row.
@@ -13,27 +13,26 @@ A stage is fed a port and a batch at a time (`on_batch`) and told of watermarks,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
-from itertools import chain
-from time import perf_counter
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.operators.join_predicate import LEFT, RIGHT, Equal
-from penstock.operators.op import ERRORS, LATE, LATE_RIGHT, OUT, Stream
-from penstock.operators.stream_join import StreamJoin
+from penstock.operators.op import LATE, LATE_RIGHT, OUT, Stream
+from penstock.operators.stream_join import HANDSHAKE, StreamJoin
 from penstock.stages import policy
-from penstock.stages.join.bounds import LEFT_SIDE, RIGHT_SIDE, Bound, build_bound
+from penstock.stages.join.bounds import LEFT_SIDE, NONE_OVER, RIGHT_SIDE, Bound, build_bound
 from penstock.stages.join.cell_places import NO_BUCKET, WHOLE, CellPlace
-from penstock.stages.join.cells import Cell, CellGrid, RunCells, Search, run_in_turn
-from penstock.stages.join.index import CLOCK, Boxes
+from penstock.stages.join.cells import CellGrid, HandshakePipeline, RunCells, run_in_turn
+from penstock.stages.join.conditions import CLOCK
+from penstock.stages.join.index import Boxes
 from penstock.stages.join.join_rows import JoinRows
-from penstock.stages.join.model import JoinLoad, JoinWork, Layout
-from penstock.stages.join.pairs import JoinResults, Pairs
+from penstock.stages.join.model import JoinLoad, JoinWork, Layout, pipeline_latency
+from penstock.stages.join.pair_finder import PairFinder
+from penstock.stages.join.pairs import JoinResults
 from penstock.stages.join.predicate import JoinPredicate
 from penstock.stages.join.row_store import RowStore
 from penstock.stages.join.state import (
@@ -46,10 +45,12 @@ from penstock.stages.join.state import (
 )
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
-from penstock.stages.stage import ErrorContext, Outputs, RowErrors, StageContext
+from penstock.stages.stage import Outputs, StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 PORTS = (LEFT, RIGHT)
+EXPIRY_SHARE = 256
+"""Rows may be stored longer than their window by one part in so many."""
 
 
 class JoinStage:
@@ -74,24 +75,26 @@ class JoinStage:
         run_cells: RunCells = run_in_turn,
         place: CellPlace = WHOLE,
     ) -> None:
-        self.op, self.site, self.run_cells, self.place = op, site, run_cells, place
+        self.op, self.site, self.place = op, site, place
         self._terms = op.match_terms(left, right)
         has_keys = any(isinstance(term, Equal) for term in self._terms)
-        self._cells = CellGrid(layout, has_keys=has_keys, sharing=sharing)
         self._left, self._right = left, right
-        self._how = op.how
         self._resolved = op.resolve(left, right)
         self._bound: Bound = build_bound(self._resolved)
+        self._cells = (
+            HandshakePipeline(layout[1], self._bound)
+            if op.layout == HANDSHAKE
+            else CellGrid(layout, has_keys=has_keys, sharing=sharing, has_copies=place.pairs_meet_twice)
+        )
         self._results = JoinResults(op, left, right)
-        self._errors = RowErrors(site, op.on_error, self._results.schema)
-        self._snapshots = JoinSnapshots(op, left, right, site.step)
+        self._snapshots = JoinSnapshots(op, left, right, site.step, site.history)
         # Which side's rows leave without a partner, and so have to be kept to the end.
         self._leaves_alone = (op.how in ("left", "full", "anti"), op.how in ("right", "full"))
-        # Of which side's rows it matters whether they have found a partner.
-        self._notes_pairs = (op.how in ("left", "full", "anti", "semi"), op.how in ("right", "full"))
         self._run = policy.JitPolicy()
-        self._work = JoinWork()
+        self._finder = PairFinder(op, site, place, self._results, self._run, run_cells)
+        self._last_work = JoinWork()
         self._no_rows = (no_rows(left.schema), no_rows(right.schema))
+        self._expires_at_once = (self._leaves_alone[0] or has_keys, self._leaves_alone[1] or has_keys)
         self._is_alone = True  # rows of one side only are processed: their pairs are all that leave
         self._begin()
 
@@ -99,11 +102,14 @@ class JoinStage:
         """Start with no rows."""
         self._predicate = JoinPredicate(self._terms, self._left, self._right, self.site)
         keys = self._predicate.keys
-        self._key_buckets = None if keys is None else KeyBuckets(keys.types)
+        # Where others are cells of the same join, the cell says by which buckets its rows are known.
+        self._key_buckets = None if keys is None or self.place != WHOLE else KeyBuckets(keys.types)
         self._cells.clear()
         self._unmatchable = (RowStore(), RowStore())
         self._changes = ChangedRows()
+        self._finder.begin(self._predicate, self._bound, self._cells, self._changes)
         self._n_rows = 0
+        self._next_horizon = [NONE_OVER, NONE_OVER]
         self.watermark: float = BEFORE_ALL
         self._saved_watermark: float = BEFORE_ALL
 
@@ -118,10 +124,36 @@ class JoinStage:
         left, right = (sum(map(len, self._parts(side))) for side in (LEFT_SIDE, RIGHT_SIDE))
         return left, right
 
+    @property
+    def expected_load(self) -> JoinLoad:
+        """Return the load by the rates that the user has said; no load if they are not known."""
+        seconds = (self._resolved.older_left / 1e6, self._resolved.older_right / 1e6)
+        return JoinLoad.of_streams(self.op.rates or (0.0, 0.0), seconds)
+
+    def predict_latency(self, load: JoinLoad) -> float:
+        """Return the average seconds from a row to its pairs, as the model has it."""
+        if not isinstance(self._cells, HandshakePipeline):
+            return load.latency(self.layout)
+        left, right = (self._bound.span(side) / 1e6 for side in (LEFT_SIDE, RIGHT_SIDE))
+        return pipeline_latency((left, right), self.layout[1])
+
+    def measure_latency(self, load: JoinLoad) -> float:
+        """Return the average seconds from a row to its pairs, as it was when the load was taken."""
+        if not isinstance(self._cells, HandshakePipeline):
+            return load.measured_latency(self.layout)
+        return self._last_work.waited_us / 1e6 / max(1, self._last_work.n_pairs)
+
+    def take_work(self) -> JoinWork:
+        """Return what the join has done since somebody looked."""
+        work = self._last_work = self._finder.work
+        self._finder.work = JoinWork()
+        return work
+
     def take_load(self, seconds: float) -> JoinLoad:
         """Return what the join has had to do in the last seconds, as the model of layouts wants it."""
-        work, self._work = self._work, JoinWork()
-        return work.load(seconds, self.n_stored, policy.SIZES.index_rows)
+        n_scanned = [part.n_scanned for parts in self._cells.parts for part in parts]
+        is_indexed = max(n_scanned) <= policy.SIZES.index_rows
+        return self.take_work().load(seconds, self.n_stored, is_indexed=is_indexed)
 
     def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
         """Take rows of one side in: emit late ones, and the pairs that they make with what is stored."""
@@ -168,6 +200,13 @@ class JoinStage:
         """Return the parts of the left and of the right."""
         return self._cells.layout
 
+    def describe_cells(self) -> str:
+        """Return the layout in words."""
+        m, n = self.layout
+        if isinstance(self._cells, HandshakePipeline):
+            return f"handshake pipeline of {n} cells"
+        return f"{m} x {n} cells" if self._cells.sharing == 1 else f"1 cell, shared by {self._cells.sharing}"
+
     def change_layout(self, layout: Layout) -> None:
         """Spread the stored rows over other cells, between two batches."""
         self._cells.rearrange(layout, self._run)
@@ -198,10 +237,13 @@ class JoinStage:
                    other numbers and buckets, and the next snapshot has all of them
         """
         restored = self._snapshots.decode(saved)
+        if isinstance(self._cells, HandshakePipeline) and restored.counts[1]:
+            self._cells = HandshakePipeline(int(restored.counts[1]), self._bound)
         if watermark > restored.watermark:
             restored = replace(restored, watermark=watermark)
         self._begin()
         self.watermark = restored.watermark
+        self._cells.begin_at(self.watermark)
         self._n_rows = int(restored.counts[0])
         if anew:
             restored, self._n_rows = number_anew(restored)
@@ -230,8 +272,9 @@ class JoinStage:
                 yield rows, False, np.zeros(len(rows), np.bool_)
 
     def _counts(self) -> Ints:
-        """Return the numbers that are saved with the rows; the first is that of the next row."""
-        return np.array([self._n_rows, 0, 0], np.int64)
+        """Return what is saved with the rows: the number of the next row, and of the cells of a pipeline."""
+        n_cells = self.layout[1] if isinstance(self._cells, HandshakePipeline) else 0
+        return np.array([self._n_rows, n_cells, 0], np.int64)
 
     def _has_moved(self) -> bool:
         """Return whether rows may be over since the last snapshot."""
@@ -257,41 +300,66 @@ class JoinStage:
         side = PORTS.index(port)
         accounts = self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
-        self._work.n_rows[side] += batch.num_rows
+        self._finder.work.n_rows[side] += batch.num_rows
         if not batch.num_rows:
             return
+        in_order = self._is_alone
+        if batch.num_rows <= policy.SIZES.few_rows and is_home:
+            joined = self._finder.join_few(side, batch, watermark, self._n_rows, in_order=in_order)
+            if joined is not None:
+                self._n_rows += batch.num_rows
+                accounts.passed += batch.num_rows
+                rows += joined
+                return
         admitted = self._bound.admit(batch.times, watermark)
-        n_late, n_outside = (
-            0 if mask is None else int(np.count_nonzero(mask)) for mask in (admitted.late, admitted.no_window)
-        )
+        n_late = n_outside = 0
+        if admitted.late is not None:
+            n_late = int(np.count_nonzero(admitted.late))
+        if admitted.no_window is not None:
+            n_outside = int(np.count_nonzero(admitted.no_window))
         accounts.late += n_late
         accounts.no_window += n_outside
         accounts.passed += batch.num_rows - n_late - n_outside
         if n_late and is_home and admitted.late is not None:
             yield (LATE, LATE_RIGHT)[side], batch.where(admitted.late)
-        numbered = self._number_rows(side, batch, admitted.rows, admitted.clock)
-        if not is_home:
-            numbered = replace(numbered, buckets=np.full(len(numbered), NO_BUCKET))
+        if admitted.rows is None and self._predicate.encoder is not None:
+            clocks = self._bound.ranges(side, admitted.clock)
+            encoded = self._predicate.encoder.encode(side, batch, admitted.clock, clocks, self._run)
+            if encoded is not None:
+                codes, lows, highs = encoded
+                new = self._number_rows(side, batch, None, codes, is_home=is_home)
+                wanted = Boxes(lows, highs), np.arange(len(new))
+                yield from self._finder.find(side, new, rows, wanted, in_order=in_order)
+                self._store_split(side, new, self._no_rows[side])
+                return
+        numbered = self._number_rows(
+            side, batch, admitted.rows, admitted.clock.reshape(1, -1), is_home=is_home
+        )
         new, unmatchable = self._split_matchable(side, numbered)
-        yield from self._match(side, new, rows)
+        if not is_home:
+            unmatchable = self._no_rows[side]
+        yield from self._finder.find(side, new, rows, in_order=in_order)
         self._store_split(side, new, unmatchable)
 
-    def _number_rows(self, side: int, batch: Batch, at: Ints | None, clock: Ints) -> JoinRows:
-        """Return new rows, or some of them, with numbers and buckets; their clock is their only code yet."""
-        columns, times, order = batch.rows, batch.times, batch.order
+    def _number_rows(
+        self, side: int, batch: Batch, at: Ints | None, codes: Ints, *, is_home: bool = True
+    ) -> JoinRows:
+        """Return new rows, or some of them, with numbers and buckets."""
+        times, order = batch.times, batch.order
         numbers = np.arange(self._n_rows, self._n_rows + batch.num_rows)
         self._n_rows += batch.num_rows
         if at is not None:
             numbers, times, order = numbers[at], times[at], tuple(column[at] for column in order)
-            columns = columns.take(pa.array(at))
+            batch = Batch(batch.rows.take(pa.array(at)), times, order)
         keys = self._predicate.keys
-        if keys is None or self._key_buckets is None:
+        if not is_home:
+            buckets = np.full(len(numbers), NO_BUCKET)
+        elif keys is None or self._key_buckets is None:
             buckets = self.place.buckets(side, numbers)
         else:
-            of_keys = [columns.column(name) for name in keys.names[side]]
+            of_keys = [batch.column(name) for name in keys.names[side]]
             buckets = self._key_buckets.of(of_keys, len(numbers)).astype(np.int64)
-        paired = np.zeros(len(numbers), np.bool_)
-        return JoinRows(clock.reshape(1, -1), times, order, columns, buckets, numbers, paired)
+        return JoinRows(codes, times, order, batch, buckets, numbers, np.zeros(len(numbers), np.bool_))
 
     def _split_matchable(self, side: int, rows: JoinRows) -> tuple[JoinRows, JoinRows]:
         """Return rows with all their codes, and those that nothing can be paired with."""
@@ -304,119 +372,40 @@ class JoinStage:
     def _store_new(self, side: int, rows: JoinRows) -> None:
         self._store_split(side, *self._split_matchable(side, rows))
 
-    def _store_split(
-        self, side: int, rows: JoinRows, unmatchable: JoinRows
-    ) -> list[tuple[RowStore, slice, Ints | slice]]:
-        """Store rows, those that find no partner only if they leave without one; return where they are."""
+    def _store_split(self, side: int, rows: JoinRows, unmatchable: JoinRows) -> None:
+        """Store rows, those that find no partner only if they leave without one."""
         if self._predicate.keys is not None:
             self._predicate.keys.keep(rows.codes[1])
-        places = self._cells.store(side, rows, self._run)
+        self._cells.store(side, rows, self._run)
         self._changes.note(side, rows.buckets)
         if self._leaves_alone[side]:
             self._unmatchable[side].add(unmatchable, self._run)
             self._changes.note(side, unmatchable.buckets)
-        return places
-
-    def _match(self, side: int, new: JoinRows, rows: list[Batch]) -> Outputs:
-        """Find the pairs of new rows with stored ones, and emit those that failed."""
-        errors: list[tuple[Pairs, list[ErrorContext]]] = []
-        lots: list[Pairs] = []
-        for stored, at, stored_at in self._search(side, new):
-            if side == LEFT_SIDE:
-                pairs = Pairs(new, at, stored, stored_at)
-            else:
-                pairs = Pairs(stored, stored_at, new, at)
-            pairs, failures = self._predicate.select(pairs, stops=self._errors.stops)
-            if failures and self._errors.stops:
-                failed, contexts = failures[0]
-                self._errors.handle(self._results.join([failed]), np.ones(len(failed), np.bool_), contexts)
-            errors += failures
-            if len(pairs):
-                rows += self._note_pairs(pairs, side)
-                if self.place.pairs_meet_twice:
-                    pairs = pairs.where(pairs.left.buckets[pairs.left_at] != NO_BUCKET)
-                lots += [pairs] if len(pairs) else []
-        if lots and self._how not in ("semi", "anti"):
-            rows.append(self._results.join(lots, in_order=self._is_alone))
-        yield from self._handle_errors(side, errors)
-
-    def _handle_errors(self, side: int, errors: Sequence[tuple[Pairs, list[ErrorContext]]]) -> Outputs:
-        """Count the new rows of which pairs failed, each once, and emit the pairs."""
-        charged = set[int]()
-        for pairs, contexts in errors:
-            rows, at = (pairs.left, pairs.left_at) if side == LEFT_SIDE else (pairs.right, pairs.right_at)
-            n_before = len(charged)
-            charged.update(rows.numbers[at].tolist())
-            failed = self._errors.handle(
-                self._results.join([pairs]),
-                np.ones(len(pairs), np.bool_),
-                contexts,
-                counted=len(charged) - n_before,
-            )
-            if failed is not None:
-                yield ERRORS, failed
-        self.site.accounts.passed -= len(charged)
-
-    def _note_pairs(self, pairs: Pairs, side: int) -> list[Batch]:
-        """Note which rows have found a partner; return those that leave alone for that, in a semi join.
-
-        side  that of the new rows
-        """
-        leaves = []
-        for own, rows, at in (
-            (LEFT_SIDE, pairs.left, pairs.left_at),
-            (RIGHT_SIDE, pairs.right, pairs.right_at),
-        ):
-            if not self._notes_pairs[own]:
-                continue
-            first = np.unique(at[~rows.has_pair[at]])
-            rows.has_pair[first] = True
-            if own != side:
-                self._changes.note_paired(own, rows, first)
-            if own == LEFT_SIDE and self._how == "semi" and len(first):
-                leaves.append(self._results.leave_alone(LEFT_SIDE, rows, first))
-        return leaves
-
-    def _search(self, side: int, new: JoinRows) -> Iterator[tuple[RowStore, Ints, Ints]]:
-        """Yield where candidates of new rows are stored: the store, and the places of both."""
-        if not len(new):
-            return
-        clocks = self._bound.ranges(side, new.codes[CLOCK])
-        boxes, places = self._predicate.boxes(new.codes, clocks)
-        conditions = self._predicate.conditions
-        searches: list[Search] = []
-        prepared: RowStore | None = None
-        for cell in self._cells.cells(side, new.buckets[places]):
-            cell_boxes = boxes if cell.rows is None else boxes.take(cell.rows)
-            cell_places = places if cell.rows is None else places[cell.rows]
-            if cell.stored is not prepared:  # once for all that share it
-                prepared = cell.stored
-                prepared.prepare(cell_boxes, conditions, self._run)
-                self._work.n_compared += len(cell_boxes) * prepared.n_scanned
-            search = partial(self._search_cell, cell_boxes, cell_places, cell)
-            if conditions:
-                searches.append(lambda search=search: list(search()))  # type: ignore[misc]
-            else:  # all that is near in time is a candidate, and a function decides
-                yield from search()
-        started_at = perf_counter()
-        lots = list(self.run_cells(searches) if len(searches) > 1 else run_in_turn(searches))
-        self._work.n_searches += len(boxes)
-        self._work.busy_seconds += (perf_counter() - started_at) * max(1, len(searches))
-        yield from chain.from_iterable(lots)
-
-    def _search_cell(self, boxes: Boxes, places: Ints, cell: Cell) -> Iterator[tuple[RowStore, Ints, Ints]]:
-        """Yield the candidates in one cell."""
-        for box, row in cell.stored.find(boxes, self._predicate.conditions, self._run, cell.share):
-            yield cell.stored, places[box], row
 
     def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
         """Forget what the watermark has passed; rows that leave without a partner go to `rows`."""
         self.watermark = max(self.watermark, watermark)
+        if isinstance(self._cells, HandshakePipeline):
+            yield from self._move_on(self._cells, rows)
         for side in (LEFT_SIDE, RIGHT_SIDE):
             self._forget(side, self._bound.horizon(side, watermark), rows)
-        yield from ()
+
+    def _move_on(self, pipeline: HandshakePipeline, rows: list[Batch]) -> Outputs:
+        """Let stored rows go on to the cells of their age, and meet those that are there."""
+        for side in (LEFT_SIDE, RIGHT_SIDE):
+            for cell, moved in pipeline.take_moved(side, self.watermark):
+                pipeline.before = cell
+                yield from self._finder.find(side, moved, rows, in_order=self._is_alone, is_old=True)
+                pipeline.store(side, moved, self._run)
+            pipeline.before = -1
 
     def _forget(self, side: int, horizon: int, rows: list[Batch]) -> None:
+        """Let the rows of a side go that are before the horizon: a share of a window at a time, where that
+        makes no difference, because no row that is over is in a box.
+        """
+        if horizon < self._next_horizon[side] and not self._expires_at_once[side]:
+            return
+        self._next_horizon[side] = horizon + self._bound.span(side) // EXPIRY_SHARE
         for part in self._cells.parts[side]:
             over = part.expire(horizon)
             if len(over) and self._predicate.keys is not None:

@@ -33,7 +33,6 @@ from penstock.stages.snapshot import (
     decode_bucket,
     encode_bucket,
     read_fingerprint,
-    window_fingerprint,
 )
 from penstock.stages.stage import StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
@@ -118,6 +117,7 @@ class ParallelStage(WindowStage):
         slots = self._keys.live()
         exported, buckets = self._export_groups(slots), self._buckets(slots)
         saved_in = {name: self._saved_in(name, batch, buckets) for name, batch in exported.items()}
+        n_open = self._count_open(exported, buckets)
         watermark = max(self._watermark, self._least_watermark)
         saved = {}
         for partition in range(self._replica, BUCKETS, self._partitioner.degree):
@@ -131,12 +131,23 @@ class ParallelStage(WindowStage):
             state = {KEYS: self._keys.export(slots[places])}
             for name, batch in batches.items():
                 state[name] = _set_places(batch, np.searchsorted(places, ints_of(batch, PLACE)))
-            piece = BucketState(partition, len(places), watermark, state)
+            rows_before = self._rows_before(batches)
+            piece = BucketState(partition, len(places), watermark, state, n_open[partition], rows_before)
             saved[partition] = encode_bucket(piece, self.site.step, self.fingerprint)
         if self._changed is None:
             self._unfired[list(saved)] = True
         self._changed = np.zeros(BUCKETS, np.bool_)
         return saved
+
+    def _count_open(self, exported: StateBatches, buckets: Ints) -> list[int]:
+        """Return the number of open windows of every virtual partition; those of this replica are right."""
+        counts = np.zeros(BUCKETS, np.int64)
+        for group, own in self._by_group(exported):
+            windows = group.store.list_open(own)
+            kinds, of_keys = group.kinds[windows.kinds], buckets[windows.places]
+            partitions = self._partitioner.virtual_partitions(kinds, windows.starts, of_keys)
+            counts += np.bincount(partitions, minlength=BUCKETS)
+        return counts.tolist()
 
     def _saved_in(self, name: str, batch: pa.RecordBatch, buckets: Ints) -> Ints:
         """Return the partition that saves each row of a group's state, by the buckets of the places."""
@@ -151,7 +162,9 @@ class ParallelStage(WindowStage):
 
     def restore(self, saved: Mapping[int, bytes]) -> None:
         """Load the partitions that any number of replicas have saved, as far as they are needed here."""
-        pieces = [decode_bucket(data, self.site.step, self.fingerprint) for data in saved.values()]
+        site = self.site
+        decoded = [decode_bucket(data, site.step, self.fingerprint, site.history) for data in saved.values()]
+        pieces = [self.adapt(piece) for piece in decoded]
         self._begin()
         self.load_pieces(pieces)
         self._changed = np.zeros(BUCKETS, np.bool_)
@@ -165,7 +178,7 @@ class ParallelStage(WindowStage):
             [self._keys.assign(piece.batches[KEYS].columns, piece.n_keys) for piece in pieces]
         )
         self._load_groups(self._join(pieces, self._buckets(slots)), slots)
-        self._least_watermark = max(piece.watermark for piece in pieces)
+        self._least_watermark = max(self._least_watermark, *(piece.watermark for piece in pieces))
         if self._least_watermark > NEVER:
             # A partition that was saved before others may still hold windows that have closed since.
             for group in self._groups:
@@ -216,8 +229,9 @@ def convert_state(
     windows = [window for _, window in op.resolve(up).windows if isinstance(window, TimeWindow)]
     partitioner = WindowPartitioner(windows, up.schema, up.key, 1)
     whole = ParallelStage(as_pattern(PARALLEL, op), up, site, partitioner, 0, totally_ordered=totally_ordered)
-    old, new = (window_fingerprint(op, up, totally_ordered=totally_ordered, form=f) for f in (before, form))
-    whole.load_pieces([decode_bucket(data, site.step, old) for data in saved.values()])
+    old, new = ({**whole.fingerprint, FORM: of} for of in (before, form))
+    decoded = [decode_bucket(data, site.step, old, site.history) for data in saved.values()]
+    whole.load_pieces([whole.adapt(piece) for piece in decoded])
     if form == BY_PARTITION:
         return whole.snapshot()
     return {bucket: encode_bucket(piece, site.step, new) for bucket, piece in whole.export_buckets().items()}

@@ -229,6 +229,29 @@ def rows_to_snapshot(rows: InputRows | None, wanted: Ints) -> pa.RecordBatch:
     return batch
 
 
+def columns_from_snapshot(saved: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    """Return the columns of saved rows that a schema names; null where they had none of that type."""
+    columns = []
+    for field in schema:
+        place = saved.schema.get_field_index(f"{_ROW}{field.name}")
+        is_there = place >= 0 and saved.schema.field(place).type == field.type
+        columns.append(saved.column(place) if is_there else pa.nulls(saved.num_rows, field.type))
+    return columns
+
+
+def has_row_columns(saved: pa.RecordBatch) -> bool:
+    """Return whether saved rows have the columns that they came with."""
+    return any(name.startswith(_ROW) for name in saved.schema.names)
+
+
+def replace_row_columns(saved: pa.RecordBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a snapshot of rows with other columns in place of those of its rows."""
+    batch = saved.select([name for name in saved.schema.names if not name.startswith(_ROW)])
+    for field, column in zip(rows.schema, rows.columns, strict=True):
+        batch = batch.append_column(field.with_name(f"{_ROW}{field.name}"), column)
+    return batch
+
+
 def rows_from_snapshot(saved: pa.RecordBatch, slots: Ints) -> InputRows | None:
     """Return the rows of a snapshot, in the slots that their keys have now; None if it has none."""
     if saved.num_rows == 0:

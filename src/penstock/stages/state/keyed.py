@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
@@ -31,10 +32,15 @@ from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.map import expand_rows, filter_rows
 from penstock.stages.rows.batch import Batch, Ints
-from penstock.stages.rows.input import ENDED, NEVER, InputRows
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
-from penstock.stages.rows.store import rows_from_snapshot, rows_to_snapshot
-from penstock.stages.snapshot import KEYS, BucketedStage, BucketState, ChangedBuckets
+from penstock.stages.rows.store import (
+    columns_from_snapshot,
+    replace_row_columns,
+    rows_from_snapshot,
+    rows_to_snapshot,
+)
+from penstock.stages.snapshot import COLUMNS, KEYS, BucketedStage, BucketState, ChangedBuckets
 from penstock.stages.stage import Outputs, PlainRow, RowErrors, RowStage, RowStep, StageContext
 from penstock.stages.state.codec import SavedStates, StateCodec
 
@@ -76,6 +82,7 @@ class KeyedStage(BucketedStage, RowStage):
         self._slot_by_key: dict[object, int] = {}
         self._waiting: list[tuple[Batch, Ints]] = []
         self._watermark = NEVER
+        self._n_waiting = np.zeros(BUCKETS, np.int64)
 
     @abstractmethod
     def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
@@ -216,6 +223,22 @@ class KeyedStage(BucketedStage, RowStage):
         changed = self._changed_buckets.take(buckets)
         return self._encode_buckets(changed, {bucket: n_keys[bucket] for bucket in buckets})
 
+    def _encode_buckets(
+        self, slots_of: Mapping[int, Ints], n_rows: Mapping[int, int] | None = None
+    ) -> dict[int, bytes]:
+        waiting = [self.keys.buckets_of(of_rows).astype(np.int64) for _, of_rows in self._waiting]
+        self._n_waiting = np.bincount(np.concatenate([no_ints(), *waiting]), minlength=BUCKETS)
+        return super()._encode_buckets(slots_of, n_rows)
+
+    def adapt(self, state: BucketState) -> BucketState:
+        """Implement `BucketedStage.adapt`: rows that wait get the columns that rows have now."""
+        waiting = state.batches["waiting"]
+        if waiting.num_rows == 0 or (state.fingerprint or {}).get(COLUMNS) == self.fingerprint[COLUMNS]:
+            return state
+        columns = columns_from_snapshot(waiting, self.up.schema)
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.up.schema)
+        return replace(state, batches={**state.batches, "waiting": replace_row_columns(waiting, rows)})
+
     def idle_buckets(self, buckets: Iterable[int]) -> set[int]:
         """Return those of some buckets that no row waits in: without rows, nothing happens there."""
         waiting = [self.keys.buckets_of(of_rows) for _, of_rows in self._waiting]
@@ -224,7 +247,8 @@ class KeyedStage(BucketedStage, RowStage):
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
         saved, states = self._export_bucket(bucket, slots)
         encoded = self._codec.encode(states, saved.batches[KEYS], saved.batches[_STATES])
-        return BucketState(bucket, saved.n_keys, saved.watermark, {**saved.batches, _STATES: encoded})
+        batches, n_waiting = {**saved.batches, _STATES: encoded}, int(self._n_waiting[bucket])
+        return BucketState(bucket, saved.n_keys, saved.watermark, batches, n_waiting)
 
     def _load_bucket(self, saved: BucketState) -> None:
         self._import_bucket((saved, {}))

@@ -29,13 +29,21 @@ from penstock.operators.choices import explain_method
 from penstock.stages.policy import JitPolicy
 from penstock.stages.rows import store as row_store
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.rows.input import ENDED, InputRows, no_ints
+from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
 from penstock.stages.rows.order import is_sorted, sort_indices
 from penstock.stages.window.accumulators import StoredAccumulators, WindowAccumulator, cells_to_columns
 from penstock.stages.window.combine import Combiner, list_next_windows
 from penstock.stages.window.folds import CombineFailure, WindowRef, lift_values
 from penstock.stages.window.panes import SliceAccumulators
-from penstock.stages.window.store import ClosedWindows, Decided, Decision, Decisions, Outcome, StateBatches
+from penstock.stages.window.store import (
+    ClosedWindows,
+    Decided,
+    Decision,
+    Decisions,
+    OpenWindows,
+    Outcome,
+    StateBatches,
+)
 from penstock.timing.slices import Slicing
 from penstock.timing.windows import CountWindow, TimeWindow
 
@@ -255,6 +263,24 @@ class CountStore:
         if self._schema is not None:
             saved["rows"] = row_store.rows_to_snapshot(self._rows.find(row_store.rows_of_slots(slots)), slots)
         return saved
+
+    def list_open(self, saved: StateBatches) -> OpenWindows:
+        """Implement `WindowStore.list_open`: rows that still wait for their number begin windows too."""
+        known, places = saved["slots"], row_store.ints_of(saved["slots"], row_store.PLACE)
+        n_rows = row_store.ints_of(known, self._names[NUMBERED])
+        if (waiting := saved["waiting"]).num_rows:
+            n_rows = n_rows + np.bincount(row_store.ints_of(waiting, row_store.PLACE), minlength=len(n_rows))
+        parts = []
+        for kind, window in enumerate(self._windows):
+            n_closed = row_store.ints_of(known, self._names[CLOSED + kind])
+            n_open = np.maximum(-(-n_rows // window.every) - n_closed, 0)
+            parts.append((np.full(n_open.sum(), kind, np.int64), np.repeat(places, n_open)))
+        kinds, of_places = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return OpenWindows(kinds, of_places, np.zeros(len(kinds), np.int64))
+
+    def rows_before(self, saved: StateBatches) -> int:
+        """Implement `WindowStore.rows_before`: nobody asks, since aggregates of count windows stay."""
+        return NEVER
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take over exported state: what was at place i now belongs to slots[i]."""

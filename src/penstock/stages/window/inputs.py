@@ -8,7 +8,7 @@ after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ import pyarrow as pa
 from penstock.caller import find_definition, name_of
 from penstock.errors import RowFailure, Where, describe_cause
 from penstock.expr import Expr, lower_python, type_of
+from penstock.expr.arrow.columnar_value import ColumnarValue
 from penstock.expr.arrow.lower import lower_arrow
 from penstock.expr.nodes.forms import Column
 from penstock.expr.values import to_numpy, valid_in
@@ -107,8 +108,19 @@ class InputEvaluator:
 
     def rows_to_keep(self, rows: pa.RecordBatch, inputs: AggregateInputs) -> pa.RecordBatch:
         """Return the rows with the values of computed expressions as further columns."""
-        columns = [*rows.columns, *(inputs.arrays[place] for place in self._added)]
+        return self.rows_with(rows, inputs.arrays)
+
+    def rows_with(self, rows: pa.RecordBatch, arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+        """Return rows to keep.
+
+        arrays  the values of each expression, by place
+        """
+        columns = [*rows.columns, *(arrays[place] for place in self._added)]
         return pa.RecordBatch.from_arrays(columns, schema=self.row_schema)
+
+    def compute(self, batch: Batch) -> list[ColumnarValue]:
+        """Compute all expressions on a batch."""
+        return [compute(batch) for compute in self._lowered]
 
     def evaluate(self, batch: Batch) -> AggregateInputs:
         """Compute all expressions on a batch, and lift its rows for all folds."""

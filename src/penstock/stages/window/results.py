@@ -63,7 +63,9 @@ class ResultBuilder:
                 return self._build_applied(closed, self._apply, final=final)
             columns = []
             for name, aggregate in aggregates.items():
-                parts = [self._column(name, aggregate, part) for part in closed]
+                # Why not always the same: this is on the path of every result.
+                build = self._known_column if name in self._site.history.added else self._column
+                parts = [build(name, aggregate, part) for part in closed]
                 columns.append(parts[0] if len(parts) == 1 else pa.concat_arrays(parts))
             windows = ClosedWindows.concat([replace(part, cells=()) for part in closed])
             order = result_order(windows)
@@ -121,6 +123,12 @@ class ResultBuilder:
         whole += columns
         whole += [pa.repeat(pa.scalar(final), len(windows.slots))] if self._resolved.early is not None else []
         return pa.RecordBatch.from_arrays(whole, schema=self._schema)
+
+    def _known_column(self, name: str, aggregate: Aggregate, closed: ClosedWindows) -> pa.Array:
+        """Return the results of an aggregate; null in windows that may have rows from before it was added."""
+        is_known = closed.starts >= self._site.history.added[name]
+        column = self._column(name, aggregate, closed.at(np.flatnonzero(is_known)))
+        return column.take(pa.array(np.cumsum(is_known) - 1, mask=~is_known))
 
     def _column(self, name: str, aggregate: Aggregate, closed: ClosedWindows) -> pa.Array:
         try:

@@ -34,7 +34,7 @@ from penstock.stages.window.accumulators import (
 from penstock.stages.window.folds import CombineFailure, WindowRef, catch_combine
 from penstock.stages.window.inputs import AccumulatorUpdate, RunLoop
 from penstock.stages.window.sketches import Sketch
-from penstock.stages.window.store import ClosedWindows, Decided, Decision, StateBatches
+from penstock.stages.window.store import ClosedWindows, Decided, Decision, OpenWindows, StateBatches
 from penstock.timing.windows import SessionWindow
 
 MIN_CAPACITY = 16
@@ -181,6 +181,15 @@ class SessionStore:
         if self._schema is not None:
             saved["rows"] = row_store.rows_to_snapshot(self._rows.find(row_store.rows_of_slots(slots)), slots)
         return saved
+
+    def list_open(self, saved: StateBatches) -> OpenWindows:
+        """Implement `WindowStore.list_open`: every session that is saved is open."""
+        places = row_store.ints_of(saved["sessions"], row_store.PLACE)
+        return OpenWindows(np.zeros(len(places), np.int64), places, np.zeros(len(places), np.int64))
+
+    def rows_before(self, saved: StateBatches) -> int:
+        """Implement `WindowStore.rows_before`: the end of the last session."""
+        return int(row_store.ints_of(saved["sessions"], "end").max(initial=NEVER))
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take over exported sessions: what was at place i now belongs to slots[i]."""

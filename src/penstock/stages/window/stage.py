@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -50,11 +50,20 @@ from penstock.stages.snapshot import (
 from penstock.stages.stage import RowErrors, StageContext
 from penstock.stages.window.accumulators import AccumulatorLayout, plan_accumulators
 from penstock.stages.window.folds import CombineFailure, describe_failure
-from penstock.stages.window.groups import Admission, choose_placement, time_store_factory, window_groups
+from penstock.stages.window.groups import (
+    Admission,
+    WindowGroup,
+    choose_placement,
+    time_store_factory,
+    window_groups,
+)
 from penstock.stages.window.inputs import AggregateInputs, InputEvaluator
 from penstock.stages.window.results import ResultBuilder
-from penstock.stages.window.store import ClosedWindows, unique_slots
+from penstock.stages.window.store import ClosedWindows, StateBatches, unique_slots
 from penstock.stages.window.time_store import TimeStore
+
+if TYPE_CHECKING:
+    from penstock.stages.changed_windows import StateAdapter
 
 Emitted = Iterator[tuple[str, Batch]]
 
@@ -121,7 +130,9 @@ class WindowStage(BucketedStage):
         only_one = self.buffers_rows and len(self._groups) == 1 and store.next_end is not None
         self._buffered_store = store if only_one else None
         self._buffer = RowBuffer(up, self._inputs)
-        self._watermark = self._least_watermark = self._next_end = NEVER
+        self._watermark = self._next_end = NEVER
+        closed = self.site.history.closed
+        self._least_watermark = NEVER if closed is None else closed + self._resolved.lateness
 
     @property
     def nbytes(self) -> int:
@@ -131,7 +142,20 @@ class WindowStage(BucketedStage):
     @cached_property
     def fingerprint(self) -> Mapping[str, str]:
         """Return the operator, the key, the windows, the aggregates and the input."""
-        return window_fingerprint(self._op, self._up, totally_ordered=self._totally_ordered, form=self.form)
+        whole = window_fingerprint(self._op, self._up, totally_ordered=self._totally_ordered, form=self.form)
+        return {**whole, **self._adapter.topics()}
+
+    @cached_property
+    def _adapter(self) -> StateAdapter:
+        """Return what takes up state of the step as it was."""
+        from penstock.stages.changed_windows import StateAdapter
+
+        accumulators = self._layout.accumulators if self._plans else []
+        return StateAdapter(self._up, self._layout, self._inputs, accumulators, keeps_rows=self._keeps_rows)
+
+    def adapt(self, state: BucketState) -> BucketState:
+        """Implement `BucketedStage.adapt`."""
+        return self._adapter.adapt(state, self.fingerprint)
 
     def explain(self) -> list[str]:
         """Say which algorithm works for which windows, where, and why."""
@@ -299,8 +323,15 @@ class WindowStage(BucketedStage):
         return encode_bucket(self._save_bucket(0, slots), self.site.step, self.fingerprint)
 
     def _save_bucket(self, bucket: int, slots: Ints) -> BucketState:
-        batches = {KEYS: self._keys.export(slots), **self._export_groups(slots)}
-        return BucketState(bucket, len(slots), max(self._watermark, self._least_watermark), batches)
+        groups = self._export_groups(slots)
+        watermark = max(self._watermark, self._least_watermark)
+        n_open = sum(len(group.store.list_open(own).places) for group, own in self._by_group(groups))
+        whole = {KEYS: self._keys.export(slots), **groups}
+        return BucketState(bucket, len(slots), watermark, whole, n_open, self._rows_before(groups))
+
+    def _rows_before(self, exported: StateBatches) -> int:
+        """Return a time before which all rows of exported windows lie."""
+        return max(group.store.rows_before(own) for group, own in self._by_group(exported))
 
     def _load_bucket(self, piece: BucketState) -> None:
         slots = self._keys.assign(piece.batches[KEYS].columns, piece.n_keys)
@@ -317,10 +348,15 @@ class WindowStage(BucketedStage):
         }
 
     def _load_groups(self, batches: Mapping[str, pa.RecordBatch], slots: Ints) -> None:
+        for group, own in self._by_group(batches):
+            group.store.load(own, slots)
+
+    def _by_group(self, batches: Mapping[str, pa.RecordBatch]) -> Iterator[tuple[WindowGroup, StateBatches]]:
+        """Yield the groups, each with its own part of saved state."""
         for number, group in enumerate(self._groups):
             prefix = f"{number}/"
             own = {name.removeprefix(prefix): b for name, b in batches.items() if name.startswith(prefix)}
-            group.store.load(own, slots)
+            yield group, own
 
 
 class RowBuffer:

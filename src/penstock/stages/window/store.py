@@ -125,6 +125,19 @@ def window_index(closed: ClosedWindows) -> Ints:
     return np.full(len(closed.slots), -1, np.int64) if closed.index is None else closed.index
 
 
+class OpenWindows(Frozen):
+    """Windows that have rows and are open; m of them, in any order.
+
+    kinds   int64[m]  as in `ClosedWindows`
+    places  int64[m]  whose they are
+    starts  int64[m]  of time windows; else 0
+    """
+
+    kinds: Ints
+    places: Ints
+    starts: Ints
+
+
 StateBatches = Mapping[str, pa.RecordBatch]
 """A store's state: batches by name, each with a column "place" (int64) that says whose slot a row is of."""
 
@@ -163,6 +176,12 @@ class WindowStore(Protocol):
 
     def export(self, slots: Ints) -> StateBatches:
         """Return the state of these slots, to be saved: "place" counts in `slots`."""
+
+    def list_open(self, saved: StateBatches) -> OpenWindows:
+        """Return the windows that are open in exported state."""
+
+    def rows_before(self, saved: StateBatches) -> int:
+        """Return a time before which all rows of exported windows lie; NEVER if there are none."""
 
     def load(self, saved: StateBatches, slots: Ints) -> None:
         """Take over saved state: what was at place i now belongs to slots[i], which has no state yet."""

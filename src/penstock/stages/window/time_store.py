@@ -30,7 +30,7 @@ from penstock.stages.window.accumulators import StoredAccumulators, WindowAccumu
 from penstock.stages.window.combine import CombineMethod, Combiner, ReadyWindows, list_ready
 from penstock.stages.window.folds import CombineFailure, WindowRef
 from penstock.stages.window.panes import SliceAccumulators
-from penstock.stages.window.store import ClosedWindows, Decided, StateBatches, decide_rows
+from penstock.stages.window.store import ClosedWindows, Decided, OpenWindows, StateBatches, decide_rows
 from penstock.timing.slices import Slicing, first_open
 
 if TYPE_CHECKING:
@@ -220,6 +220,30 @@ class TimeStore:
         if self._schema is not None:
             saved["rows"] = row_store.rows_to_snapshot(self._rows.find(row_store.rows_of_slots(slots)), slots)
         return saved
+
+    def list_open(self, saved: StateBatches) -> OpenWindows:
+        """Implement `WindowStore.list_open`: windows of one kind and key, over all its slices."""
+        batch = saved["slices"]
+        places, ids = row_store.ints_of(batch, row_store.PLACE), row_store.ints_of(batch, "slice")
+        order = np.lexsort([ids, places])
+        places, times = places[order], self.slicing.starts(ids[order])
+        is_next = np.append(np.zeros(1, np.bool_), places[1:] == places[:-1])[: len(places)]
+        parts = []
+        for kind, window in enumerate(self.slicing.windows):
+            last = times // window.every
+            first = (times - window.size) // window.every + 1
+            first = np.maximum(first, first_open(window, self._closed_to, self.lateness) // window.every)
+            # Those that an earlier slice of the key lies in as well are listed there.
+            first[is_next] = np.maximum(first, np.append(0, last[:-1] + 1))[is_next]
+            numbers, at = expand_ranges(first, np.maximum(last + 1, first))
+            parts.append((np.full(len(numbers), kind, np.int64), places[at], numbers * window.every))
+        kinds, of_places, starts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return OpenWindows(kinds, of_places, starts)
+
+    def rows_before(self, saved: StateBatches) -> int:
+        """Implement `WindowStore.rows_before`: the end of the last slice."""
+        ids = row_store.ints_of(saved["slices"], "slice")
+        return self.slicing.start_of(int(ids.max()) + 1) if len(ids) else NEVER
 
     def _state_batches(
         self, slots: Ints, owners: Ints, ids: Ints, cells: Sequence[Cells], places: Ints

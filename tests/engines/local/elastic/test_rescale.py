@@ -128,7 +128,9 @@ def test_with_a_checkpoint_state_moves_and_is_taken_up_by_another_number_of_repl
         )
         asking.scaling = None
         again = written_graph(VERBS[verb], given_rows, asking, folder, degree)
-        again.run("local", checkpoint=str(folder / "checkpoint"), options=ps.LocalOptions(seed=seed))
+        again.run(
+            "local", checkpoint=str(folder / "checkpoint"), options=ps.LocalOptions(seed=seed), drain=True
+        )
         written_graph(VERBS[verb], given_rows, asking, folder / "whole").run("reference")
         for sink in ("out", "late"):
             assert lines(folder / sink) == lines(folder / "whole" / sink)
@@ -150,7 +152,7 @@ def save_rounds(graph: ps.PipeGraph, asking: Changes, folder: Path, *, seed: int
     """Some rounds with changes, every one of them saved."""
     plan, clock = graph.plan(), WallClock()
     checkpoint = Checkpoint(str(folder / "checkpoint"), describe_graph(plan))
-    saving = CheckpointCoordinator(checkpoint, clock, every=0)
+    saving = CheckpointCoordinator(checkpoint, plan, clock, every=0)
     options = Settings(cores=CORES, elastic=ps.Elastic(), seed=seed, queue_size=2)
     run = build_runtime(
         plan, options, RunOptions(until=until), clock=clock, events=ignore_event, checkpoint=saving

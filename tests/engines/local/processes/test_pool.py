@@ -13,10 +13,11 @@ import pytest
 
 import penstock as ps
 from penstock import col
+from penstock.engines.local.build import needs_own_thread
 from penstock.engines.local.options import Settings
 from penstock.engines.local.processes.pool import ProcessPool, build_process_pool
 from penstock.engines.local.processes.worker import MIN_NBYTES
-from penstock.engines.local.run import build_runtime, needs_own_thread
+from penstock.engines.local.run import build_runtime
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from tests.support.process_runs import (
@@ -267,6 +268,7 @@ def test_state_in_processes_is_saved_and_taken_up_again(tmp_path: Path) -> None:
             "local",
             checkpoint=str(tmp_path / "checkpoint"),
             until=None if number else 4,
+            drain=True,
             options=ps.LocalOptions(workers="process", save_every="1 h"),
         )
         outcomes.append(result.outcome)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock import NotSupported, PenstockError, SchemaError, TimeError
+from penstock import FunctionError, GraphError, NotSupported, PenstockError, SchemaError, TimeError
 from penstock.spark import window_join
 from tests.support.dataframes import UTC, Files, S, same
 
@@ -193,15 +193,31 @@ def test_a_predicate_fails_the_query_only_on_pairs_that_the_rest_allows(users: A
 
 
 MISTAKES: Sequence[tuple[dict[str, Any], type[PenstockError], str]] = [
-    ({"on": "kk"}, SchemaError, 'there is no column "kk"'),
+    (
+        {"on": "kk"},
+        SchemaError,
+        'there is no column "kk" on the left of the join[\\s\\S]*the columns are k, ',
+    ),
+    (
+        {"on": ps.left("x") > ps.right("xx")},
+        SchemaError,
+        'there is no column "xx" on the right of the join[\\s\\S]*the columns are x, ',
+    ),
     ({"on": ps.band("k", 1)}, SchemaError, 'a band needs numbers, and column "k" is string'),
     ({"on": ps.left("x") + 1}, SchemaError, "a join's predicate"),
     ({"time": "x"}, TimeError, 'time column "x" is of type bigint'),
-    ({"time": ("ts", "when")}, SchemaError, 'there is no column "when"'),
+    (
+        {"time": ("ts", "tss")},
+        SchemaError,
+        'there is no column "tss" on the right of the join[\\s\\S]*the columns are ts, [\\s\\S]*time="ts"',
+    ),
     ({"time": ("ts", "ts", "ts")}, TimeError, "is not one for both frames, or two"),
     ({"delay": ("1 s",)}, TimeError, "delay=\\('1 s',\\) is not one for both frames"),
     ({"suffix": None}, SchemaError, 'both sides have a column "ts"'),
-    ({"within": None}, TimeError, "a join needs within="),
+    ({"within": None}, TimeError, 'window_join needs within= or window=[\\s\\S]*write within="5 min"'),
+    ({"within": "-5 s"}, TimeError, "within"),
+    ({"how": "outer"}, GraphError, "how='outer' is unknown"),
+    ({"on": []}, FunctionError, "is not a join predicate"),
     ({"on": lambda left, right: True}, NotSupported, "is a function of Python[\\s\\S]*write it as a graph"),
     ({"within": None, "window": ps.sliding("10 s", "5 s")}, NotSupported, "tumbling windows only"),
 ]

@@ -13,7 +13,6 @@ import pytest
 
 from penstock.crash_points import POINTS
 from penstock.engines.spark.driver import rounds as ahead
-from penstock.errors import CheckpointError
 from tests.support import joining_graph as joining
 from tests.support.disk_states import keep_states
 from tests.support.spark_in_process import InProcessSparkEngine
@@ -35,14 +34,10 @@ def test_joins_that_die_at_many_moments_and_go_on_write_every_row_once(tmp_path:
     assert states.points == set(POINTS)
     assert len(states.moments) > 20
     for number, moment in enumerate(states.restore_each()):
-        if number % 3:  # its neighbours are one rename away, and test_crash.py tries each of those
+        if number % 7:  # its neighbours are few renames away, and test_crash.py tries each of those
             continue
         again = InProcessSparkEngine(1 + number % 5, seed=number)
-        if any((folder / "checkpoint" / "commits").glob("*-end.json")):
-            with pytest.raises(CheckpointError, match="the run of this checkpoint has ended"):
-                joining.run(folder, AUTO, again)
-        else:
-            assert joining.run(folder, AUTO, again).outcome == "drained"
+        assert joining.run(folder, AUTO, again).outcome == "drained"
         assert joining.read_sinks(folder) == expected, f"died at {moment}"
 
 

@@ -14,8 +14,8 @@ import penstock as ps
 from penstock.engines.checkpoint.state_files import StateHandle
 from penstock.engines.spark.driver.join_planner import JoinPlanner, cut_ranges
 from penstock.engines.spark.join_exchange import JoinPartitioner, reduce_sample
-from penstock.stages.join.cell_places import RangeLayout
-from penstock.stages.join.model import ExchangeLoad, list_layouts
+from penstock.stages.join.cell_places import HomeLayout, RangeLayout
+from penstock.stages.join.model import ExchangeLoad, list_layouts, share_of_grid
 from penstock.stages.rows.batch import Batch
 
 SCHEMA = {"t": "int64", "v": "int64"}
@@ -28,7 +28,11 @@ def planner(on: Any = None, **options: Any) -> JoinPlanner:
         for name in ("left", "right")
     )
     joined = left.join(
-        right, on=ps.band("v", 10) if on is None else on, within="5 s", suffix="_r", name="pairs", **options
+        right,
+        on=ps.band("v", 10) if on is None else on,
+        suffix="_r",
+        name="pairs",
+        **{"within": "5 s"} | options,
     )
     joined.sink(ps.write.memory())
     return JoinPlanner(graph.plan()["pairs"])
@@ -47,7 +51,7 @@ def report_of(planner: JoinPlanner, *sides: list[int]) -> dict[str, Any]:
         list(partitioner.partition(batch, 4, (2, 2)))
         sent.append(["pairs", *partitioner.take_sample()])
     n_rows = sum(map(len, sides))
-    return {"sent": sent, "cells": [["pairs", n_rows, 1e-6 * n_rows, 0.0, 1e-6]]}
+    return {"sent": sent, "cells": [["pairs", n_rows, 1e-6 * n_rows, 0, n_rows]]}
 
 
 def choose(planner: JoinPlanner, n: int, job: str = "1", after: str = "0", n_saved: int = 0) -> Any:
@@ -60,6 +64,34 @@ def test_before_anything_is_known_a_join_has_a_grid() -> None:
     assert choose(planner(how="left"), 4) == ((4, 1), False)
 
 
+@pytest.mark.parametrize(
+    ("options", "meets_twice"),
+    [({"how": "full"}, True), ({"on_error": "skip"}, True), ({"within": None, "last_rows": 9}, False)],
+    ids=["full", "failing pairs", "last rows"],
+)
+def test_where_rows_must_be_known_in_one_place_comparisons_are_shared_out_if_they_are_most_of_the_work(
+    options: dict[str, Any], meets_twice: bool
+) -> None:
+    assert choose(planner(is_before, **options), 4) == (HomeLayout(4, meets_twice), False)
+    assert choose(planner(is_before, **options), 1) == ((1, 1), False)
+
+
+def test_an_index_leaves_one_cell_and_scans_ask_for_all() -> None:
+    plan = planner(how="full")
+    assert choose(plan, 4) == ((1, 1), False)
+    plan.learn([report_of(plan, [1] * 1000, [1] * 1000)], "pairs")
+    assert choose(plan, 4, "2", "1") == ((1, 1), False), "all rows in all cells would save nothing"
+    scanned = report_of(plan, [1] * 1000, [1] * 1000)
+    scanned["cells"] = [["pairs", 2000, 1.0, 10**7, 2000]]
+    plan.learn([scanned], "pairs")
+    assert choose(plan, 4, "3", "2") == (HomeLayout(4), False)
+
+
+def is_before(left: Any, right: Any) -> bool:
+    """A predicate that is asked of every pair."""
+    return bool(left.v < right.v)
+
+
 @pytest.mark.parametrize("how", ["inner", "left", "right", "full", "semi", "anti"])
 def test_values_that_are_spread_are_cut_into_ranges_of_as_many_rows(how: str) -> None:
     plan = planner(how=how)
@@ -70,7 +102,7 @@ def test_values_that_are_spread_are_cut_into_ranges_of_as_many_rows(how: str) ->
     assert isinstance(layout, RangeLayout)
     assert layout.copies in plan.exchange.copies
     assert np.allclose(layout.cuts, [2500, 5000, 7500], atol=250)
-    assert np.allclose([left for left, _ in plan.shares(layout)], 0.25, atol=0.04)
+    assert np.allclose([left for left, *_ in plan.shares(layout)], 0.25, atol=0.04)
 
 
 def test_one_value_that_most_rows_have_leaves_the_grid_where_it_is() -> None:
@@ -152,7 +184,7 @@ def test_grids_follow_the_rows_of_each_side_when_that_is_worth_its_price() -> No
 def test_no_grid_brings_fewer_rows_to_a_cell_than_the_one_that_is_chosen(
     max_cells: int, rates: tuple[float, float]
 ) -> None:
-    plan = planner(ps.left("v") < ps.right("v"))
+    plan = planner()
     plan._rows = list(rates)
     m, n = plan.pick(max_cells, None)  # type: ignore[misc]
     assert m * n <= max_cells
@@ -163,8 +195,8 @@ def test_no_grid_brings_fewer_rows_to_a_cell_than_the_one_that_is_chosen(
 def test_comparisons_ask_for_all_cells_that_there_are() -> None:
     # 7 cells in a line take more rows in than 2 x 3 do, and compare less.
     few, many = (ExchangeLoad((1e3, 1e3), (1e6, 1e6), 1e-6, comparison) for comparison in (0.0, 1e-6))
-    assert few.seconds([(1 / 2, 1 / 3)]) < few.seconds([(1 / 7, 1)])
-    assert many.seconds([(1 / 2, 1 / 3)]) > many.seconds([(1 / 7, 1)])
+    assert few.seconds([share_of_grid((2, 3))]) < few.seconds([share_of_grid((7, 1))])
+    assert many.seconds([share_of_grid((2, 3))]) > many.seconds([share_of_grid((7, 1))])
 
 
 def test_what_was_predicted_and_measured_is_told_with_the_accounts() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
 from penstock.accounts import JoinAccounts
+from penstock.engines.spark.driver import join_planner
 from penstock.engines.spark.driver import rounds as ahead
 from penstock.engines.spark.driver.join_planner import JoinPlanner
 from penstock.engines.spark.session.session import RunSession
@@ -61,7 +65,9 @@ def count_ranges(layouts: list[Any]) -> int:
 
 
 def run(folder: Path, how: str, engine: Any, **options: Any) -> Any:
-    run = graph_of(folder, how).start(engine, checkpoint=str(folder / "checkpoint"), **options)
+    run = graph_of(folder, how).start(
+        engine, checkpoint=str(folder / "checkpoint"), **{"drain": True, **options}
+    )
     run.wait()
     return run.metrics()["near"]
 
@@ -118,3 +124,58 @@ def test_on_spark_a_join_goes_over_to_ranges_and_is_stopped_and_goes_on(
     assert read_rows(tmp_path / "pairs") == read_rows(tmp_path / "judge" / "pairs")
     assert last.measured_ms > 0
     assert sum(last.stored) >= 0
+
+
+@pytest.mark.parametrize("how", ["inner", "full"])
+def test_a_run_of_one_job_has_ranges_if_its_files_have_many_rows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: Any, layouts: list[Any]
+) -> None:
+    monkeypatch.setattr(ahead, "MAX_ROUNDS", 100)
+    monkeypatch.setattr(join_planner, "SAMPLE_FROM", 1_000)
+    graph = graph_of_files(tmp_path, how)
+    run = graph.start(InProcessSparkEngine(4, mixes=False))
+    run.wait()
+    assert [type(layout) for layout, _ in layouts[:1]] == [RangeLayout]
+    assert count_ranges(layouts) == len(layouts)
+    pairs = read_rows(tmp_path / "pairs")
+    shutil.rmtree(tmp_path / "pairs")
+    graph_of_files(tmp_path, how).run("reference")
+    assert pairs == read_rows(tmp_path / "pairs")
+    assert len(pairs) > 100
+
+
+def test_few_rows_are_not_looked_at_twice(tmp_path: Path, layouts: list[Any]) -> None:
+    graph_of_files(tmp_path, "inner").start(InProcessSparkEngine(4, mixes=False)).wait()
+    assert not isinstance(layouts[0][0], RangeLayout)
+
+
+def graph_of_files(folder: Path, how: Any) -> ps.PipeGraph:
+    """A band join of 2,000 rows a side in files; of the left one in two goes into it, at twice its value."""
+    graph = ps.PipeGraph("files")
+    for seed, name in ((31, "left"), (57, "right")):
+        (folder / name).mkdir(exist_ok=True)
+        rows = [row for batch in batches(seed, 20) for row in batch]
+        for number in range(4):
+            part = pa.Table.from_pylist(rows[500 * number : 500 * (number + 1)])
+            pq.write_table(part, folder / name / f"{number}.parquet", row_group_size=100)
+    left, right = (
+        graph.source(ps.read.parquet(folder / name), time="t", time_unit="s", delay="9 s", name=name)
+        for name in ("left", "right")
+    )
+    left = left.filter(ps.col("id") % 2 == 0).with_columns(v=ps.col("v") * 2)
+    near = left.join(right, on=ps.band("v", 40), within="150 s", suffix="_r", how=how, name="near")
+    near.sink(ps.write.jsonl(folder / "pairs"))
+    return graph
+
+
+def test_on_spark_tasks_look_at_files_before_the_first_job(
+    spark_session: RunSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, layouts: list[Any]
+) -> None:
+    monkeypatch.setattr(ahead, "MAX_ROUNDS", 100)
+    monkeypatch.setattr(join_planner, "SAMPLE_FROM", 1_000)
+    graph_of_files(tmp_path, "inner").run("spark", options=ps.SparkOptions(partitions=3))
+    assert isinstance(layouts[0][0], RangeLayout)
+    pairs = read_rows(tmp_path / "pairs")
+    shutil.rmtree(tmp_path / "pairs")
+    graph_of_files(tmp_path, "inner").run("reference")
+    assert pairs == read_rows(tmp_path / "pairs")

@@ -98,7 +98,7 @@ def test_the_progress_of_a_query_tells_the_rows_of_the_run(spark_session: RunSes
     rows.filter(col("v") < 10, name="few").sink(ps.write.jsonl(tmp_path / "out"), name="out")
     with queries_of(spark_session) as queries:
         trigger = ps.SparkOptions(trigger="10 milliseconds")
-        graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), options=trigger)
+        graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), options=trigger, drain=True)
     assert {name.rpartition("-")[0] for name in queries.started} == {"progress"}
     assert sum(queries.input_rows) == 300
     assert queries.failures[-1] is None
@@ -163,7 +163,7 @@ def test_a_bounded_run_with_a_checkpoint_is_a_query_whose_log_goes_on(
     def run(**options: Any) -> None:
         rows = ps.PipeGraph("logged").source(ps.read.parquet(tmp_path / "in"), name="rows")
         rows.filter(lambda row: row.v > 0, name="few").sink(ps.write.jsonl(tmp_path / "out"), name="out")
-        rows.graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), **options)
+        rows.graph.run("spark", checkpoint=str(tmp_path / "checkpoint"), **{"drain": True, **options})
 
     pq.write_table(pa.table({"v": [1, 2]}), tmp_path / "in" / "a.parquet")
     with queries_of(spark_session) as queries:

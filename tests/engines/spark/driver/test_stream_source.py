@@ -80,7 +80,7 @@ def read_output(folder: Path) -> Counter[tuple[Any, ...]]:
 def run(spark: Any, files: Path, folder: Path, **options: Any) -> Any:
     pipe = sums(spark, files)
     pipe.sink(ps.write.jsonl(folder / "out"), name="out")
-    return pipe.graph.run("spark", checkpoint=str(folder / "checkpoint"), **options)
+    return pipe.graph.run("spark", checkpoint=str(folder / "checkpoint"), **{"drain": True, **options})
 
 
 class Died(BaseException):

@@ -150,7 +150,7 @@ def count_by_hour(folder: Path, clock: ps.ManualClock) -> Any:
     counts = rows.window(ps.tumbling("1 h"), name="hours").aggregate(n=ps.count())
     counts.sink(ps.write.jsonl(folder / "counts"), name="counts")
     rows.with_columns(v=ps.col("v") * 10).sink(ps.write.jsonl(folder / "rows"), name="plain")
-    return graph.run(InProcessSparkEngine(), clock=clock, checkpoint=str(folder / "checkpoint"))
+    return graph.run(InProcessSparkEngine(), clock=clock, checkpoint=str(folder / "checkpoint"), drain=True)
 
 
 class Died(BaseException):

@@ -189,7 +189,9 @@ class TimeBreakdown:
         self._watches[id(worker)] = worker, Stopwatch(self._now, worker)
 
     def measurements(self, graph: ExecutionGraph, latencies: LatencyTracker) -> Measurements:
-        """Return what has been measured so far."""
+        """Return what has been measured so far: only latencies if nothing is observed."""
+        if not self._watches:
+            return Measurements(latencies.by_sink(), {}, {}, {})
         user = {step.name: 0 for step in graph.plan}
         system, held = dict(user), dict(user)
         for task in graph.tasks:

@@ -310,7 +310,8 @@ class HostedStep:
     def reset(self) -> None:
         """Build a new stage, with no state and empty accounts."""
         self.accounts = Accounts()
-        site = StageContext(self.step.name, self.step.where, self.accounts, self.clock, self.read)
+        step = self.step
+        site = StageContext(step.name, step.where, self.accounts, self.clock, self.read, history=step.history)
         self.stage = build_stage(self.step.op, self.step.up, site)
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from penstock.accounts import Accounts, JoinAccounts
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels import Channel
+from penstock.engines.local.channels import Channel, EndOfRound, OneRow, row_order
 from penstock.engines.local.progress import Progress
 from penstock.engines.local.tasks.chain import ChainedStep, StageStep
 from penstock.engines.local.tasks.task import InputTask
 from penstock.plan.plan import Step
-from penstock.stages.join.model import JoinLoad
+from penstock.stages import policy
 from penstock.stages.join.stage import JoinStage
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.rows.order import merge_batches
 from penstock.timing.windows import AFTER_ALL
 
@@ -94,7 +94,7 @@ class JoinStep(StageStep):
         super().__init__(step, accounts, stage, output_delay, None)  # type: ignore[arg-type]
         self.threads, self.max_cells = threads, max_cells
         self._reviewed_at = monotonic()
-        self._load = JoinLoad((0.0, 0.0), (0, 0))
+        self._load = stage.expected_load
         self._predicted = self._measured = 0.0
         self._in_rounds = in_rounds
         self._by_port: dict[str, list[Batch]] = {}
@@ -118,12 +118,12 @@ class JoinStep(StageStep):
             return
         self._reviewed_at += seconds
         layout = self.stage.layout
-        self._predicted = self._load.latency(layout)  # by what was known before these seconds
+        self._predicted = self.stage.predict_latency(self._load)  # by what was known before these seconds
         load = self.stage.take_load(seconds or 1e-9)
         if self.threads.delay is not None:
             load = replace(load, cell_delay=self.threads.delay)
         self._load = load
-        self._measured = load.measured_latency(layout)
+        self._measured = self.stage.measure_latency(load)
         if self.max_cells > 1 and not is_last:
             better = load.choose_layout(self.max_cells)
             if better != layout and load.is_worth(layout, better):
@@ -131,10 +131,9 @@ class JoinStep(StageStep):
 
     def measure(self, accounts: Accounts) -> JoinAccounts:
         """Return the accounts of the join with its cells, and what was predicted and measured for them."""
-        m, n = self.stage.layout
         return JoinAccounts(
             **asdict(accounts),
-            layout=f"{m} x {n} cells",
+            layout=self.stage.describe_cells(),
             rates=self._load.rates,
             stored=self.stage.n_stored,
             predicted_ms=self._predicted * 1e3,
@@ -168,6 +167,34 @@ class JoinTask(InputTask):
             channel.kept.append(batch)
         else:
             self._join.feed_port(channel.port, batch)
+
+    def take(self, channel: Channel, message: Any) -> None:
+        """Handle one message; single rows with those behind them that wait already.
+
+        Their rounds end with the last of them. A row that its own round would find late is not taken before
+        that round: so what is late is the same.
+        """
+        is_row = type(message) is tuple and message[0] is not None
+        if is_row and channel.items and not (self._in_rounds or self.progress.is_observed):
+            self._take_rows(channel, message)
+        else:
+            super().take(channel, message)
+
+    def _take_rows(self, channel: Channel, message: OneRow) -> None:
+        """Process single rows, and end their rounds."""
+        rows, most = [message], policy.SIZES.few_rows
+        items, last = channel.items, message
+        while items and len(rows) < most and type(items[0]) is tuple and items[0][0] is not None:
+            if items[0][2] < last[5].watermark or last[5].idle:
+                break
+            last = channel.pop()
+            rows.append(last)
+        values, numbers, times, shifts, origins, frontiers, _ = zip(*rows, strict=True)
+        assert channel.schema is not None, "whoever sends single rows has set their schema"
+        places = zip(origins, numbers, shifts, strict=True)
+        order = zip(*[row_order(origin, number + shift) for origin, number, shift in places], strict=True)
+        self.on_rows(channel, RowBatch(values, channel.schema, times, tuple(order)))
+        super().take(channel, EndOfRound(origins[-1][0], numbers[-1], frontiers[-1]))
 
     def process_round(self, round_group: int, number: int) -> None:
         """Feed the rows that were kept to their ports, and end the round."""

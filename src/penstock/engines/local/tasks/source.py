@@ -7,10 +7,11 @@ the run is to stop.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from typing import TYPE_CHECKING
 
-from penstock.connect.protocol import Delivery, SourceBatch
+from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.ends import SourceReader
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, READY, WRITE_BLOCKED
@@ -20,6 +21,7 @@ from penstock.engines.local.tasks.chain import ChainedStep
 from penstock.engines.local.tasks.task import Task, TaskRoutine
 
 if TYPE_CHECKING:
+    from penstock.clock import HeldClock
     from penstock.engines.deadlines import Deadlines
 
 OTHERS_US = 100_000
@@ -47,6 +49,7 @@ class SourceTask(Task):
     pushed       its batches, if a harness pushes them; else the reader is waited for
     round_group  the sources that go in rounds together have one
     deadlines    when the clock asks for a round, if the reader may wait
+    held_clock   the clock of the reader, where rounds are recorded to be repeated after a crash
     """
 
     def __init__(
@@ -62,6 +65,8 @@ class SourceTask(Task):
         self.reader, self._pushed, self.round_group = reader, pushed, round_group
         self._row_source: RowSource | None = None
         self.deadlines: Deadlines | None = None
+        self.held_clock: HeldClock | None = None
+        self._ends_at: float = math.inf  # the round in which the source ended in an earlier run
         self._n_seen, self._first_seen = 0, -1
         self._looked_at, self._waits_since, self._behind_since = progress.clock.now(), 0, 0
         self._is_behind = False
@@ -69,18 +74,30 @@ class SourceTask(Task):
     def routine(self) -> TaskRoutine:
         """Run round after round, while the run lets it and there is input."""
         reader, pushed, row_source = self.reader, self._pushed, None
-        if pushed is None and reader.gives_rows and self.progress.is_only_source(self.round_group):
+        in_rows = self.held_clock is None and self._ends_at == math.inf
+        if (
+            pushed is None
+            and reader.gives_rows
+            and in_rows
+            and self.progress.is_only_source(self.round_group)
+        ):
             row_source = self._row_source = RowSource(self)
         while True:
             if not self.has_room():
                 yield from self.wait_for_room()
+            if self.round >= self._ends_at:
+                self.carry(None, is_last=True)
+                return
             if row_source is not None:
                 goes_on = row_source.run()
             elif pushed is not None and not pushed.ready():
                 yield READ_BLOCKED
                 continue
             elif goes_on := self.progress.begin(self.round_group, self.round):
-                if pushed is None:
+                if self.held_clock is not None and self._is_repeated(took=False):
+                    self.progress.add_empty_round(self.round_group)
+                    self.carry(None, is_last=False)
+                elif pushed is None:
                     batch = reader.next()
                     goes_on = self.carry(batch, is_last=batch is None)
                 elif pushed.batches:
@@ -100,9 +117,23 @@ class SourceTask(Task):
             return self.has_room()
         return self._pushed is None or self._pushed.ready()
 
+    def end_at(self, number: int) -> None:
+        """Let the source end in a round, and all windows with it, as it did in an earlier run."""
+        self._ends_at, self.progress.drain = number, True
+
+    def _is_repeated(self, *, took: bool) -> bool:
+        """Return whether an earlier run had this round, with a batch or without one."""
+        checkpoint = self.progress.checkpoint
+        if checkpoint is None or self.held_clock is None:
+            return False
+        record = checkpoint.records.find(self.reader.step.name, self.round)
+        return record is not None and record.took == took
+
     def carry(self, batch: SourceBatch | None, *, is_last: bool) -> bool:
         """Run one round of a batch, or of none; return whether there may be another."""
         progress, reader, n_rows = self.progress, self.reader, 0
+        if self.held_clock is not None and progress.checkpoint is not None and not is_last:
+            progress.checkpoint.hold_clock(self.held_clock, reader, self.round, took=batch is not None)
         if progress.is_observed:
             progress.stamp_arrival(self.round_group, self.round)
         before = reader.frontier.watermark
@@ -114,9 +145,13 @@ class SourceTask(Task):
         if is_last:
             if not progress.drain:  # a later run may go on here, so the source still holds back
                 return False
+            if progress.checkpoint is not None:
+                progress.checkpoint.record_end(reader, self.round, all_sources=progress.is_draining)
             reader.end()
         self.report_read(self.round, None if is_last else n_rows, before)
         self.end_round(self.round_group, self.round, reader.frontier)
+        if self.held_clock is not None:
+            self.held_clock.us = None
         return not is_last
 
     def report_read(self, number: int, n_rows: int | None, before: float) -> None:
@@ -144,7 +179,8 @@ class SourceTask(Task):
         self._looked_at = now
         if read is None or not read.reading:
             return False
-        n_rows = reader.n_rows + (0 if self._row_source is None else self._row_source.n_rows)
+        n_open = 0 if self._row_source is None else self._row_source.n_rows
+        n_rows = reader.n_rows + n_open
         if n_rows != self._n_seen and self.deadlines is not None:
             self._n_seen = n_rows
             self.deadlines.end_round(reader.last_rows_at, (reader.step.name,))
@@ -156,23 +192,17 @@ class SourceTask(Task):
             self._first_seen, self._waits_since = first, looked_at
         self._waits_since = min(self._waits_since, now)
         # Others have ended the round that this source is in.
-        is_behind = self.progress.n_begun(self.round_group) > self.round + 1
+        is_behind = self.progress.n_begun(self.round_group) > self.round + n_open + 1
         if is_behind and not self._is_behind:
             self._behind_since = now
         self._is_behind = is_behind
         at = self.next_look()
-        return at is not None and at <= now and self._may_act
+        return at is not None and at <= now and not self.must_read
 
     @property
-    def _may_act(self) -> bool:
-        """Return whether rounds without a batch of the reader are safe.
-
-        Why: after a crash, rounds are done again under the same numbers. A source that gives its rows again
-        would give them to other rounds, and sinks would take them for those that they have.
-        """
-        if self.progress.checkpoint is None:
-            return True
-        return self.reader.step.as_source.reader.delivery is not Delivery.EXACTLY_ONCE
+    def must_read(self) -> bool:
+        """Return whether the round is to have a batch of the reader, as it had in an earlier run."""
+        return self._is_repeated(took=True)
 
     def act(self, now: int) -> bool:
         """Run the rounds that are due, in place of the thread that waits; return False if the task must end.
@@ -184,7 +214,7 @@ class SourceTask(Task):
         assert read is not None, "only a read that waits is claimed"
         if self._row_source is not None:
             self._row_source.suspend()
-        while progress.begin(group, self.round):
+        while self.round < self._ends_at and not self.must_read and progress.begin(group, self.round):
             batch = reader.accept(batch) if (batch := read.take()) is not None else None
             if batch is None:
                 progress.add_empty_round(group)
@@ -195,7 +225,7 @@ class SourceTask(Task):
             self._first_seen = -1
             if progress.n_begun(group) <= self.round:
                 return progress.begin(group, self.round)
-        return False
+        return self.must_read or self.round >= self._ends_at
 
     def leave(self) -> None:
         """End the task in place of the thread that waits, with the rows that have come so far."""

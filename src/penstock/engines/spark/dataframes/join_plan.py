@@ -33,7 +33,7 @@ from penstock.engines.spark.dataframes.window_plan import (
 from penstock.engines.spark.expressions import SharedColumns, lower_spark
 from penstock.engines.spark.expressions.columns import column
 from penstock.engines.spark.jvm_partials import long
-from penstock.errors import NotSupported, TimeError
+from penstock.errors import NotSupported, SchemaError, TimeError, nearest_first
 from penstock.expr.node import post_order
 from penstock.frozen import Frozen
 from penstock.operators.join_predicate import (
@@ -81,8 +81,8 @@ class FrameJoin:
         self._times, self._delays = times, delays
         names = _predicate_columns(op.terms)
         self._up = tuple(
-            _stream_of(frame, side, time)
-            for frame, side, time in zip(self._frames, names, times, strict=True)
+            _stream_of(frame, side, of_side, time)
+            for frame, side, of_side, time in zip(self._frames, (LEFT, RIGHT), names, times, strict=True)
         )
         op.outputs({LEFT: self._up[0], RIGHT: self._up[1]})  # everything about names and types
         self._bound, self._terms = op.resolve(*self._up), op.match_terms(*self._up)
@@ -386,8 +386,17 @@ def _predicate_columns(terms: Sequence[JoinTerm]) -> tuple[set[str], set[str]]:
     return left, right
 
 
-def _stream_of(frame: Frame, names: set[str], time: str) -> Stream:
+def _stream_of(frame: Frame, side: str, names: set[str], time: str) -> Stream:
     """Return a frame as a stream; columns that the predicate does not read may have any type."""
+    if isinstance(time, str) and time not in frame.names:
+        known = nearest_first(time, frame.names)
+        raise SchemaError(
+            f'there is no column "{time}" on the {side} of the join',
+            detail=f"the columns are {', '.join(known)}",
+            hint=f'did you mean time="{known[0]}"? Two names are for left and right: time=("a", "b")'
+            if known
+            else "the frame has no columns",
+        )
     frame.require([*sorted(name for name in names if name in frame.names), time])
     type_ = frame.require_time(time)
     fields = [

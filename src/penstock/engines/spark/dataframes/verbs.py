@@ -100,6 +100,12 @@ def window_join(
             _require_frame(df)
         from penstock.engines.spark.dataframes.join_plan import FrameJoin
 
+        if within is None and window is None:
+            raise TimeError(
+                "window_join needs within= or window=",
+                detail="rows of streams can only be joined inside a bound of time",
+                hint='write within="5 min", or window=ps.tumbling("10 s")',
+            )
         times, delays = _for_both_frames("time", time), _for_both_frames("delay", delay)
         op = StreamJoin(on, within, window, how=how, suffix=suffix)
         return FrameJoin(op, left, right, times, delays).plan()

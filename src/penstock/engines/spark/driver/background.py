@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from penstock.connect.protocol import SourceBatch
+from penstock.connect.protocol import Delivery, SourceBatch, SourcePosition
 from penstock.connect.read_claims import AbandonedRead, WaitingRead
 from penstock.engines.ends import JournalOf, SourceReader, no_journal
 from penstock.engines.spark.fragments import lives_on_driver
@@ -42,14 +42,14 @@ class BackgroundSourceReader(SourceReader):
         self.gives_rows = False  # rows that wait for their round have stamps
         self._batches = self._take()
 
-    def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
+    def resume(self, position: SourcePosition, watermark: float, journal: JournalOf = no_journal) -> None:
         """Start to read, from where another run had come to."""
         self._restore(position, journal)
-        if lives_on_driver(self._reader) and position[0]:
+        if lives_on_driver(self._reader) and self.n_batches < position.batches:
             read = self._open_read = self._read()
-            n_skipped = read.skip(position[1]) if isinstance(read, WaitingRead) else None
-            if n_skipped == position[1]:
-                self.n_batches, self.n_rows = position
+            n_skipped = read.skip(position.rows) if isinstance(read, WaitingRead) else None
+            if n_skipped == position.rows:
+                self.n_batches, self.n_rows, self._at = position
         self._start()
         super().resume(position, watermark)
 
@@ -59,6 +59,9 @@ class BackgroundSourceReader(SourceReader):
     def hand_on(self, now: int) -> None:
         """Hand on rows that have waited for others of their batch as long as they may."""
         read = self._open_read
+        # Why: rows that are given again after a crash are cut by the source alone.
+        if self._reader.delivery is Delivery.EXACTLY_ONCE:
+            return
         if not isinstance(read, WaitingRead) or not self._queue.empty():
             return
         first = read.first_number

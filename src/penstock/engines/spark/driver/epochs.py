@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch
-from penstock.engines.checkpoint.checkpoint import Manifest
+from penstock.connect.protocol import SourceBatch, SourcePosition
+from penstock.engines.checkpoint.manifest import Manifest
 from penstock.engines.ends import JournalOf
 from penstock.engines.frontiers import Frontiers
 from penstock.engines.protocol import RunOptions
 from penstock.engines.spark.driver.read_ahead import ReadBatch
 from penstock.engines.spark.driver.rounds import Size, SourcePolling, SourceRound, max_size
-from penstock.engines.spark.driver.sources import RemoteSourceReader, open_source
+from penstock.engines.spark.driver.sources import RemoteSourceReader, StreamSourceReader, open_source
 from penstock.engines.spark.file_splits import RemoteBatch, UnreadBatch
 from penstock.engines.spark.fragments import RoundClock, RoundPlan
 from penstock.engines.wire import failure_from_dict
@@ -57,7 +57,7 @@ class PlannedRound:
 
     plan: RoundPlan
     batches: list[tuple[Ref, Batch]]
-    positions: dict[str, tuple[int, int]]
+    positions: dict[str, SourcePosition]
     watermarks: dict[str, float]
     reached: dict[str, float]
     accounts: dict[str, Accounts]
@@ -76,6 +76,7 @@ class EpochPlanner:
     readers  of all sources, in order; what they see of time stands still during a round
     polling  when a round is due
     failure  what stopped the reading
+    refusal  what is raised for another batch, if there may be none
     over     whether it has ended
     """
 
@@ -107,6 +108,7 @@ class EpochPlanner:
         self.polling = SourcePolling(plan, self.readers, clock, stopping)
         self._frontiers = Frontiers(plan)
         self.failure: PenstockError | None = None
+        self.refusal: PenstockError | None = None
         self.over = False
 
     def resume(self, done: Manifest, recorded: Mapping[int, dict[str, Any]], journal: JournalOf) -> None:
@@ -120,8 +122,24 @@ class EpochPlanner:
         self.polling.begin()
         for reader in self.readers:
             name = reader.step.name
-            position = done.positions.get(name, (0, 0))
+            position = done.positions.get(name, SourcePosition())
+            if isinstance(reader, StreamSourceReader):
+                reader.expected_offsets = done.streams.get(name)
             reader.resume(position, done.source_watermarks.get(name, BEFORE_ALL), journal)
+
+    def resume_end(self, ends: Mapping[str, int], committed: int) -> None:
+        """Close everything where an earlier run had begun to, if a sink has committed that round.
+
+        Else nothing has come of it, and the run goes on as if it had not ended.
+
+        ends  source -> the round in which it ended in process
+        """
+        last = max(ends.values(), default=-1)
+        if len(ends) == len(self.readers) and self._next <= last:
+            self._recorded[last] = {"now": self._now(), "took": [], "idle": [], "last": True}
+        for number in [number for number, record in self._recorded.items() if record["last"]]:
+            if number > committed:
+                del self._recorded[number]
 
     def _next_now(self) -> int:
         """Return the time of the round that is taken next, as it was recorded if it was taken before."""
@@ -169,18 +187,26 @@ class EpochPlanner:
     def _take(self) -> SourceRound | None:
         """Take one round; the one that drains when there are no more batches, if that is wanted."""
         record = self._recorded.pop(self._next, None)
+        if record is not None and record["last"]:
+            # The run was drained here, whatever its sources still had, or have now.
+            self._clock.us, self.over, self._drain = record["now"], True, True
+            return self._build_round({}, last=True, idle=record["idle"])
         names = self.polling.wait() if record is None else record["took"]
         if names is None:
             return None
-        if record is not None and record["last"]:
-            names = [reader.step.name for reader in self.readers]  # they say that they have ended
         self._clock.us = self._now() if record is None else record["now"]
         chosen = [reader for reader in self.readers if reader.step.name in names]
         batches = {r.step.name: batch for r in chosen if (batch := r.next()) is not None}
+        signed = {} if record is None else record.get("streams", {})
+        for reader in chosen:
+            if isinstance(reader, StreamSourceReader) and reader.step.name in signed:
+                reader.check_batch(reader.n_batches - 1, signed[reader.step.name])
+        if batches and self.refusal is not None:
+            raise self.refusal.at(next(iter(batches)), None)
         last = not batches and all(reader.ended for reader in self.readers)
         if last:
             self.over = True
-            if not self._drain:
+            if not self._drain or self.refusal is not None:
                 return None
         return self._build_round(batches, last=last, idle=None if record is None else record["idle"])
 
@@ -252,6 +278,11 @@ class EpochPlanner:
         fired_before = dict(self._fired)
         self._fired |= {name: now for name, every in self._early.items() if now - self._fired[name] >= every}
         numbers = {source: source_round.batch_number(source) for source in batches}
+        streams = {
+            reader.step.name: reader.sign_batch(numbers[reader.step.name])
+            for reader in self.readers
+            if isinstance(reader, StreamSourceReader) and reader.step.name in numbers
+        }
         return PlannedRound(
             RoundPlan(source_round.number, now, advances, fired_before, numbers),
             rows,
@@ -269,8 +300,20 @@ class EpochPlanner:
                 if at > before[name]
             },
             {reader.step.name: reader.reasons.pop() for reader in self.readers if reader.reasons},
-            {"now": now, "took": list(batches), "idle": silent, "last": source_round.last},
+            {
+                "now": now,
+                "took": list(batches),
+                "idle": silent,
+                "last": source_round.last,
+                "streams": streams,
+            },
         )
+
+    def give_up(self, round_: PlannedRound, failure: PenstockError) -> None:
+        """Let the files of a source change that could not be read in a round."""
+        for reader in self.readers:
+            if reader.step.name == failure.step and isinstance(round_.remote.get(failure.step), UnreadBatch):
+                reader.give_up(round_.plan.batches[failure.step])
 
     def look_at_rows(self, round_: PlannedRound) -> PlannedRound:
         """Read the batches of a round by source stages, since its job failed; from now on all others too.

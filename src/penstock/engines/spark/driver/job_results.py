@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +24,7 @@ from penstock.engines.spark.session.executors import explain_failure
 from penstock.engines.spark.source_task import SourceReport
 from penstock.engines.spark.wire import Kind, from_wire
 from penstock.engines.wire import failure_from_dict
-from penstock.errors import EngineError, PenstockError, describe_cause
+from penstock.errors import CheckpointError, EngineError, PenstockError, describe_cause
 from penstock.frozen import dataclass
 from penstock.operators.rows import user_function
 from penstock.operators.windows import Windows
@@ -117,12 +120,68 @@ def no_room_error(cause: OSError) -> EngineError:
     )
 
 
-def translate_failure(failure: BaseException, plan: Plan) -> BaseException:
-    """Return what Spark raised as an error of ours; everything else as it is."""
+_DISK = re.compile(
+    r"No space left on device|Read-only file system|Disk quota exceeded|File too large|Input/output error"
+    r"|Permission denied|Mkdirs failed to create [^\n]*|ParentNotDirectoryException[^\n]*|Not a directory"
+    r"|is not a directory"
+)
+_PATH = re.compile(r"(?:file:)?(/[^\s:()'\",;]+)")
+_LITTLE = 1 << 20
+"""Bytes; a disk with less is full."""
+
+
+def find_disk_error(text: str, checkpoint: Path | None) -> PenstockError | None:
+    """Return the error for a disk that Spark could not write to, with the folder; None if it says no such.
+
+    text        what Spark raised, or why a query ended
+    checkpoint  the checkpoint folder; None if nobody will resume from it
+    """
+    reason = _DISK.search(text)
+    if reason is None:
+        return None
+    paths = [Path(path) for path in _PATH.findall(text) if Path(path).is_absolute()]
+    own = None if checkpoint is None else str(checkpoint)
+    is_own = own is not None and (
+        any(str(path).startswith(own) for path in paths) or _is_full(checkpoint, *map(Path, _TEMPORARY))
+    )
+    if is_own:
+        return CheckpointError(
+            f"the checkpoint cannot be written: {reason[0]}",
+            detail=own,
+            hint="make room there, or make it writable, and run the same again: it goes on where it was",
+        )
+    place = next((path for path in paths if not str(path).endswith(".java")), Path(tempfile.gettempdir()))
+    return EngineError(
+        f"Spark cannot write its temporary files: {reason[0]}",
+        detail=str(place),
+        hint='make room there, or name another: SparkOptions(conf={"spark.local.dir": "/mnt/scratch"})',
+    )
+
+
+def _is_full(folder: Path | None, *spare: Path) -> bool:
+    """Return whether there is no room for a folder, and there is for all spare ones."""
+    try:
+        return folder is not None and shutil.disk_usage(folder).free < _LITTLE <= min(
+            shutil.disk_usage(one).free for one in spare
+        )
+    except OSError:
+        return True
+
+
+_TEMPORARY = (tempfile.gettempdir(),)
+
+
+def translate_failure(failure: BaseException, plan: Plan, checkpoint: Path | None = None) -> BaseException:
+    """Return what Spark raised as an error of ours; everything else as it is.
+
+    checkpoint  the checkpoint folder; None if nobody will resume from it
+    """
     if not type(failure).__module__.startswith(("pyspark", "py4j")):
         return failure
     reasons = re.findall(r"^(?:Caused by: |: )?([\w.$]*(?:Exception|Error): .+)", str(failure), re.MULTILINE)
-    error = explain_failure(failure)
+    error: PenstockError | None = explain_failure(failure)
+    if error is None:
+        error = find_disk_error(str(failure), checkpoint)
     if error is None and _DIED.search(str(failure)):
         error = _worker_died(plan)
     elif error is None:

@@ -11,6 +11,7 @@ spills to the disks of the executors and reads again what is lost with one; the 
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +27,7 @@ from penstock.connect.readers.spark import SparkReader
 from penstock.engines.checkpoint.state_files import StateHandles, state_size
 from penstock.engines.spark.closures import require_picklable
 from penstock.engines.spark.driver.job_results import JobResult, no_room_error, read_job_result
-from penstock.engines.spark.driver.join_planner import JoinPlanner
+from penstock.engines.spark.driver.join_planner import JoinPlanner, choose_samples, scale_report
 from penstock.engines.spark.driver.read_ahead import ReadRows, split_source
 from penstock.engines.spark.file_splits import FileSplit, RemoteBatch, UnreadBatch, split_files
 from penstock.engines.spark.fragments import (
@@ -44,12 +45,14 @@ from penstock.engines.spark.session.settings import ARROW_ROWS, ARROW_ROWS_SETTI
 from penstock.engines.spark.source_task import SourceReadPlan, SourceSplit
 from penstock.engines.spark.tasks import (
     ALIVE,
+    SAMPLED_ROWS,
     load_plans,
     read_source_rows,
     run_all_fragments,
     run_fragment,
+    sample_joins,
 )
-from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, to_wire
+from penstock.engines.spark.wire import NO_EDGE, SCHEMA, SPARK_SCHEMA, Kind, WireRow, from_wire, to_wire
 from penstock.errors import FunctionError
 from penstock.operators.stream_join import StreamJoin
 from penstock.plan.plan import Plan, Step
@@ -142,6 +145,7 @@ class SparkJobs:
         for cached in read:
             frame = frame.unionAll(cached.frame.where(f"kind = {Kind.SOURCE:d}"))
         n_read = sum(cached.n_rows for cached in read)
+        self.look_at_joins(rows, task)
         task = self.lay_out(task, self._count_partitions(remote, n_read, task.state))
         if task.n_partitions > self.n_partitions:
             more = self.wake_ups(task.rounds[-1].number, range(self.n_partitions, task.n_partitions))
@@ -278,6 +282,44 @@ class SparkJobs:
         """Let joins learn what rows are like from the reports of a job."""
         for name, planner in self.joins.items():
             planner.learn(result.joins, name)
+
+    def look_at_joins(self, rows: Sequence[WireRow], task: JobTask) -> None:
+        """Let joins learn from a few rows of the files of their first job, if it has many."""
+        blind = [name for name, planner in self.joins.items() if planner.is_blind]
+        if not blind or self.n_partitions == 1:
+            return
+        splits = [FileSplit.from_bytes(row.body) for row in rows if row.kind is Kind.READ and row.body]
+        chosen = choose_samples(splits)
+        if not chosen:
+            return
+        wire = [
+            WireRow(0, Kind.READ, NO_EDGE, 0, number, split.to_bytes())
+            for number, of_source in enumerate(chosen.values())
+            for split in of_source
+        ]
+        task = replace(task, layouts=dict.fromkeys(self.joins, (1, 1)))
+        factors = [
+            sum(split.n_rows for split in splits if split.source == source)
+            / sum(min(split.n_rows, SAMPLED_ROWS) for split in of_source)
+            for source, of_source in chosen.items()
+        ]
+        reports = [
+            scale_report(json.loads(row.body), factors[row.partition])
+            for row in self._run_samples(wire, task)
+            if row.body is not None
+        ]
+        for name in blind:
+            self.joins[name].learn(reports, name)
+
+    def _run_samples(self, rows: Sequence[WireRow], task: JobTask) -> list[WireRow]:
+        self._name_job("look at values", ", ".join(self.joins))
+        plans = self._broadcast_plans()
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            return sample_joins(load_plans(plans.value)[0], task, batches)
+
+        slots = [list(rows[place :: self._n_tasks]) for place in range(min(self._n_tasks, len(rows)))]
+        return list(from_wire(self._slots_frame(slots).mapInArrow(run, SPARK_SCHEMA).toArrow()))
 
     def lay_out(self, task: JobTask, n_partitions: int) -> JobTask:
         """Return a task with its number of partitions, and the cells of joins by what is known of them."""

@@ -5,8 +5,9 @@ and how long its cells were at work; no row comes here. The model (`stages/join/
 layout what its busiest cell has to do. The layout of now is left for another only if that is worth its price:
 ranges have to take up all saved rows anew, so as many rows must have come since the last time as are saved.
 
-What is known is of this run. A run that goes on from a checkpoint begins with a grid, which takes up rows
-that any layout has saved.
+What is known is of this run. Before the first job of many rows in files some rows of each are looked at, so
+that also a run of one job may have ranges. A run that goes on from a checkpoint without that begins with a
+grid, which takes up rows that any layout has saved.
 """
 
 from __future__ import annotations
@@ -20,11 +21,19 @@ import numpy.typing as npt
 
 from penstock.accounts import Accounts, JoinAccounts
 from penstock.engines.checkpoint.state_files import StateHandle
-from penstock.engines.spark.join_exchange import JoinLayout, plan_join_exchange, reduce_sample
+from penstock.engines.spark.file_splits import FileSplit
+from penstock.engines.spark.join_exchange import (
+    JoinLayout,
+    count_cells,
+    plan_join_exchange,
+    reduce_sample,
+    share_of_cells,
+)
 from penstock.operators.stream_join import StreamJoin
 from penstock.plan.plan import Step
+from penstock.stages import policy
 from penstock.stages.join.cell_places import RangeLayout, side_and_bucket
-from penstock.stages.join.model import EXCHANGE, WORTH, ExchangeLoad
+from penstock.stages.join.model import EXCHANGE, WORTH, CellShare, ExchangeLoad
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Ints
 
@@ -35,6 +44,10 @@ KEPT = 0.5
 """What the rows of earlier jobs count for, from job to job."""
 MIN_SAMPLE = 8
 """Values that a range must have among those that are known, or its ends are guesses."""
+SAMPLE_FROM = 1_000_000
+"""Rows of a job that must be in files before some of them are looked at: that is a job of its own."""
+MAX_SPLITS = 16
+"""Splits of a source of which the first rows are looked at."""
 MAX_KEPT = 2048
 """Values that are kept of an attribute."""
 _NOTHING: Sample = (np.empty(0, np.int64), np.empty(0))
@@ -45,10 +58,12 @@ class JoinPlanner:
 
     def __init__(self, step: Step) -> None:
         assert isinstance(step.op, StreamJoin), "only joins have cells"
-        self.exchange = plan_join_exchange(step.op, *(port.stream for port in step.inputs))
+        streams = [port.stream for port in step.inputs]
+        self.exchange = plan_join_exchange(step.op, *streams)
+        self._last_rows = step.op.resolve(*streams).last_rows
         self._rows = [0.0, 0.0]  # of a job, of the left and of the right
         self._samples = [[_NOTHING, _NOTHING] for _ in self.exchange.bands]
-        self._exchange_seconds, self._comparison = EXCHANGE, 0.0
+        self._exchange_seconds, self._comparison = EXCHANGE, self.exchange.cost
         self._n_since_respread = 0
         self._layouts: dict[str, JoinLayout] = {}  # of the last job that was committed, and of the newest
         self._stored, self._predicted, self._measured = (0, 0), 0.0, 0.0
@@ -74,7 +89,7 @@ class JoinPlanner:
         """Return the layout for so many partitions: that of now unless another is worth its price."""
         load = self.load
         grids = self.exchange.grids(n_partitions)
-        best: JoinLayout = min(grids, key=lambda grid: (load.seconds(self.shares(grid)), grid[0] * grid[1]))
+        best: JoinLayout = min(grids, key=lambda grid: (load.seconds(self.shares(grid)), count_cells(grid)))
         if now in grids or (isinstance(now, RangeLayout) and now.n_parts <= n_partitions):
             best = now if self._is_near(now, best) else best
         if self._n_since_respread < sum(self._stored):
@@ -94,12 +109,16 @@ class JoinPlanner:
         """Return what a job has to do, as far as that is known: as many rows of each side at first."""
         left, right = self._rows
         rows = (left, right) if left + right else (1.0, 1.0)
-        return ExchangeLoad(rows, self._stored, self._exchange_seconds, self._comparison)
+        # New rows meet each other too: of each two of them the later one meets the other.
+        met = [stored + new / 2 for stored, new in zip(self._stored, rows, strict=True)]
+        if self._last_rows is not None:
+            met = [min(n, last) for n, last in zip(met, self._last_rows, strict=True)]
+        return ExchangeLoad(rows, (met[0], met[1]), self._exchange_seconds, self._comparison)
 
-    def shares(self, layout: JoinLayout) -> list[tuple[float, float]]:
-        """Return the parts of the left and of the right that each cell has; of equal cells, one."""
+    def shares(self, layout: JoinLayout) -> list[CellShare]:
+        """Return what each cell has; of equal cells, one."""
         if not isinstance(layout, RangeLayout):
-            return [(1 / layout[0], 1 / layout[1])]
+            return [share_of_cells(layout)]
         condition = self.exchange.condition(layout.band)
         by_side = []
         for side, (codes, weights) in enumerate(self._samples[layout.band]):
@@ -107,7 +126,8 @@ class JoinPlanner:
             received = np.bincount(layout.homes(codes), weights, layout.n_parts)
             received += np.bincount(parts, weights[rows], layout.n_parts)
             by_side.append(received / max(float(weights.sum()), 1e-300))
-        return list(zip(*(of_side.tolist() for of_side in by_side), strict=True))
+        left, right = (of_side.tolist() for of_side in by_side)
+        return [(a, b, a * b) for a, b in zip(left, right, strict=True)]
 
     def _list_ranges(self, n_parts: int) -> Iterator[RangeLayout]:
         """Yield the ranges of each attribute that have as many rows each, by what is known of its values."""
@@ -118,6 +138,11 @@ class JoinPlanner:
             cuts = cut_ranges(scaled, n_parts)
             if cuts:
                 yield from (RangeLayout(band, cuts, copies) for copies in self.exchange.copies)
+
+    @property
+    def is_blind(self) -> bool:
+        """Return whether bands could be cut into ranges, and nothing is known of their values."""
+        return bool(self.exchange.bands) and not sum(self._rows)
 
     def learn(self, reports: Sequence[Mapping[str, Any]], step: str) -> None:
         """Learn from the reports of a job."""
@@ -146,15 +171,17 @@ class JoinPlanner:
         self._learn_costs([cell for report in reports for cell in report["cells"] if cell[0] == step])
 
     def _learn_costs(self, cells: Sequence[Sequence[Any]]) -> None:
-        """Learn what a comparison costs, or a look into an index, from (step, rows, seconds, scan, probe)."""
-        n_rows = sum(received for _, received, *_ in cells)
+        """Learn what a comparison or a row costs, from (step, rows, seconds, comparisons, searches)."""
+        n_rows, busy, n_compared, n_searches = (sum(cell[place] for cell in cells) for place in range(1, 5))
         if not n_rows:
             return
-        self._measured = max(seconds for _, _, seconds, _, _ in cells)
-        busy, comparison = sum(cell[2] for cell in cells), max(cell[3] for cell in cells)
-        self._comparison = comparison
+        self._measured = max(cell[2] for cell in cells)
+        # Bands and equal columns have an index as soon as rows are many; what else is asked is asked of all.
+        few = 0 if self.exchange.cost else policy.SIZES.index_rows
+        is_scan = n_compared > n_searches * few
         # Where rows are scanned, what a row costs besides is what it costs to bring it.
-        self._exchange_seconds = EXCHANGE if comparison else EXCHANGE + busy / n_rows
+        self._comparison = busy / n_compared if is_scan else 0.0
+        self._exchange_seconds = EXCHANGE if is_scan else EXCHANGE + busy / n_rows
 
     def measure(self, accounts: Accounts, job: str) -> JoinAccounts:
         """Return the accounts of the join with its cells, and what was predicted and measured for them."""
@@ -169,6 +196,32 @@ class JoinPlanner:
             predicted_ms=self._predicted * 1e3,
             measured_ms=self._measured * 1e3,
         )
+
+
+def choose_samples(splits: Sequence[FileSplit]) -> dict[str, list[FileSplit]]:
+    """Return some splits of each source, from its first to its last; {} if rows are too few to look twice."""
+    if sum(split.n_rows for split in splits) < SAMPLE_FROM:
+        return {}
+    chosen: dict[str, list[FileSplit]] = {}
+    for source in dict.fromkeys(split.source for split in splits):
+        of_source = [split for split in splits if split.source == source]
+        step = -(-len(of_source) // MAX_SPLITS)
+        chosen[source] = of_source[step // 2 :: step]
+    return chosen
+
+
+def scale_report(report: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """Return the report of a few rows as that of so many times as many."""
+    sent = [
+        [
+            step,
+            side,
+            round(n_rows * factor),
+            [(codes, [w * factor for w in weights]) for codes, weights in bands],
+        ]
+        for step, side, n_rows, bands in report["sent"]
+    ]
+    return {"sent": sent, "cells": []}
 
 
 def cut_ranges(samples: Sequence[Sample], n_parts: int) -> tuple[int, ...]:

@@ -23,8 +23,10 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import PROCESSED, READ, pass_crash_point
-from penstock.engines.checkpoint.checkpoint import Checkpoint, Manifest, convert_state
-from penstock.engines.checkpoint.state_files import state_size
+from penstock.engines.checkpoint.checkpoint import Checkpoint, convert_state
+from penstock.engines.checkpoint.manifest import Manifest
+from penstock.engines.checkpoint.round_records import load_ends
+from penstock.engines.checkpoint.state_files import count_waiting, state_size
 from penstock.engines.ends import close_all
 from penstock.engines.protocol import RunOptions, RunResult
 from penstock.engines.run_log import report_restore
@@ -94,8 +96,7 @@ class DriverLoop:
         steps = tuple(step.name for step in self.plan)
         self._events(RunStarted(self.clock.now(), self.plan.graph, "spark", steps))
         done = self.checkpoint.latest_manifest()
-        if done.drained:
-            raise self.checkpoint.drained_error()
+        self._planner.refusal = self.checkpoint.refuse_input(self.plan)
         # Why: workers know no form of window state but that by key.
         files, plan = self.checkpoint.files, self.plan
         state = {name: convert_state(plan[name], done, files, BY_KEY) for name in done.state}
@@ -104,11 +105,15 @@ class DriverLoop:
         for name, saved in done.accounts.items():
             if name in self.accounts:
                 self.accounts[name].add(Accounts(**saved))
-        self._planner.resume(done, self.checkpoint.planned_rounds(), self.checkpoint.journal)
-        known = (self.checkpoint.saved_graph or {}).get("steps", {})
+        planned, ends = self.checkpoint.planned_rounds(), load_ends(self.checkpoint)
+        self._planner.resume(done, planned, self.checkpoint.journal)
         for name, writer in self.sinks.writers.items():
-            writer.open(resume=name in known, n_written=self.accounts[name].rows_out)
+            resume, n_written = self.checkpoint.knows(name), self.accounts[name].rows_out
+            writer.open(resume=resume, n_written=n_written, link=self.checkpoint.link(name))
+        self.checkpoint.check_planned(planned)
         self.checkpoint.adopt()
+        committed = max((writer.last_committed for writer in self.sinks.writers.values()), default=-1)
+        self._planner.resume_end(ends, committed)
 
     def metrics(self) -> dict[str, Accounts]:
         """Return the accounts so far; those of joins say what cells they have."""
@@ -119,14 +124,20 @@ class DriverLoop:
         }
 
     @property
+    def refusal(self) -> PenstockError | None:
+        """Return what is raised for more input; None if there may be more."""
+        return self._planner.refusal
+
+    @property
     def watermarks(self) -> Mapping[str, float]:
         """Return the watermarks of the sources after the last micro-batch; those before all are left out."""
         return self._done.source_watermarks
 
     def end(self, *, failed: bool = False) -> RunResult:
         """Close readers and sinks, whatever happens to one of them; raise the first error at the end."""
-        outcome = "failed" if failed else "drained" if self._done.drained else "stopped"
-        n_batches = self._done.rounds - self._begun - self._done.drained
+        ended = all(reader.ended for reader in self.readers)
+        outcome = "failed" if failed else "drained" if self._done.drained else "ended" if ended else "stopped"
+        n_batches = max(self._done.rounds - self._begun - self._done.drained, 0)
         try:
             close_all([*self.readers, *self.sinks.writers.values()])
         except Exception:
@@ -139,7 +150,8 @@ class DriverLoop:
             finally:
                 self.checkpoint.close()
         tables = {ref: self.sinks.table(ref) for ref in self.sinks.collected}
-        return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables)
+        waiting = count_waiting(self._done.state) if self.checkpoint.durable else {}
+        return RunResult(outcome, n_batches, copy.deepcopy(self.accounts), tables, waiting=waiting)
 
     def run_micro_batches(self, query: RunQuery | None = None) -> None:
         """Run round after round, several at a time where they are ready, until there are no more.
@@ -192,7 +204,10 @@ class DriverLoop:
     def run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
         """Run a round of batches that no reader gave; `last` closes everything."""
         with self._report_failure():
-            self._run_rounds([self._planner.plan_pushed(batches, last=last)])
+            round_ = self._planner.plan_pushed(batches, last=last)
+            if self.checkpoint.durable:
+                self.checkpoint.save_planned_rounds({round_.plan.number: round_.record})
+            self._run_rounds([round_])
 
     def drain(self) -> None:
         """Close everything, unless that was done: the run was stopped, and takes no more input."""
@@ -220,6 +235,7 @@ class DriverLoop:
             for round_ in rounds:
                 self._run_rounds([round_])
         elif result.failure is not None:
+            self._planner.give_up(rounds[0], result.failure)
             raise result.failure
         else:
             took = self.clock.now() - began
@@ -295,6 +311,11 @@ class DriverLoop:
             state,
             last.fired,
             drained=last.last,
+            streams={
+                reader.step.name: reader.sign_batch(last.positions[reader.step.name][0] - 1)
+                for reader in self.readers
+                if isinstance(reader, StreamSourceReader)
+            },
         )
         nbytes = self.checkpoint.commit(self._done)
         self._job = result.job

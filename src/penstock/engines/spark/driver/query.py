@@ -4,8 +4,9 @@ A run with a checkpoint, or that does not end by itself, or that asks for a trig
 make a micro-batch is decided by the driver loop, because batches must be cut by readers, the same on every
 engine. So the source of the query is a Python data source whose rows are wire rows (`wire.py`): which splits
 tasks are to read, and which partitions to wake up. Its offset is the number of micro-batches that have been
-planned. Triggers, progress and the log of offsets are Spark's, and the log goes on over restarts. What is
-done is said by our manifest alone: a batch that Spark repeats has whatever is to be done next.
+planned. Triggers, progress and the log of offsets are Spark's, and the log goes on over restarts, unless it
+is damaged. What is done is said by our manifest alone: a batch that Spark repeats has whatever is to be done
+next.
 
 Spark plans in a process of its own (`plan_source.py`), which meets the driver loop in a folder.
 """
@@ -13,7 +14,9 @@ Spark plans in a process of its own (`plan_source.py`), which meets the driver l
 from __future__ import annotations
 
 import json
+import logging
 import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.engines.spark.driver.job_results import no_room_error
+from penstock.engines.spark.driver.job_results import find_disk_error, no_room_error
 from penstock.engines.spark.driver.plan_source import FORMAT, POLL_S, PlanSource
 from penstock.engines.spark.driver.progress import BatchProgress, observe_progress, report_progress
+from penstock.engines.spark.driver.query_log import find_damage
 from penstock.engines.spark.wire import SCHEMA, SPARK_SCHEMA, WireRow, to_wire
 from penstock.errors import EngineError
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+_log = logging.getLogger("penstock.run")
 _PATIENCE_S = 1.0
 """Seconds that a run waits for the last report of Spark."""
 _SLOW_START, _MAX_TRIES = "Python worker failed to connect back", 10
@@ -61,6 +66,11 @@ class RunQuery:
         self._folder, self._checkpoint, self._context = folder, checkpoint, spark.sparkContext
         self._changed = threading.Condition()
         self._work: Callable[[DataFrame], BatchProgress] | None = None
+        damage = find_damage(Path(checkpoint))
+        if damage is not None:
+            # Our manifests say what is done, so that nothing but the numbers of Spark's batches begins again.
+            _log.warning("%s is damaged (%s); Spark begins a new log of the query", *damage)
+            shutil.rmtree(checkpoint)
         self._n_planned, self._started = read_log(Path(checkpoint)), threading.Event()
         self._n_tries = self._n_run = self._last_batch = 0
         _write_count(folder, self._n_planned)
@@ -147,7 +157,12 @@ class RunQuery:
             self._n_tries += 1
             self._start()
             return
-        raise EngineError("Spark stopped the query", detail=reason.partition("\n")[0])
+        folder = Path(self._checkpoint).parent
+        raise find_disk_error(reason, folder) or EngineError(
+            "Spark stopped the query",
+            detail=f"{reason.partition(chr(10))[0]}; its checkpoint is {folder}",
+            hint="run it again: it goes on where its checkpoint is",
+        )
 
 
 def read_log(checkpoint: Path) -> int:

@@ -7,6 +7,7 @@ has the report, put together from those of its splits.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -14,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from penstock.accounts import Accounts
-from penstock.connect.readers.files import FileReader, read_error
+from penstock.connect.readers.file_identity import FileRange
+from penstock.connect.readers.files import FileReader
+from penstock.connect.readers.input_format import FilePart
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
 from penstock.engines.spark.source_task import SourceReport, SourceSplit
+from penstock.errors import ConnectorError
 from penstock.frozen import Frozen
 
 MIN_SPLIT_BYTES, MAX_SPLIT_BYTES = 1 << 22, 1 << 26
@@ -65,6 +69,11 @@ class ReadBatch(Frozen):
     rows: ReadRows
 
     @property
+    def position(self) -> Any:
+        """Return where to go on behind the batch, if rows make the batches."""
+        return self.report.position
+
+    @property
     def n_rows(self) -> int:
         """Return the number of rows that were read, bad ones too."""
         return int((self.report.accounts or {}).get("rows_in", 0))
@@ -93,17 +102,22 @@ def merge_reports(reports: Iterable[SourceReport]) -> dict[tuple[str, int], Sour
     return merged
 
 
-def unread_files(reader: FileReader, paths: Sequence[Path], start: int) -> UnreadBatch:
-    """Return the batch of some files, with room for the numbers of their rows."""
+def unread_files(reader: FileReader, ranges: Sequence[FileRange], start: int) -> UnreadBatch:
+    """Return the batch of some files, with room for the numbers of their rows.
+
+    A file of which nothing can be told has room for the one bad row that it is.
+    """
     files, n_rows, n_bytes = [], 0, 0
-    for path in paths:
-        try:
-            n_bytes += path.stat().st_size
+    for one in ranges:
+        path, grows, size = Path(one.path), reader.format.grows(Path(one.path)), 0
+        with suppress(OSError, ConnectorError):
+            n_bytes += (min(path.stat().st_size, one.last) - one.first) if grows else path.stat().st_size
             size = reader.format.size(path)
-        except OSError as problem:
-            raise read_error(path, problem) from problem
-        files.append(SourceFile(str(path.absolute()), start + n_rows))
-        n_rows += size
+        last = one.last if grows else sys.maxsize
+        room = max(0, min(size, last) - one.first)
+        # Why: a part numbers its rows from the beginning of the file.
+        files.append(SourceFile(str(path.absolute()), start + n_rows - one.first, None, one.first, last))
+        n_rows += room + 1
     return UnreadBatch(tuple(files), n_rows, n_bytes)
 
 
@@ -123,22 +137,37 @@ def split_source(
     scan  a job that finds the files that hold quotes, and therefore cannot be cut
     """
     most = max(MIN_SPLIT_BYTES, min(MAX_SPLIT_BYTES, -(-batch.n_bytes // n_tasks)))
-    doubtful = [file.path for file in batch.files if reader.format.needs_scan(Path(file.path), most)]
+    doubtful = [(file.path, part) for file in batch.files for part in _scan_parts(reader, file, most)]
     quoted = set[str | None]()
     if doubtful and not whole:
         scans = [
             SourceSplit(source, number, now, ((path, part.first, part.last, 0),), most, scan=True)
-            for path in doubtful
-            for part in reader.format.parts(Path(path), most, plain=True)
+            for path, part in doubtful
         ]
         rows = scan(scans)
         quoted = {report.quoted for report in rows.reports}
         rows.release(source, number)
     parts = [
-        (file.path, part.first, part.last, file.start)
+        (file.path, part.first, part.last, file.start, part.begin, part.end)
         for file in batch.files
-        for part in reader.format.parts(Path(file.path), most, plain=file.path not in quoted)
+        for part in _cut(reader, file, most, plain=file.path not in quoted)
     ]
     if whole or not parts:
         return [SourceSplit(source, number, now, tuple(parts), batch.n_bytes)]
     return [SourceSplit(source, number, now, (part,), batch.n_bytes // len(parts)) for part in parts]
+
+
+def _cut(reader: FileReader, file: SourceFile, most: int, *, plain: bool) -> list[FilePart]:
+    """Return the parts of a file; one that cannot be looked at is one part, and whoever reads it says why."""
+    try:
+        return reader.format.parts(Path(file.path), most, plain=plain, begin=file.first, end=file.last)
+    except (OSError, ConnectorError):
+        return [FilePart(file.path, file.first, file.last, file.first, file.last)]
+
+
+def _scan_parts(reader: FileReader, file: SourceFile, most: int) -> list[FilePart]:
+    """Return the parts in which quotes are looked for, before a file is cut."""
+    with suppress(OSError, ConnectorError):
+        if reader.format.needs_scan(Path(file.path), most):
+            return _cut(reader, file, most, plain=True)
+    return []

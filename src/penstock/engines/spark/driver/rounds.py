@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.clock import Clock
+from penstock.connect.protocol import SourcePosition
 from penstock.engines.deadlines import Deadlines
 from penstock.engines.ends import SourceReader
 from penstock.engines.protocol import RunOptions
@@ -44,7 +45,7 @@ class SourceRound:
     number: int
     now: int
     batches: dict[str, Any]
-    positions: dict[str, tuple[int, int]]
+    positions: dict[str, SourcePosition]
     ended: frozenset[str]
     last: bool = False
     idle: Sequence[str] | None = None
@@ -63,7 +64,7 @@ class SourceRound:
 
     def batch_number(self, source: str) -> int:
         """Return the number of a source's batch; a batch that was pushed by hand has the round's."""
-        n_batches, _ = self.positions[source]
+        n_batches = self.positions[source].batches
         batch = self.batches[source]
         if isinstance(batch, ReadBatch):
             return batch.number

@@ -46,7 +46,8 @@ def _end_on_failure(loop: DriverLoop) -> Iterator[None]:
     except BaseException as failure:
         with suppress(Exception):
             loop.end(failed=True)
-        raise translate_failure(failure, loop.plan)  # noqa: B904  # it knows its cause
+        folder = loop.checkpoint.folder if loop.checkpoint.durable else None
+        raise translate_failure(failure, loop.plan, folder)  # noqa: B904  # it knows its cause
 
 
 class SparkRun(BackgroundRun):
@@ -128,6 +129,8 @@ class SparkHarness(RoundHarness):
         weakref.finalize(self, loop.checkpoint.close)  # a session need not be ended, and is then just let go
         with _end_on_failure(loop):
             loop.open()
+            if loop.refusal is not None:
+                raise loop.refusal
 
     def end(self) -> RunResult:
         """Implement `EngineHarness.end`."""
@@ -164,8 +167,9 @@ def build_loop(
     Raise if executors elsewhere cannot run it, before its first row.
     """
     plan = load_tables(plan)
-    checkpoint = Checkpoint(options.checkpoint, describe_graph(plan))
+    checkpoint = Checkpoint(options.checkpoint, describe_graph(plan), "spark", options.renamed)
     try:
+        plan = checkpoint.adapt(plan)
         plan = place_sinks(plan, checkpoint.folder)
         jobs = SparkJobs(session.spark, plan, session.partitions)
         jobs.trigger = spell_trigger(getattr(options.engine, "trigger", None))

@@ -32,7 +32,7 @@ def place_sinks(plan: Plan, folder: Path) -> Plan:
     steps = []
     for step in plan:
         if isinstance(step.op, Sink) and isinstance(step.op.writer, ScratchWriter):
-            place = folder / "sinks" / quote(step.name, safe="")
+            place = folder / "sinks" / quote((*step.history.former, step.name)[0], safe="")
             steps.append(replace(step, op=replace(step.op, writer=step.op.writer.in_folder(str(place)))))
         else:
             steps.append(step)

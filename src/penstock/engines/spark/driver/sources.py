@@ -19,13 +19,15 @@ import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
-from penstock.connect.protocol import SourceBatch, may_wait
-from penstock.connect.readers.files import FileReader, read_error
+from penstock.connect.protocol import SourceBatch, SourcePosition, may_wait
+from penstock.connect.readers.files import FileReader
 from penstock.connect.readers.parquet import ParquetFormat
 from penstock.connect.readers.spark import SparkReader, SparkStreamReader, StreamBatches
+from penstock.engines.checkpoint.sealed_files import RESTORE
 from penstock.engines.ends import JournalOf, SourceReader, no_journal
 from penstock.engines.spark.driver.background import BackgroundSourceReader
 from penstock.engines.spark.driver.progress import BatchProgress, observe_progress, report_progress
+from penstock.engines.spark.driver.query_log import find_damage, sign_offsets
 from penstock.engines.spark.driver.read_ahead import ReadBatch, unread_files
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
 from penstock.engines.spark.fragments import lives_on_driver
@@ -108,7 +110,9 @@ class WorkerSourceReader(SourceReader):
         if isinstance(batch, ReadBatch):
             report = batch.report
             if report.failure is not None:
+                self.give_up(batch)
                 raise failure_from_dict(report.failure)
+            self._passed = batch.position
             self._accounts.add(Accounts(**(report.accounts or {})))
             if report.reason is not None:
                 self.reasons.append(report.reason)
@@ -117,27 +121,36 @@ class WorkerSourceReader(SourceReader):
 
 
 class StreamSourceReader(BackgroundSourceReader, WorkerSourceReader):
-    """A streaming DataFrame. Spark goes on to its next batch when a manifest says that this one is done."""
+    """A streaming DataFrame. Spark goes on to its next batch when a manifest says that this one is done.
+
+    expected_offsets  the checksum of what Spark's log says of the last batch that is done; None if unknown
+    """
 
     _stream: StreamBatches | None = None
+    expected_offsets: str | None = None
 
     def begin(self, arrived: threading.Condition) -> None:
         """Prepare to read; Spark makes the next batch once this one is done, so none is read ahead."""
         super().begin(arrived)
         self.bounded = False
 
-    def resume(self, position: tuple[int, int], watermark: float, journal: JournalOf = no_journal) -> None:
+    def resume(self, position: SourcePosition, watermark: float, journal: JournalOf = no_journal) -> None:
         """Continue behind the batches that are done; Spark repeats the one after them, if it had begun."""
+        last = position[0] - 1
         if position[0] and not (self._folder / "offsets").exists():
-            raise CheckpointError(
-                f'Spark\'s own checkpoint of source "{self.step.name}" is gone',
-                step=self.step.name,
-                where=self.step.where,
-                detail=f"{position[0]:,} of its batches are done, and only that said where they ended: "
-                f"{self._folder}",
-                hint="bring the folder back, or start with an empty checkpoint folder",
+            raise self._damage(
+                "is gone",
+                f"{self._folder}: only that said where the {position[0]:,} batches ended that are done",
             )
-        self.n_batches, self.n_rows = position
+        damage = find_damage(self._folder)
+        if damage is not None:
+            raise self._damage("is damaged", f"{damage[0]}: {damage[1]}")
+        if position[0] and self.expected_offsets not in (None, self.sign_batch(last)):
+            raise self._damage(
+                "is older than the checkpoint, or another",
+                f"{self._folder / 'offsets' / str(last)}: it does not say what was read in that batch",
+            )
+        self.n_batches, self.n_rows, _ = position
         if BEFORE_ALL < watermark < AFTER_ALL:
             self._stage.promise(int(watermark))
         assert isinstance(self._reader, SparkStreamReader), "streams have a reader of streams"
@@ -154,6 +167,25 @@ class StreamSourceReader(BackgroundSourceReader, WorkerSourceReader):
         except Exception as cause:
             raise self.read_error(cause) from cause
         self._start()
+
+    def _damage(self, why: str, detail: str) -> CheckpointError:
+        return CheckpointError(
+            f'Spark\'s own checkpoint of source "{self.step.name}" {why}',
+            step=self.step.name,
+            where=self.step.where,
+            detail=detail,
+            hint=RESTORE,
+        )
+
+    def sign_batch(self, number: int) -> str:
+        """Return a checksum of what Spark's log says that a batch reads."""
+        return sign_offsets(self._folder, number)
+
+    def check_batch(self, number: int, signature: str) -> None:
+        """Raise CheckpointError if a batch that is done again reads something else than it did."""
+        if signature != self.sign_batch(number):
+            detail = f"{self._folder / 'offsets' / str(number)}: it does not say what was read in that batch"
+            raise self._damage("is older than the output, or another", detail)
 
     def commit(self, n_batches: int, progress: BatchProgress) -> None:
         """Tell Spark how many batches are done, and what its progress may tell of the last."""
@@ -221,17 +253,14 @@ class RemoteSourceReader(WorkerSourceReader):
             yield proven or UnreadBatch((), 0, 0)
             return
         assert isinstance(reader, FileReader), "only files and DataFrames are read elsewhere"
-        start = reader.position[1]
-        for paths in reader.plan_batches():
+        number, start = self._at or (0, 0)
+        for ranges in reader.plan_batches(number):
             proven = None
             if self._remote is not None and isinstance(reader.format, ParquetFormat):
-                proven = self._remote_files(reader, paths, start)
-            else:
-                for path in paths:
-                    reader.check(path)
-            batch = proven or unread_files(reader, paths, start)
-            start += batch.n_rows
-            yield batch
+                proven = self._remote_files(reader, [Path(one.path) for one in ranges], start)
+            batch = proven or unread_files(reader, ranges, start)
+            number, start = number + 1, start + batch.n_rows
+            yield replace(batch, position=[number, start])
 
     def _remote_files(self, reader: FileReader, paths: Sequence[Path], start: int) -> RemoteBatch | None:
         """Return a batch of parquet files whose footers prove the times; None where they do not."""
@@ -244,13 +273,14 @@ class RemoteSourceReader(WorkerSourceReader):
             try:
                 footer = pq.read_metadata(path)
                 n_bytes += path.stat().st_size
-            except (OSError, pa.ArrowException) as problem:
-                raise read_error(path, problem) from problem
+            except (OSError, pa.ArrowException):
+                return None  # a source stage says what is wrong with it
             stored = footer.schema.to_arrow_schema()
             if self._fitting is None or not stored.equals(self._fitting):
-                reader.check(path)
                 # Every column must be stored in the very type that it is read as.
-                if any(stored.field(f.name).type != f.type for f in reader.schema):
+                if any(
+                    f.name not in stored.names or stored.field(f.name).type != f.type for f in reader.schema
+                ):
                     is_cast = True
                 else:
                     self._fitting = stored
@@ -302,20 +332,34 @@ class SequenceSourceReader(WorkerSourceReader):
     """Files that a reader cuts into batches by rows: one worker reads some of these ahead."""
 
     def _read(self) -> Iterator[ReadBatch]:
-        number, time = 0, self._time
+        number, time = self.n_batches, self._time
         follows_clock = time is not None and (time.column is None or time.max_future is not None)
         # Why: what the clock says must be the same when a round is done again.
         n_ahead = 1 if follows_clock else MAX_BATCHES
+        reader, position = self._reader, self._at
+        assert isinstance(reader, FileReader), "only files are read elsewhere"
+        files = list(reader.plan_files(position))
         while True:
-            split = SourceSplit(self.step.name, number, self._now(), n_batches=n_ahead, max_rows=MAX_ROWS)
+            done = 0 if position is None else position[0]
+            ahead = tuple(
+                (listing, n, one.path, one.first, one.last) for listing, n, one in files if n >= done
+            )
+            split = SourceSplit(
+                self.step.name,
+                number,
+                self._now(),
+                n_batches=n_ahead,
+                max_rows=MAX_ROWS,
+                files=ahead,
+                position=position,
+            )
             rows = self._jobs.read([split])
             for _, report in sorted(rows.merged.items()):
                 if report.ended:
                     return
-                if report.failure is not None:
-                    raise failure_from_dict(report.failure)
-                yield ReadBatch(number, report, rows)
-                number += 1
+                batch = ReadBatch(number, report, rows)
+                position, number = report.position, number + 1
+                yield batch
 
 
 def time_range_of(footers: Sequence[Any], time: SourceTime) -> TimeRange | None:

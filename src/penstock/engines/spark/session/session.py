@@ -12,6 +12,7 @@ the machine can read.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import socket
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 _LAST_LINES = 15
 _PATIENCE_S = 10  # for the first answer of a standalone master
+_SOCKETS = "spark.python.unix.domain.socket.dir"
+_LONGEST_FOLDER = 60  # with the name of a socket it has less than 108 letters
 _NEARLY = 0.92  # how alike two names are that differ by a slip of the fingers
 _AT_LAUNCH = ("memory", "extraJavaOptions", "extraClassPath", "extraLibraryPath")
 """Settings `spark.driver.…` that a JVM must be launched with."""
@@ -198,7 +201,9 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
     from pyspark.sql import SparkSession
 
     _need_an_answer(master)
-    core = settings.core_settings(master, conf, name)
+    core = _socket_folder(master) | settings.core_settings(master, conf, name)
+    if not logging.getLogger("py4j").level:
+        logging.getLogger("py4j").setLevel(logging.INFO)  # below, it logs every value that goes to Java
     is_running = SparkContext._gateway is not None or _is_submitted()
     java = None if is_running else find_java()
     log = temporary_folder("penstock-spark-") / "spark.log"
@@ -209,6 +214,7 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
                 launched = SparkConf(loadDefaults=False).setAll(public)
                 with log.open("ab") as output:
                     gateway = launch_gateway(launched, {"stdout": output, "stderr": output})
+                _protect_callbacks(gateway)
                 SparkContext._ensure_initialized(gateway=gateway)
             jvm = SparkContext._gateway.jvm
             known = SparkConf(_jvm=jvm)
@@ -230,6 +236,34 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
             raise _did_not_start(problem, master, conf, log) from None
         _STARTED_WITH[context] = dict(conf)
         return SparkSession.builder.getOrCreate()
+
+
+def _protect_callbacks(gateway: Any) -> None:
+    """Let the server for calls from Java take none without the token of the gateway.
+
+    Why: it listens too, and PySpark gives it no token; the Java side forgets its own when it learns the port.
+    """
+    from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+    from pyspark.java_gateway import ensure_callback_server_started
+
+    token = gateway.gateway_parameters.auth_token
+    gateway.callback_server_parameters.auth_token = token
+    ensure_callback_server_started(gateway)
+    client = JavaObject("GATEWAY_SERVER", gateway._gateway_client).getCallbackClient()
+    field = gateway.jvm.java.lang.Class.forName("py4j.CallbackClient").getDeclaredField("authToken")
+    field.setAccessible(True)
+    field.set(client, token)
+
+
+def _socket_folder(master: str) -> dict[str, str]:
+    """Return the setting of a folder for the sockets to Python workers, which ends with the process.
+
+    Why: Spark leaves them behind. A path that is too long for a socket stays Spark's own choice.
+    """
+    if not master.startswith("local") or not hasattr(socket, "AF_UNIX"):
+        return {}
+    folder = temporary_folder("penstock-sockets-")
+    return {_SOCKETS: str(folder)} if len(str(folder)) < _LONGEST_FOLDER else {}
 
 
 def _refuse_launch_settings(

@@ -22,6 +22,7 @@ DAEMON = "penstock.engines.spark.session.daemon"
 ARROW_ROWS_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ARROW_ROWS = 200_000  # rows per Arrow batch into a Python worker; Spark's 10,000 cost more hops than work
 SQL = "spark.sql."  # these belong to a session, the others to Spark's start
+_JAVA_OPTIONS = ("extraJavaOptions", "defaultJavaOptions")
 LOG4J = Path(__file__).parents[1] / "log4j2.properties"
 
 # Renames instead of forking a process for every file's permissions: up to 2.7 times on a batch. Its rename
@@ -78,10 +79,25 @@ def core_settings(master: str, conf: Mapping[str, str], name: str = NAME) -> dic
     if master.startswith("local"):
         # A cluster's executors start the daemon before the package has been shipped to them.
         ours["spark.python.daemon.module"] = DAEMON
+        if not master.startswith("local-cluster"):
+            ours["spark.authenticate"] = "true"  # by a secret that Spark makes up and keeps to itself
+    _refuse_exposed(conf)
     theirs = {key: value for key, value in conf.items() if not key.startswith(SQL)}
     quiet = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     options = "spark.driver.extraJavaOptions"
     return {**ours, **theirs, options: f"{quiet} {theirs.get(options, '')}".strip()}
+
+
+def _refuse_exposed(conf: Mapping[str, str]) -> None:
+    """Raise for a secret among the options of a Java: every user of the machine can read its command line."""
+    for key in (f"spark.{part}.{name}" for part in ("driver", "executor") for name in _JAVA_OPTIONS):
+        names = [name for name, _ in re.findall(r"-D([^=\s]+)=(\S+)", conf.get(key, "")) if is_secret(name)]
+        if names:
+            raise EngineError(
+                f"the setting {key} has {names[0]}, which would stand on a command line",
+                detail="every user of the machine can read that",
+                hint="put the options into a file that only you can read, and name it: @/path/to/options",
+            )
 
 
 def under_submit(
