@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import penstock as ps
@@ -20,14 +21,15 @@ OPTIONS = ps.LocalOptions(save_every="0 s", threads=2, queue_size=2)
 
 def main(folder: Path, at: str | None = None, number: str = "0") -> None:
     """Begin, or go on."""
-    left = int(number)
+    left, lock = int(number), threading.Lock()
 
     def heard(point: str) -> None:
         nonlocal left
-        os.write(1, f"{point}\n".encode())  # in one piece, whichever thread says it
-        left -= point == at
-        if at is not None and left == 0:
-            os._exit(DIED)
+        with lock:  # the point at which it dies is the last that it says, whatever other threads do
+            os.write(1, f"{point}\n".encode())
+            left -= point == at
+            if at is not None and left == 0:
+                os._exit(DIED)
 
     crash_points.listener = heard
     dying.run(folder, "local", options=OPTIONS)
