@@ -31,7 +31,7 @@ def workload(size: Size) -> Workload:
         row_at_a_time.build_case(20_000 if quick else 100_000),
         latency.build_case(1 if quick else 10),
         *startup.build_cases(),
-        *live.build_cases(*((2, 3) if quick else (3, 10))),
+        *live.build_cases(*((2, 2) if quick else (3, 10))),
         backpressure.build_case(*((3, 3) if quick else (600, 10))),
     ]
     return Workload(
@@ -138,7 +138,7 @@ def _live_claims() -> list[Claim]:
         note=live.BEHIND,
     )
     stops = [
-        Claim(f"{name}: under 0.5 s", Cell(live.STOP, name), 0.5, note=live.SLOWEST) for name in live.READERS
+        Claim(f"{name}: under 0.5 s", Cell(live.STOP, name), 0.5, note=live.SLOWEST) for name in live.STOPS
     ]
     return [windows, *stops]
 

@@ -2,10 +2,9 @@
 
 The clock is real. Rows come in bursts; in the silence behind a burst its windows must leave by the clock.
 What is noted is how far behind the window's end plus the delay its result reached the sink, at most. A run is
-stopped at once after its source has begun to wait, for every kind of reader; what is noted is the time until
-it is over. In process both are the most over all rounds, since that is what somebody who waits sees. On Spark
-a run is stopped as often as there are rounds, by turns with all windows closed first; a micro-batch that has
-begun is ended by Spark before.
+stopped after its source has begun to wait, at once or a little later, for every kind of reader and on both
+engines; what is noted is the time until it is over. Both are the most over all rounds, since that is what
+somebody who waits sees; but for windows on Spark, whose first run starts it.
 """
 
 from __future__ import annotations
@@ -33,11 +32,13 @@ from bench.workload import Case, Outcome, Way, outcome_notes
 
 SILENCE, STOP = "windows of 1 s in a silence", "a run is stopped while its source waits"
 LOCAL, SPARK = "silence, in process", "silence, on Spark"
-STOP_SPARK = "stop, all readers on Spark"
 BEHIND, SLOWEST = "behind the end plus delay (s)", "slowest stop (s)"
+DRAINED = "slowest stop that closes windows first (s)"
 DELAY_S, GAP_S, BURST = 0.2, 2.2, 25
 SCHEMA = {"v": "int64"}
 PATIENCE_S = 60
+N_PAUSES, PAUSE_S = 5, {"local": 0.04, "spark": 0.25}
+"""A run is stopped after none, one, two... of these pauses."""
 
 
 @dataclass(slots=True)
@@ -79,10 +80,15 @@ def build_ways() -> list[Way]:
         Way(SPARK, partial(run_bursts, engine="spark"), notes=outcome_notes, only=(SILENCE,)),
     ]
     stops = [
-        Way(name, partial(stop_often, name=name, open_reader=reader), notes=outcome_notes, only=(STOP,))
-        for name, reader in READERS.items()
+        Way(
+            name,
+            partial(stop_often, name=name, open_reader=READERS[reader], engine=engine),
+            notes=outcome_notes,
+            only=(STOP,),
+        )
+        for name, (reader, engine) in STOPS.items()
     ]
-    return [*windows, *stops, Way(STOP_SPARK, stop_on_spark, notes=outcome_notes, only=(STOP,))]
+    return [*windows, *stops]
 
 
 def run_bursts(data: Bursts, *, engine: str) -> Outcome:
@@ -124,27 +130,24 @@ OpenReader = Callable[[threading.Event, threading.Event], contextlib.AbstractCon
 """Returns a reader that sets the first event when it waits, and waits until the second is set."""
 
 
-def stop_often(data: Tries, *, name: str, open_reader: OpenReader) -> Outcome:
-    """Start a run, stop it while its source waits, and note the slowest stop."""
-    took = data.took.setdefault(name, [])
-    as_asked = [stop_once(open_reader, "local", took) for _ in range(data.n_tries)]
-    return Outcome(lambda: all(as_asked), {SLOWEST: max(took)})
+def stop_often(data: Tries, *, name: str, open_reader: OpenReader, engine: str) -> Outcome:
+    """Start a run, stop it while its source waits, and note the slowest stop; once with windows closed first.
 
-
-def stop_on_spark(data: Tries) -> Outcome:
-    """Stop a run of every reader on Spark; note the slowest stop of each kind, and the median."""
-    as_asked, notes = [], {}
-    for name, open_reader in READERS.items():
-        took = data.took.setdefault(f"{name} on Spark", [])
-        drain = len(took) % 2 == 1
-        as_asked.append(stop_once(open_reader, "spark", took, drain=drain))
-        notes[f"{name.removeprefix('stop, ')} (s)"] = max(took)
-    stops = [s for name, took in data.took.items() if name.endswith(" on Spark") for s in took]
-    notes |= {"median stop (s)": statistics.median(stops), SLOWEST: max(stops)}
+    A run is stopped at different moments: at once, and in the midst of what the clock makes it do.
+    """
+    took, drained = data.took.setdefault(name, []), data.took.setdefault(f"{name}, drained", [])
+    as_asked = [
+        stop_once(open_reader, engine, took, pause_s=number % N_PAUSES * PAUSE_S[engine])
+        for number in range(data.n_tries)
+    ]
+    as_asked.append(stop_once(open_reader, engine, drained, drain=True))
+    notes = {SLOWEST: max(took), "median stop (s)": statistics.median(took), DRAINED: max(drained)}
     return Outcome(lambda: all(as_asked), notes)
 
 
-def stop_once(open_reader: OpenReader, engine: str, took: list[float], *, drain: bool = False) -> bool:
+def stop_once(
+    open_reader: OpenReader, engine: str, took: list[float], *, pause_s: float = 0.0, drain: bool = False
+) -> bool:
     """Start a run and stop it while its source waits; return whether it ended as it was asked to."""
     waits, over = threading.Event(), threading.Event()
     with open_reader(waits, over) as reader:
@@ -153,6 +156,7 @@ def stop_once(open_reader: OpenReader, engine: str, took: list[float], *, drain:
         rows.window(ps.tumbling("1 s")).aggregate(n=ps.count()).sink(ps.write.memory())
         run = graph.start(engine)
         waits.wait(PATIENCE_S)
+        time.sleep(pause_s)
         began = time.perf_counter()
         run.stop(drain=drain)
         outcome = run.wait(PATIENCE_S).outcome
@@ -232,12 +236,18 @@ def _open_listener(waits: threading.Event, over: threading.Event) -> Iterator[An
 
 
 READERS: dict[str, OpenReader] = {
-    "stop, a silent generator": _open_generator,
-    "stop, a generator that fills a batch": partial(_open_generator, function=_trickle, batch=60),
-    "stop, a generator of single rows": partial(_open_generator, batch=1),
-    "stop, an asynchronous generator": partial(_open_generator, function=_wait_in_loop),
-    "stop, an iterable": _open_iterable,
-    "stop, a watched folder": _open_folder,
-    "stop, a connection": _open_connection,
-    "stop, a listener": _open_listener,
+    "a silent generator": _open_generator,
+    "a generator that fills a batch": partial(_open_generator, function=_trickle, batch=60),
+    "a generator of single rows": partial(_open_generator, batch=1),
+    "an asynchronous generator": partial(_open_generator, function=_wait_in_loop),
+    "an iterable": _open_iterable,
+    "a watched folder": _open_folder,
+    "a connection": _open_connection,
+    "a listener": _open_listener,
 }
+STOPS = {
+    f"stop {where}, {reader}": (reader, engine)
+    for engine, where in (("local", "in process"), ("spark", "on Spark"))
+    for reader in READERS
+}
+"""Way -> the reader of a run that is stopped, and the engine."""

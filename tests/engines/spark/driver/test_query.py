@@ -5,16 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -27,6 +28,7 @@ import penstock as ps
 from penstock import EngineError, col
 from penstock.engines.spark.driver.progress import BatchProgress
 from penstock.engines.spark.driver.query import RunQuery, read_log
+from penstock.engines.spark.driver.run import SparkRun
 from penstock.engines.spark.session.session import RunSession
 from penstock.engines.spark.wire import NO_EDGE, Kind, WireRow
 
@@ -220,14 +222,28 @@ def test_a_query_that_spark_stops_ends_the_run_with_an_error(
         spark_session.spark, "stopped", checkpoint=str(tmp_path / "c"), folder=plans, trigger=None
     )
     query.wait_until_asked(threading.Event())
-
-    def work(frame: DataFrame) -> BatchProgress:
-        threading.Thread(target=query.close, daemon=True).start()
-        threading.Event().wait()  # Spark interrupts it
-        return BatchProgress()
-
+    query.close()
     with pytest.raises(EngineError, match="Spark stopped the query"):
-        query.run([[WireRow(0, Kind.WAKE, NO_EDGE, 0, 0)]], work)
+        query.run([[WireRow(0, Kind.WAKE, NO_EDGE, 0, 0)]], lambda frame: BatchProgress())
+
+
+def test_the_job_of_a_query_that_spark_stops_is_cancelled(spark_session: RunSession, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+
+    def hold(row: dict[str, int]) -> dict[str, int]:
+        begun.touch()
+        while True:
+            time.sleep(0.01)
+
+    rows = ps.PipeGraph("held").source(ps.read.rows([{"v": 1}]))
+    rows.map(hold, schema={"v": int}).sink(ps.write.memory())
+    run = rows.graph.start("spark", options=ps.SparkOptions(trigger="10 milliseconds"))
+    while not begun.exists():
+        time.sleep(0.01)
+    (query,) = cast("SparkRun", run)._session.spark.streams.active
+    query.stop()
+    with pytest.raises(EngineError, match="Spark failed to run a batch"):
+        run.wait(60)
 
 
 STOPPED = """

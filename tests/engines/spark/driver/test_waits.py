@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,54 @@ def test_a_run_that_is_stopped_closes_its_windows_first_if_asked_to(spark_sessio
     assert run.wait(60).outcome == "drained"
     assert seen == [{"window_start": 0, "window_end": 10, "s": 3}]
     feed.over.set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("follow", [True, False], ids=["a query", "plain jobs"])
+def test_a_stop_gives_up_a_long_micro_batch_and_a_restart_runs_it_again(
+    spark_session: RunSession, tmp_path: Path, *, follow: bool
+) -> None:
+    begun, gate, out = tmp_path / "begun", tmp_path / "gate", tmp_path / "out"
+    (tmp_path / "in").mkdir()
+    for number in range(3):
+        lines = (json.dumps({"v": 10 * number + place}) for place in range(10))
+        (tmp_path / "in" / f"{number}.jsonl").write_text("\n".join(lines))
+
+    def hold(row: dict[str, int]) -> dict[str, int]:
+        begun.touch()
+        while not gate.exists():
+            time.sleep(0.01)
+        return row
+
+    def start() -> ps.Run:
+        graph = ps.PipeGraph("held")
+        rows = graph.source(ps.read.jsonl(str(tmp_path / "in"), schema={"v": int}, follow=follow))
+        rows.map(hold, schema={"v": int}, name="hold").sink(ps.write.jsonl(str(out)))
+        return graph.start("spark", checkpoint=str(tmp_path / "checkpoint") if follow else None)
+
+    for _ in range(2):
+        run = start()
+        while not begun.exists():
+            time.sleep(0.01)
+        run.stop()
+        stopped = run.wait(60)
+        assert (stopped.outcome, stopped.batches, stopped.accounts["hold"].rows_in) == ("stopped", 0, 0)
+        begun.unlink()
+    gate.touch()
+    run = start()
+    expected = list(range(30))
+    if follow:
+        while len(read_values(out)) < len(expected):
+            time.sleep(0.01)
+        run.stop(drain=True)
+    assert run.wait(60).accounts["hold"].rows_out == len(expected)
+    assert read_values(out) == expected
+
+
+def read_values(folder: Path) -> list[int]:
+    """Return the values in the files that a run has published, in order."""
+    lines = (line for file in folder.glob("*.jsonl") for line in file.read_text().splitlines())
+    return sorted(json.loads(line)["v"] for line in lines)
 
 
 def test_a_source_that_fails_stops_the_run_with_its_name() -> None:

@@ -84,6 +84,7 @@ ROW_WEIGHT = 8
 class SparkJobs:
     """Runs the fragments of one plan on a session.
 
+    name     the tag of its jobs
     remote   the sources whose times can be known before their rows, by name
     trigger  how often a stream of Spark's is to be cut
     """
@@ -92,6 +93,7 @@ class SparkJobs:
 
     def __init__(self, spark: SparkSession, plan: Plan, n_partitions: int) -> None:
         self._spark, self._run = spark, uuid.uuid4().hex
+        self.name = f"penstock-{self._run}"
         self.fragments, self._work_us = split_into_fragments(plan), 0
         layouts = [edge.join.n_least for edge in self.fragments.edges if edge.join is not None]
         self.n_partitions = max([n_partitions, *layouts])
@@ -158,6 +160,15 @@ class SparkJobs:
         self._work_us = result.work_us
         self.learn(result)
         return result
+
+    def tag(self) -> None:
+        """Let `cancel` find the jobs of this thread."""
+        self._spark.sparkContext.addJobTag(self.name)
+
+    def cancel(self) -> None:
+        """Cancel all jobs that are running; Spark answers them at once, and ends their tasks by and by."""
+        with suppress(Exception):  # a Spark that is gone has nothing to cancel
+            self._spark.sparkContext.cancelJobsWithTag(self.name)
 
     def _run_native(self, task: JobTask, remote: RemoteBatches) -> JobResult | None:
         """Run the rounds as Spark's own plan; None if the program, or a batch of it, needs our stages."""

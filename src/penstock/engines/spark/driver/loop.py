@@ -61,11 +61,16 @@ if TYPE_CHECKING:
     from penstock.engines.spark.driver.query import RunQuery
 
 
+class _Abandoned(Exception):  # no failure
+    """The micro-batch in progress was given up."""
+
+
 class DriverLoop:
     """A plan at work on the driver.
 
-    readers   of all sources
-    stopping  ends the wait for sources that are silent
+    readers    of all sources
+    stopping   ends the wait for sources that are silent
+    abandoned  set when the micro-batch in progress is given up, and nothing is committed any more
     """
 
     def __init__(
@@ -82,7 +87,11 @@ class DriverLoop:
         self.clock, self._events = clock, events
         self.accounts = {step.name: Accounts() for step in plan}
         self.sinks = SinkDelivery(plan, jobs.fragments, self.accounts)
-        self.stopping = threading.Event()
+        self.stopping, self.abandoned, self._committing = (
+            threading.Event(),
+            threading.Event(),
+            threading.Lock(),
+        )
         self._planner = EpochPlanner(
             plan, jobs, checkpoint.folder, clock=clock, stopping=self.stopping, options=options
         )
@@ -90,6 +99,7 @@ class DriverLoop:
         self._done, self._begun, self._job = Manifest(), 0, ""
         self._ports = {ref: number for number, (ref, _) in enumerate(source_ports(plan))}
         self._counted, self.progress = Counter[str](), BatchProgress()
+        self._in_progress = False
 
     def open(self) -> None:
         """Resume from the checkpoint and open all sinks."""
@@ -161,24 +171,56 @@ class DriverLoop:
         while not (self._planner.over or self.stopping.is_set()):
             if query is not None:
                 query.wait_until_asked(self.stopping)
+                if self.stopping.is_set():
+                    break
             with self._report_failure():
                 rounds = self._planner.next_rounds()
                 if rounds and self.checkpoint.durable:
-                    self.checkpoint.save_planned_rounds({of.plan.number: of.record for of in rounds})
+                    with self._keep_going():
+                        self.checkpoint.save_planned_rounds({of.plan.number: of.record for of in rounds})
                 pass_crash_point(READ)
+                self._in_progress = bool(rounds)
                 if rounds and query is None:
                     self._run_rounds(rounds)
                 elif rounds and query is not None:
                     self._run_in_query(query, rounds)
+                self._in_progress = False
                 if self._planner.failure is not None:
                     raise self._planner.failure
 
+    def abandon(self) -> bool:
+        """Give up the micro-batch in progress: a run that resumes from the checkpoint runs it again.
+
+        One that is being committed is left to its end. Return whether there was one to give up.
+        """
+        if not self._committing.acquire(blocking=False):
+            return False
+        self.abandoned.set()
+        is_in_progress = self._in_progress
+        self._committing.release()
+        self.jobs.cancel()
+        return is_in_progress
+
+    @contextmanager
+    def _keep_going(self) -> Iterator[None]:
+        """Keep a stop from giving up what is written here; raise if it has already."""
+        with self._committing:
+            if self.abandoned.is_set():
+                raise _Abandoned
+            yield
+
     @contextmanager
     def _report_failure(self) -> Iterator[None]:
-        """Report the step that fails, with its line."""
+        """Report the step that fails, with its line; whatever follows from giving up is no failure."""
         try:
             yield
-        except PenstockError as failure:
+        except _Abandoned:
+            return
+        except Exception as failure:
+            if self.abandoned.is_set():
+                return
+            if not isinstance(failure, PenstockError):
+                raise
             if failure.step is not None:
                 if failure.step in self.accounts:  # tasks know no lines of the program
                     failure.at(failure.step, self.plan[failure.step].where)
@@ -186,20 +228,14 @@ class DriverLoop:
             raise
 
     def _run_in_query(self, query: RunQuery, rounds: Sequence[PlannedRound]) -> None:
-        """Run rounds as a micro-batch of a query; keep what fails, since Spark would only keep its text."""
-        failures: list[BaseException] = []
+        """Run rounds as a micro-batch of a query."""
         rows, last = self._input_rows(rounds), rounds[-1].plan.number
 
         def work(frame: DataFrame) -> BatchProgress:
-            try:
-                self._run_rounds(rounds, rows, frame)
-            except BaseException as failure:
-                failures.append(failure)
+            self._run_rounds(rounds, rows, frame)
             return self.progress
 
         query.run(self.jobs.tasks(rows, last), work)
-        if failures:
-            raise failures[0]
 
     def run_round(self, batches: Mapping[str, SourceBatch], *, last: bool) -> None:
         """Run a round of batches that no reader gave; `last` closes everything."""
@@ -226,6 +262,8 @@ class DriverLoop:
         """
         began = self.clock.now()
         result = self._run_job(rounds, self._input_rows(rounds) if rows is None else rows, frame)
+        if self.abandoned.is_set():
+            raise _Abandoned
         if result is None:
             for round_ in rounds:
                 self._run_rounds([self._planner.look_at_rows(round_)])
@@ -239,9 +277,10 @@ class DriverLoop:
             raise result.failure
         else:
             took = self.clock.now() - began
-            self._commit(
-                rounds, result, {"read": began - rounds[0].plan.now, "job": took, "work": result.work_us}
-            )
+            with self._keep_going():
+                self._commit(
+                    rounds, result, {"read": began - rounds[0].plan.now, "job": took, "work": result.work_us}
+                )
 
     def _run_job(
         self, rounds: Sequence[PlannedRound], rows: Sequence[WireRow], frame: DataFrame | None

@@ -2,7 +2,7 @@
 
     asked-3        Spark asks for micro-batch 3; the driver loop plans it then, and not before
     3.arrow        the wire rows of micro-batch 3, one record batch per task
-    planned        how many micro-batches are planned
+    planned        how many micro-batches are planned; a negative number once the run is over
 
 Spark starts a Python process for every query, and up to three more for the first, so this module imports
 next to nothing: that is most of what a query costs at its start.
@@ -47,7 +47,7 @@ class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
         """Ask for the next micro-batch, and return how many are planned after waiting a while."""
         n_done, deadline = start["planned"], time.monotonic() + PATIENCE_S
         (self._folder / f"asked-{n_done}").touch()
-        while (n_planned := _read_count(self._folder)) <= n_done and time.monotonic() < deadline:
+        while 0 <= (n_planned := _read_count(self._folder)) <= n_done and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return {"planned": max(n_planned, n_done)}
 
@@ -56,7 +56,9 @@ class PlanReader(DataSourceStreamReader):  # type: ignore[misc]
         tasks: list[InputPartition] = []
         for number in range(start["planned"], end["planned"]):
             # Why: Spark may repeat from its log what has not been planned in this run yet.
-            while _read_count(self._folder) <= number:
+            while (n_planned := _read_count(self._folder)) <= number:
+                if n_planned < 0:
+                    raise RuntimeError("the run is over, and plans no more")
                 (self._folder / f"asked-{number}").touch()  # raises once the run is over, and its folder gone
                 time.sleep(POLL_S)
             with pa.ipc.open_file(pa.memory_map(str(self._folder / f"{number}.arrow"))) as file:

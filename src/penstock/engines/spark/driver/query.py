@@ -44,12 +44,21 @@ _SLOW_START, _MAX_TRIES = "Python worker failed to connect back", 10
 """What Spark says when a busy machine takes ten seconds to start a process, and how often to try again."""
 _ALIVE_POLL_S = 0.2
 """Seconds between checks whether the query is still there."""
+_ABANDONED_POLL_S = 0.02
+"""Seconds between checks whether the run still waits for its micro-batch."""
+_GROUP = "spark.jobGroup.id"
+_OVER = -1
+"""The number of planned micro-batches that tells Spark's planning process not to wait for one."""
 
 
 class RunQuery:
-    """The query of one run. The thread of the run plans micro-batches; the query's own thread runs them.
+    """The query of one run. The thread of the run plans micro-batches, and works on what Spark makes of them.
 
-    timed  the sources that have a watermark
+    The query's own thread waits for that meanwhile, so that the query can be stopped though the work takes
+    long.
+
+    timed      the sources that have a watermark
+    abandoned  set when what is not committed is given up: nobody waits for it any more
     """
 
     def __init__(
@@ -61,17 +70,20 @@ class RunQuery:
         folder: Path,
         trigger: str | None,
         timed: Sequence[str] = (),
+        abandoned: threading.Event | None = None,
     ) -> None:
+        self._abandoned = abandoned or threading.Event()
         self._spark, self._name, self._trigger, self._timed = spark, name, trigger, timed
         self._folder, self._checkpoint, self._context = folder, checkpoint, spark.sparkContext
         self._changed = threading.Condition()
-        self._work: Callable[[DataFrame], BatchProgress] | None = None
+        self._batch: tuple[DataFrame, int] | None = None  # what Spark has made of the last plan
         damage = find_damage(Path(checkpoint))
         if damage is not None:
             # Our manifests say what is done, so that nothing but the numbers of Spark's batches begins again.
             _log.warning("%s is damaged (%s); Spark begins a new log of the query", *damage)
             shutil.rmtree(checkpoint)
-        self._n_planned, self._started = read_log(Path(checkpoint)), threading.Event()
+        self._n_planned = self._n_worked = read_log(Path(checkpoint))
+        self._started = threading.Event()
         self._n_tries = self._n_run = self._last_batch = 0
         _write_count(folder, self._n_planned)
         spark.dataSource.register(PlanSource)
@@ -97,13 +109,13 @@ class RunQuery:
                 checked = time.monotonic()
 
     def run(self, tasks: Sequence[Sequence[WireRow]], work: Callable[[DataFrame], BatchProgress]) -> None:
-        """Give Spark the wire rows of a micro-batch, by task, and wait until its batch has been worked on.
+        """Give Spark the wire rows of a micro-batch, by task, and work on the batch that it makes of them.
 
-        work  is called with the batch, in the thread of the query; returns what became known by it
+        work  is called with the batch; returns what became known by it
         """
         path = self._folder / f"{self._n_planned}.arrow"
         with self._changed:
-            self._work, self._n_planned = work, self._n_planned + 1
+            self._n_planned += 1
             try:
                 with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as plan:
                     for rows in tasks:
@@ -111,25 +123,49 @@ class RunQuery:
                 _write_count(self._folder, self._n_planned)
             except OSError as cause:
                 raise no_room_error(cause) from cause
-            while self._work is not None:
-                if not self._changed.wait(_ALIVE_POLL_S) and self._work is not None:
+            checked = time.monotonic()
+            while self._batch is None and not self._abandoned.is_set():
+                self._changed.wait(_ABANDONED_POLL_S)
+                if self._batch is None and time.monotonic() - checked > _ALIVE_POLL_S:
                     self._require_alive()
+                    checked = time.monotonic()
+            if self._batch is None:
+                return
+            frame, number = self._batch
+        self._context.setJobGroup(
+            str(self._query.runId), self._name
+        )  # so that who stops the query cancels its jobs
+        try:
+            progress = work(frame)
+            if not self._abandoned.is_set():
+                report_progress(self._query, self._context._gateway, progress, is_ours=True)
+                self._last_batch, self._n_run = number, self._n_run + 1
+        finally:
+            self._context.setLocalProperty(_GROUP, None)
+            with self._changed:
+                self._batch = None
+                self._changed.notify_all()
 
     def finish(self) -> None:
         """Wait until Spark has committed and reported the last micro-batch, though not for ever."""
         deadline = time.monotonic() + _PATIENCE_S
         while self._n_run and time.monotonic() < deadline:
+            if self._abandoned.is_set():
+                break
             progress = self._query.lastProgress
             if progress is not None and progress["batchId"] >= self._last_batch:
                 break
             time.sleep(POLL_S)
 
     def close(self) -> None:
-        """End the query."""
+        """End the query: Spark waits for no micro-batch any more, and cancels the one that it carries."""
+        with suppress(OSError):
+            _write_count(self._folder, _OVER)
         with suppress(Exception):  # a Spark that has been stopped has no query to stop
             self._query.stop()
 
     def _run_batch(self, frame: DataFrame, number: int) -> None:
+        """Hand Spark's batch to the thread of the run, and wait until it has been worked on, or given up."""
         self._started.wait()
         # Up to which planned micro-batch the current batch of Spark reaches.
         jvm_query: Any = self._query._jsq
@@ -137,14 +173,12 @@ class RunQuery:
         n_planned = int(re.findall(r'"planned":\s*(\d+)', offsets)[-1])
         with self._changed:
             # Why: a query whose first micro-batch is planned late begins with a batch of nothing.
-            work = self._work if n_planned == self._n_planned else None
-        if work is None:
-            return
-        report_progress(self._query, self._context._gateway, work(frame), is_ours=True)
-        self._last_batch, self._n_run = number, self._n_run + 1
-        with self._changed:
-            self._work = None
+            if n_planned != self._n_planned or n_planned == self._n_worked:
+                return
+            self._batch, self._n_worked = (frame, number), n_planned
             self._changed.notify_all()
+            while self._batch is not None and not self._abandoned.is_set():
+                self._changed.wait(_ABANDONED_POLL_S)
 
     def _require_alive(self) -> None:
         """Raise if the query has ended by itself; start it again if only its planning process was slow."""

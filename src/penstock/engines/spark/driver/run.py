@@ -14,7 +14,7 @@ import uuid
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from penstock.accounts import Accounts
 from penstock.clock import Clock
@@ -24,6 +24,7 @@ from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
 from penstock.engines.ends import load_tables
 from penstock.engines.protocol import RoundHarness, RunOptions, RunResult
+from penstock.engines.run_log import LOGGER
 from penstock.engines.spark.driver.job_results import translate_failure
 from penstock.engines.spark.driver.jobs import SparkJobs
 from penstock.engines.spark.driver.loop import DriverLoop
@@ -36,6 +37,14 @@ from penstock.engines.spark.session.session import RunSession
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
 from penstock.plan.plan import Plan
 from penstock.timing.windows import BEFORE_ALL
+
+if TYPE_CHECKING:
+    from penstock.engines.spark.driver.query import RunQuery
+
+MOMENT_S = 0.15
+"""How long the micro-batch in progress may take to end after a stop, before it is given up."""
+CANCEL_POLL_S = 0.05
+"""Seconds between tries to cancel what is left of it."""
 
 
 @contextmanager
@@ -53,11 +62,15 @@ def _end_on_failure(loop: DriverLoop) -> Iterator[None]:
 class SparkRun(BackgroundRun):
     """A run that goes by itself."""
 
-    grace_seconds = 30.0  # a micro-batch takes longer than a round of the other engines
+    grace_seconds = 30.0  # a commit may take longer than a round of the other engines
+    _worker: threading.Thread | None = None
+    _query: RunQuery | None = None
+    _worker_failure: BaseException | None = None
 
     def __init__(self, loop: DriverLoop, session: RunSession) -> None:
         super().__init__(loop.plan, "spark", loop.clock)
-        self._loop, self._session, self._stopping = loop, session, loop.stopping
+        self._loop, self._session, self._stopping, self._gives_up = loop, session, loop.stopping, False
+        self._left, self._starting = threading.Event(), threading.Lock()
         self.begin()
 
     def metrics(self) -> Mapping[str, Accounts]:
@@ -81,19 +94,66 @@ class SparkRun(BackgroundRun):
 
         threading.Thread(target=cancel, name="penstock-cancel", daemon=True).start()
 
+    def stop(self, *, drain: bool = False) -> None:
+        """Implement `Run.stop`: the micro-batch in progress has a moment to end, and is given up then.
+
+        With `drain` it is always completed.
+        """
+        super().stop(drain=drain)
+        with self._lock:
+            is_first, self._gives_up = not (drain or self._gives_up), self._gives_up or not drain
+        if is_first:
+            threading.Thread(target=self._give_up, name="penstock-stop", daemon=True).start()
+
+    def _give_up(self) -> None:
+        """Give up what is not committed, after a moment; leave the thread behind that waits for Spark."""
+        wait_s, loop = MOMENT_S, self._loop
+        while not (self._over.wait(wait_s) or self._drains):
+            wait_s = CANCEL_POLL_S
+            if loop.abandoned.is_set():
+                loop.jobs.cancel()  # Why again: a job may have been planned, and not begun, before
+            elif loop.abandon():
+                LOGGER.info('run of "%s": the micro-batch in progress is given up', self._plan.graph)
+            if loop.abandoned.is_set() and not self._left.is_set():
+                # Why: a run that resumes reads Spark's own log, so that nobody may still write it.
+                if loop.checkpoint.durable:
+                    with self._starting:
+                        query = self._query
+                    if query is not None:
+                        query.close()
+                self._left.set()
+
+    def is_worker(self, thread: threading.Thread) -> bool:
+        """Implement `BackgroundRun.is_worker`."""
+        return thread is self._worker
+
     def execute(self) -> RunResult:
-        """Run all micro-batches, from the first to the last."""
-        with _end_on_failure(self._loop), suppress(OpeningStopped):
-            self._loop.open()
+        """Run all micro-batches, from the first to the last, in a thread that a stop can leave behind."""
+        loop = self._loop
+        with _end_on_failure(loop), suppress(OpeningStopped):
+            loop.open()
+            self._worker = threading.Thread(target=self._work, name="penstock-micro-batches", daemon=True)
+            self._worker.start()
+            self._left.wait()
+            if self._worker_failure is not None:
+                raise self._worker_failure
+        return loop.end()
+
+    def _work(self) -> None:
+        try:
             self._run_to_end()
             if self._drains:
                 self._loop.drain()
-        return self._loop.end()
+        except BaseException as failure:  # raised again in the thread of the run
+            self._worker_failure = failure
+        finally:
+            self._left.set()
 
     def _run_to_end(self) -> None:
         """Run all micro-batches: of a query if the run streams, else as plain jobs."""
         loop, spark, trigger = self._loop, self._session.spark, self._loop.jobs.trigger
         spark.sparkContext.setJobDescription(self._plan.graph)
+        loop.jobs.tag()
         is_endless = not all(reader.bounded for reader in loop.readers)
         streams = is_endless or loop.checkpoint.durable or trigger is not None
         # A stream of Spark's brings a query of its own, which then cuts the micro-batches.
@@ -102,14 +162,18 @@ class SparkRun(BackgroundRun):
             return
         from penstock.engines.spark.driver.query import RunQuery
 
-        query = RunQuery(
-            spark,
-            f"{self._plan.graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
-            checkpoint=str(loop.checkpoint.folder / "spark"),
-            folder=temporary_folder("penstock-plans-"),
-            trigger=trigger,
-            timed=[reader.step.name for reader in loop.readers if reader.timed],
-        )
+        with self._starting:
+            if loop.abandoned.is_set():
+                return
+            query = self._query = RunQuery(
+                spark,
+                f"{self._plan.graph}-{uuid.uuid4().hex[:8]}",  # a session has each name once
+                checkpoint=str(loop.checkpoint.folder / "spark"),
+                folder=temporary_folder("penstock-plans-"),
+                trigger=trigger,
+                timed=[reader.step.name for reader in loop.readers if reader.timed],
+                abandoned=loop.abandoned,
+            )
         try:
             loop.run_micro_batches(query)
             query.finish()
