@@ -266,37 +266,58 @@ class RowRead(WaitingRead):
         self._ended = False
 
     def __next__(self) -> SourceBatch:
-        items, yields_batches, stamp, size = self.items, self._reader.yields_batches, self._stamp, self._size
         while not self._ready:
             if self._ended:
                 raise StopIteration
-            self.reading = True
             try:
-                item = next(items, _END)
-            except Exception as problem:
+                self._read_batch()
+            except BaseException as problem:
+                if not self.reading:
+                    raise
+                self._end_wait()
                 self._ended = True
-                if isinstance(problem, PenstockError):
+                if isinstance(problem, PenstockError) or not isinstance(problem, Exception):
                     raise
                 raise self._reader.source_error(problem, self._start + len(self._rows)) from problem
-            finally:
-                self.reading = False
-                if self.claimed:
-                    self.wait_turn()
-            if item is _END:
-                self._ended = True
-                if self._rows:
-                    self._cut()
-            elif yields_batches and type(item) is not dict and (is_batch(item) or isinstance(item, _SIGNS)):
+        return self._ready.popleft()
+
+    def _end_wait(self) -> None:
+        """Say that the source is not waited for; wait for who acts in place of this thread."""
+        self.reading = False
+        if self.claimed:
+            self.wait_turn()
+
+    def _read_batch(self) -> None:
+        """Read items until there is a batch, or no more of them.
+
+        Why a loop that looks at little: it is most of what a row of an iterable costs.
+        """
+        yields_batches, stamp, size, rows = self._reader.yields_batches, self._stamp, self._size, self._rows
+        self.reading = True
+        for item in self.items:
+            self.reading = False
+            if self.claimed:
+                self.wait_turn()
+                rows = self._rows  # another thread may have taken those before
+            if yields_batches and type(item) is not dict and (is_batch(item) or isinstance(item, _SIGNS)):
                 self._add_batch(item)
+                rows = self._rows
+                if self._ready:
+                    return
             else:
                 # Invariant: a row is stamped when nobody acts in place of this thread, and is there before
                 # anybody can again, so that the watermark does not pass it.
                 if stamp is not None:
                     self._stamps.append(stamp())
-                self._rows.append(item)
-                if len(self._rows) >= size:
+                rows.append(item)
+                if len(rows) >= size:
                     self._cut()
-        return self._ready.popleft()
+                    return
+            self.reading = True
+        self._end_wait()
+        self._ended = True
+        if self._rows:
+            self._cut()
 
     def _add_batch(self, item: Any) -> None:
         """Add a batch of its own, or the watermark that ends the batch so far."""

@@ -141,6 +141,11 @@ class EpochPlanner:
             if number > committed:
                 del self._recorded[number]
 
+    @property
+    def n_planned(self) -> int:
+        """Return how many rounds have been planned, of this run and of those before it."""
+        return self._next
+
     def _next_now(self) -> int:
         """Return the time of the round that is taken next, as it was recorded if it was taken before."""
         record = self._recorded.get(self._next)

@@ -145,7 +145,8 @@ class DriverLoop:
 
     def end(self, *, failed: bool = False) -> RunResult:
         """Close readers and sinks, whatever happens to one of them; raise the first error at the end."""
-        ended = all(reader.ended for reader in self.readers)
+        is_given_up = self.abandoned.is_set() and self._planner.n_planned > self._done.rounds
+        ended = all(reader.ended for reader in self.readers) and not is_given_up
         outcome = "failed" if failed else "drained" if self._done.drained else "ended" if ended else "stopped"
         n_batches = max(self._done.rounds - self._begun - self._done.drained, 0)
         try:
