@@ -96,7 +96,8 @@ import json, sys
 import penstock as ps
 graph = ps.PipeGraph("totals")
 rows = graph.source(ps.read.jsonl(sys.argv[1] + "/in", schema={"k": int, "v": int}))
-totals = rows.key_by("k").accumulate(lambda row, total: total + row.v, 0, schema={"total": int}, name="totals")
+keyed = rows.key_by("k")
+totals = keyed.accumulate(lambda row, total: total + row.v, 0, schema={"total": int}, name="totals")
 totals.sink(ps.write.jsonl(sys.argv[1] + "/out"), name="out")
 graph.run("local", checkpoint=sys.argv[1] + "/checkpoint")
 print(json.dumps(list(sys.modules)))

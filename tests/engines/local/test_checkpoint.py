@@ -307,8 +307,8 @@ def test_of_states_by_key_a_checkpoint_holds_only_what_has_changed(tmp_path: Pat
         pq.write_table(pa.table({"k": list(range(n_keys))}), tmp_path / "in" / f"{number}.parquet")
         graph = ps.PipeGraph("noise")
         rows = graph.source(ps.read.parquet(tmp_path / "in"), name="rows")
-        kept = rows.key_by("k").map(keep, state=list, schema={"k": int, "noise": str}, name="kept")
-        kept.sink(ps.write.jsonl(tmp_path / "out"), name="out")
+        results = rows.key_by("k").map(keep, state=list, schema={"k": int, "noise": str}, name="kept")
+        results.sink(ps.write.jsonl(tmp_path / "out"), name="out")
         saved: list[StateSaved] = []
         graph.run(
             "local",

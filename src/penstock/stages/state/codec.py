@@ -315,10 +315,10 @@ class SavedStates:
         """Yield slots with their states, which are no longer kept then; slots without one are left out."""
         slots = np.unique(slots)
         for indices, states in self._find_states(slots):
-            taken = slots[indices]
-            yield from zip(taken.tolist(), states.to_pylist(), strict=True)
-            self._places[taken] = -1
-            self._n_left -= len(taken)
+            owners = slots[indices]
+            yield from zip(owners.tolist(), states.to_pylist(), strict=True)
+            self._places[owners] = -1
+            self._n_left -= len(owners)
         self._remove_empty()
 
     def select(self, slots: Ints) -> pa.RecordBatch:
