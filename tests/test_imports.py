@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +89,31 @@ def test_every_public_name_can_be_had_without_an_engine_or_a_tool() -> None:
     later = loaded_modules(BUILT, EVERY, REPORT)["later"]
     tools = {"pyspark", "numba", "pandas", "polars", "typer", "rich", "hypothesis", "pytest"}
     assert not tools & set(later)
+
+
+RESTART = """
+import json, sys
+import penstock as ps
+graph = ps.PipeGraph("totals")
+rows = graph.source(ps.read.jsonl(sys.argv[1] + "/in", schema={"k": int, "v": int}))
+keyed = rows.key_by("k")
+totals = keyed.accumulate(lambda row, total: total + row.v, 0, schema={"total": int}, name="totals")
+totals.sink(ps.write.jsonl(sys.argv[1] + "/out"), name="out")
+graph.run("local", checkpoint=sys.argv[1] + "/checkpoint")
+print(json.dumps(list(sys.modules)))
+"""
+
+
+def test_a_restart_with_many_keys_loads_no_library_for_a_few_rows(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    for number, n_rows in enumerate((5_000, 10)):
+        lines = [json.dumps({"k": key, "v": key}) + "\n" for key in range(n_rows)]
+        (tmp_path / "in" / f"{number}.jsonl").write_text("".join(lines))
+        done = subprocess.run(
+            [sys.executable, "-c", RESTART, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        modules = set(json.loads(done.stdout))
+    assert not {"pandas", "numba"} & modules
+    written = [path.read_text().splitlines() for path in (tmp_path / "out").glob("*.jsonl")]
+    totals = sorted(json.loads(line)["total"] for lines in written for line in lines)
+    assert totals == sorted([*range(5_000), *(2 * key for key in range(10))])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.rows import Accumulate
-from penstock.stages.snapshot import BucketedStage
+from penstock.stages.snapshot import BucketedStage, decode_bucket
 from tests.support.stage_steps import Case, Driven, StageResult, by_reference, case, cases
 
 
@@ -87,3 +87,19 @@ def test_what_came_is_saved_next_and_what_went_is_not_even_if_it_had_changed() -
         new_bucket,
     }  # nothing is left of what came: that is saved too
     assert stage.snapshot() == {}
+
+
+def test_of_a_bucket_that_came_everything_is_saved_also_where_changes_would_do() -> None:
+    driven, stage = two_keys()
+    stage.snapshot()
+    driven.push(driven.case.batches[1])  # both keys change, and are not saved
+    held = stage.export_buckets()
+    (receiver,) = stateful_stages(Driven(driven.case))
+    receiver.restore({})
+    receiver.replace_buckets(held, removed=(), added=list(held))
+    saved, whole = receiver.snapshot_changes(list(held)), stage.snapshot()
+    step, fingerprint = stage.site.step, stage.fingerprint
+    assert {bucket: decode_bucket(piece, step, fingerprint) for bucket, piece in saved.items()} == {
+        bucket: decode_bucket(piece, step, fingerprint) for bucket, piece in whole.items()
+    }
+    assert receiver.snapshot_changes(list(held)) == {}

@@ -17,12 +17,12 @@ from penstock.stages.patterns.parallel import convert_state
 from penstock.stages.patterns.partials import PartialAggregateStage
 from penstock.stages.patterns.pattern import Partitioner, Pattern, decompose
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import Stage, StageContext
+from penstock.stages.stage import SavedBytes, Stage, StageContext
 from penstock.stages.window.stage import WindowStage
 from penstock.timing.windows import SourceWatermark
 from tests.support.windows import STEP, Case, PortTables, by_stage, stage_batch
 
-Pieces = dict[int, bytes]
+Pieces = dict[int, SavedBytes]
 """Saved state by bucket."""
 
 

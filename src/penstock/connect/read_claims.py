@@ -172,13 +172,13 @@ class WaitingRead:
         return None
 
 
-def check_wait(value: object) -> int:
-    """Return the `wait=` of a user in microseconds."""
-    if isinstance(value, str | timedelta) and (us := micros(value, subject="wait=")) > 0:
+def check_wait(value: object, name: str = "wait", example: str = DEFAULT_WAIT) -> int:
+    """Return the `wait=` of a user, or another length of time, in microseconds."""
+    if isinstance(value, str | timedelta) and (us := micros(value, subject=f"{name}=")) > 0:
         return us
     raise ConnectorError(
-        f"wait={value!r} is not a length of time",
-        hint=f'give a duration above zero: wait="{DEFAULT_WAIT}"',
+        f"{name}={value!r} is not a length of time",
+        hint=f'give a duration above zero: {name}="{example}"',
     )
 
 

@@ -28,6 +28,8 @@ class SizePolicy(Frozen):
                       than this are done before their columns are built
     hash_batch_rows   a single batch of this many rows turns a key index from a dict into a compiled table
     hash_total_rows   so does this many rows in total
+    restored_keys     keys of saved state stay in the dict up to this many: loading Numba takes as long as
+                      putting some hundred thousand there (`python -m bench recovery`)
 
     Rows or columns:
     plain_rows        a batch of up to this many rows may stay a list of rows; waiting, more would take ten
@@ -62,6 +64,7 @@ class SizePolicy(Frozen):
     compiled_calls: int = 1024
     hash_batch_rows: int = 4096
     hash_total_rows: int = 1 << 17
+    restored_keys: int = 1 << 18
     plain_rows: int = 4096
     row_expressions: int = 128
     buffered_batch: int = 16

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from typing import Any
@@ -30,7 +31,7 @@ from penstock.operators.op import NO_HISTORY, StepHistory, Stream
 from penstock.operators.windows import Windows
 from penstock.stages.keys.slots import BUCKETS, KeySlots
 from penstock.stages.rows.batch import Ints, Mask
-from penstock.stages.stage import StageContext
+from penstock.stages.stage import SavedBytes, StageContext
 from penstock.timing.units import spell
 
 MAGIC = b"PENSTOCK"
@@ -40,6 +41,8 @@ _CHECK = 8
 HINT = "start with an empty checkpoint folder, or bring back the step as it was"
 KEYS = "keys"
 """The part that names the keys."""
+_MAX_KEYS_NBYTES = 1 << 30
+"""Keys are restored so many bytes at a time: the strings of a column of Arrow have at most twice as many."""
 NO_ROWS_BEFORE = -(2**62)
 """Before all times: there are no rows."""
 Fingerprint = Mapping[str, str]
@@ -108,7 +111,7 @@ def encode_bucket(
 
 
 def decode_bucket(
-    data: bytes, step: str, fingerprint: Mapping[str, str], history: StepHistory = NO_HISTORY
+    data: SavedBytes, step: str, fingerprint: Mapping[str, str], history: StepHistory = NO_HISTORY
 ) -> BucketState:
     """Return the state, or raises a CheckpointError that says why the step cannot take it up."""
     header, body = _read_header(data, step)
@@ -124,7 +127,7 @@ def decode_bucket(
             )
     batches, start = {}, 0
     for name, length in header["parts"]:
-        with pa.ipc.open_stream(body[start : start + length]) as reader:
+        with pa.ipc.open_stream(pa.py_buffer(body[start : start + length])) as reader:
             batches[name] = reader.read_next_batch()
         start += length
     return BucketState(
@@ -144,10 +147,11 @@ def _upgrade_fingerprint(saved: Fingerprint, now: Fingerprint) -> Fingerprint:
     return {**saved, "window": window, LATENESS: lateness, **topics}
 
 
-def split_pieces(data: bytes) -> Iterator[bytes]:
+def split_pieces(data: SavedBytes) -> Iterator[SavedBytes]:
     """Yield the pieces of a bucket that stand one after the other; what cannot be split, as it is."""
     import json
 
+    data = memoryview(data)
     start, end = 0, -1
     while end < len(data):
         end = len(data)
@@ -155,34 +159,34 @@ def split_pieces(data: bytes) -> Iterator[bytes]:
             magic, version, length = _FRONT.unpack_from(data, start)
             if (magic, version) == (MAGIC, VERSION):
                 body = start + _FRONT.size + length
-                parts = json.loads(data[start + _FRONT.size : body])["parts"]
+                parts = json.loads(bytes(data[start + _FRONT.size : body]))["parts"]
                 end = body + sum(max(nbytes, 0) for _, nbytes in parts) + _CHECK
         yield data[start:end]
         start = end
 
 
-def read_counts(data: bytes) -> tuple[int, int, int]:
+def read_counts(data: SavedBytes) -> tuple[int, int, int]:
     """Return the number of rows that are saved, of what waits for the watermark, and `rows_before`.
 
     A row is saved for each slice, session, state, or waiting row; what waits are windows, or rows.
     """
     import json
 
-    if not data.startswith(MAGIC):
+    if data[: len(MAGIC)] != MAGIC:
         return 0, 0, NO_ROWS_BEFORE
     _, _, length = _FRONT.unpack_from(data)
-    header = json.loads(data[_FRONT.size : _FRONT.size + length])
+    header = json.loads(bytes(data[_FRONT.size : _FRONT.size + length]))
     rows_before = header.get("rows_before", NO_ROWS_BEFORE)
     return header.get("rows", 0), header.get("waiting", 0), rows_before
 
 
-def read_fingerprint(data: bytes, step: str) -> Mapping[str, str]:
+def read_fingerprint(data: SavedBytes, step: str) -> Mapping[str, str]:
     """Return the fingerprint of the step that the state was saved for."""
     fingerprint: dict[str, str] = _read_header(data, step)[0]["fingerprint"]
     return fingerprint
 
 
-def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
+def _read_header(data: SavedBytes, step: str) -> tuple[dict[str, Any], memoryview]:
     """Return the header and the parts, once the data are known to be whole and readable."""
     import json
 
@@ -198,6 +202,7 @@ def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
             step=step,
             hint=f"run it with the Penstock that wrote it, or {other}",
         )
+    data = memoryview(data)
     whole, check = data[:-_CHECK], data[-_CHECK:]
     if xxhash.xxh3_64_digest(whole) != check:
         raise CheckpointError(
@@ -207,7 +212,7 @@ def _read_header(data: bytes, step: str) -> tuple[dict[str, Any], bytes]:
             hint="take the checkpoint before this one",
         )
     end = _FRONT.size + length
-    return json.loads(whole[_FRONT.size : end]), whole[end:]
+    return json.loads(bytes(whole[_FRONT.size : end])), whole[end:]
 
 
 def _refusal(fact: str, step: str, detail: str | None = None) -> CheckpointError:
@@ -313,10 +318,12 @@ class ChangedBuckets:
         """
         live, buckets = self._live()
         changed = self._changed_mask(live, buckets)
+        # Where a bucket has come from another replica, nobody knows which of its slots have changed.
+        partly = [bucket for bucket in partly if not self._gone[bucket]] if self.tracks else ()
         if partly:
             known = live < len(self._slots)
             known[known] = self._slots[live[known]]
-            wanted = known | ~np.isin(buckets, list(partly))
+            wanted = known | ~np.isin(buckets, partly)
             live, buckets = live[wanted], buckets[wanted]
         self.start()
         return {int(bucket): live[buckets == bucket] for bucket in np.flatnonzero(changed)}
@@ -348,6 +355,8 @@ class BucketedStage(ABC):
     saved. Whoever moves state sees to it that all replicas have come equally far.
     """
 
+    saves_changes = False
+    """Whether `snapshot_changes` saves only what has changed in a bucket."""
     site: StageContext
     _changed_buckets: ChangedBuckets
 
@@ -369,8 +378,8 @@ class BucketedStage(ABC):
         """Return the state of the keys of a bucket, to be saved."""
 
     @abstractmethod
-    def _load_bucket(self, saved: BucketState) -> None:
-        """Take up a bucket."""
+    def _load_buckets(self, saved: Sequence[BucketState]) -> None:
+        """Take up buckets, none of which is there twice, in place of what is known of their keys."""
 
     def adapt(self, state: BucketState) -> BucketState:
         """Return saved state as this step keeps it, if the step has changed since it was saved."""
@@ -380,6 +389,11 @@ class BucketedStage(ABC):
         """Return the state per bucket: all of it at first, then what changed since the last snapshot."""
         self.flush_pending()
         return self._encode_buckets(self._changed_buckets.take())
+
+    def snapshot_changes(self, buckets: Collection[int]) -> dict[int, bytes]:
+        """Return the state per bucket that has changed; of these buckets only the changes, where it can."""
+        del buckets
+        return self.snapshot()
 
     def _encode_buckets(
         self, slots_of: Mapping[int, Ints], n_rows: Mapping[int, int] | None = None
@@ -391,7 +405,7 @@ class BucketedStage(ABC):
             for state in states
         }
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
+    def restore(self, saved: Mapping[int, SavedBytes]) -> None:
         """Go back to a snapshot, or takes up some buckets of one that other replicas took.
 
         A bucket may be several pieces, one after the other: what a later one says of a key counts.
@@ -401,8 +415,8 @@ class BucketedStage(ABC):
         states = [decode_bucket(piece, site.step, self.fingerprint, site.history) for piece in pieces]
         states = [self.adapt(state) for state in states]
         self._begin()
-        for state in states:
-            self._load_bucket(state)
+        for layer in _split_layers(states):
+            self._load_buckets(layer)
         self._changed_buckets.start()
 
     def export_buckets(self) -> dict[int, Any]:
@@ -423,8 +437,7 @@ class BucketedStage(ABC):
         """
         tracks, changed = self._changed_buckets.tracks, self._changed_buckets.peek()
         self._begin()
-        for state in exported.values():
-            self._import_bucket(state)
+        self._import_buckets(list(exported.values()))
         self._changed_buckets.replace(
             tracks, [bucket for bucket in changed if bucket not in removed] + list(added)
         )
@@ -432,5 +445,41 @@ class BucketedStage(ABC):
     def _export_bucket(self, bucket: int, slots: Ints) -> Any:
         return self._save_bucket(bucket, slots)
 
-    def _import_bucket(self, exported: Any) -> None:
-        self._load_bucket(exported)
+    def _import_buckets(self, exported: Sequence[Any]) -> None:
+        self._load_buckets(exported)
+
+
+def _split_layers(states: Iterable[BucketState]) -> list[list[BucketState]]:
+    """Return the first pieces of all buckets, then their second ones, and so on."""
+    layers: list[list[BucketState]] = []
+    n_pieces: Counter[int] = Counter()
+    for state in states:
+        if n_pieces[state.bucket] == len(layers):
+            layers.append([])
+        layers[n_pieces[state.bucket]].append(state)
+        n_pieces[state.bucket] += 1
+    return layers
+
+
+def restore_keys(keys: KeySlots, saved: Sequence[BucketState]) -> list[Ints]:
+    """Return the slots of the keys of each bucket, once `keys` knows them."""
+    slots_of: list[Ints] = []
+    for group in _split_groups(saved):
+        columns = [
+            pa.concat_arrays(parts) for parts in zip(*(b.batches[KEYS].columns for b in group), strict=True)
+        ]
+        slots = keys.restore(columns, sum(state.n_keys for state in group))
+        slots_of += np.split(slots, np.cumsum([state.n_keys for state in group])[:-1])
+    return slots_of
+
+
+def _split_groups(saved: Sequence[BucketState]) -> Iterator[Sequence[BucketState]]:
+    """Yield states, as many at a time as have keys that fit into one column each."""
+    begin, nbytes = 0, 0
+    for at, state in enumerate(saved):
+        nbytes += state.batches[KEYS].nbytes
+        if nbytes > _MAX_KEYS_NBYTES and at > begin:
+            yield saved[begin:at]
+            begin, nbytes = at, state.batches[KEYS].nbytes
+    if saved:
+        yield saved[begin:]

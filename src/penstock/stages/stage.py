@@ -27,6 +27,8 @@ from penstock.stages.rows.batch import Batch, Mask
 
 Outputs = Iterator[tuple[str, Batch]]
 """Rows that leave a stage, each batch with its output port."""
+SavedBytes = bytes | memoryview
+"""Saved state: a view where it is read from a file, so that a large one is not copied."""
 PlainRow = Mapping[str, object]
 """A row as plain Python values by column, with no batch around it."""
 
@@ -71,7 +73,7 @@ class Stage(Protocol):
     def snapshot(self) -> Mapping[int, bytes]:
         """Return the state per bucket, only what changed since the last snapshot; no pickle."""
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
+    def restore(self, saved: Mapping[int, SavedBytes]) -> None:
         """Go back to a snapshot, also to one taken by another number of replicas."""
 
 
@@ -113,7 +115,7 @@ class StatelessStage(ABC):
         """Return nothing."""
         return {}
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
+    def restore(self, saved: Mapping[int, SavedBytes]) -> None:
         """Accept only an empty snapshot."""
         assert not saved, f"the stateless step {self.site.step} was given {len(saved)} buckets of state"
 

@@ -105,11 +105,38 @@ def test_a_whole_object_needs_no_end_of_its_line(tmp_path: Path) -> None:
     assert lines(batches) == [3]
 
 
-def test_a_line_without_its_end_is_taken_when_nobody_has_written_for_a_minute(log: Path) -> None:
-    append(log, "one\ntwo")
+def age(log: Path, seconds: float) -> None:
+    """Let the file look as if nobody had written to it for so long."""
+    os.utime(log, (time.time() - seconds, time.time() - seconds))
+
+
+def test_a_line_without_its_end_waits_for_it_however_slow_its_writer_is(log: Path) -> None:
+    append(log, "one\ntw")
     batches = follow(log)
     assert lines(batches) == ["one"]
-    os.utime(log, (time.time() - 61, time.time() - 61))
+    age(log, 86_400)
+    assert lines(batches) == []
+    append(log, "o")
+    age(log, 3_600)
+    assert lines(batches) == []
+    append(log, "\nthree\n")
+    assert lines(batches) == ["two", "three"]
+
+
+def test_a_line_that_is_never_ended_is_read_by_a_reader_that_does_not_follow(log: Path) -> None:
+    append(log, "one\ntwo")
+    age(log, 86_400)
+    assert lines(follow(log)) == ["one"]
+    assert next(ps.read.text(str(log)).batches()).rows.column(0).to_pylist() == ["one", "two"]
+
+
+def test_a_line_without_its_end_is_taken_when_the_file_has_been_quiet_for_as_long_as_the_user_says(
+    log: Path,
+) -> None:
+    append(log, "one\ntwo")
+    batches = ps.read.text(str(log), follow=True, quiet="1 min").batches()
+    assert lines(batches) == ["one"]
+    age(log, 61)
     assert lines(batches) == ["two"]
     append(log, "\nthree\n")
     assert lines(batches) == ["three"]
@@ -117,13 +144,22 @@ def test_a_line_without_its_end_is_taken_when_nobody_has_written_for_a_minute(lo
 
 def test_a_line_that_goes_on_after_it_was_taken_for_whole_is_refused(log: Path) -> None:
     append(log, "one\ntw")
-    os.utime(log, (time.time() - 61, time.time() - 61))
-    batches = follow(log)
+    age(log, 61)
+    batches = ps.read.text(str(log), follow=True, quiet="1 min").batches()
     assert lines(batches) == ["one", "tw"]
     append(log, "o\n")
     with pytest.raises(ConnectorError, match=r'app.log" grew in the middle of a line') as refused:
         lines(batches)
-    assert "end every line" in str(refused.value.hint)
+    assert "without quiet= wait for the ends of lines" in str(refused.value.hint)
+
+
+def test_a_quiet_that_is_no_time_or_for_files_that_are_not_followed_is_refused(log: Path) -> None:
+    append(log, "one\n")
+    with pytest.raises(ConnectorError, match="quiet='0 s' is not a length of time") as refused:
+        ps.read.text(str(log), follow=True, quiet="0 s")
+    assert refused.value.hint == 'give a duration above zero: quiet="1 min"'
+    with pytest.raises(ConnectorError, match="quiet='1 min' is for files that are followed"):
+        ps.read.csv(str(log), quiet="1 min")
 
 
 @PLACES

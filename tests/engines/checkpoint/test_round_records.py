@@ -15,7 +15,6 @@ from penstock import crash_points
 from penstock.connect.readers import files as file_readers
 from penstock.crash_points import CLEANED, COMMITTED, LISTED, PUBLISHED, RENAMED, STAGED, WRITTEN
 from penstock.engines.checkpoint import round_records
-from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.round_records import RoundRecord, RoundRecords
 from penstock.errors import CheckpointError, PenstockError
 from penstock.events import BatchDone, Event
@@ -191,10 +190,8 @@ def test_windows_of_a_watched_folder_leave_by_the_clock_and_the_same_after_a_cra
             thread.join(PATIENCE_S)
 
 
-def records(folder: Path, rounds: int = 0) -> RoundRecords:
-    checkpoint = Checkpoint(str(folder), {})
-    checkpoint.close()
-    return RoundRecords(checkpoint, rounds)
+def records(folder: Path, rounds: int = 0, **more: Any) -> RoundRecords:
+    return RoundRecords(folder / "rounds.jsonl", more.pop("run", "this"), done=rounds, **more)
 
 
 def test_records_are_found_again_until_their_rounds_are_done(
@@ -213,11 +210,81 @@ def test_records_are_found_again_until_their_rounds_are_done(
 
 
 def test_a_record_that_a_crash_cut_short_is_none_and_one_that_changed_is_damage(tmp_path: Path) -> None:
-    records(tmp_path).record("rows", 0, RoundRecord(7, took=True, rows_at=0))
+    written = records(tmp_path)
+    written.record("rows", 0, RoundRecord(7, took=True, rows_at=0))
     file = tmp_path / "rounds.jsonl"
     whole = file.read_text()
-    file.write_text(whole + whole[:-9])
+    file.write_text(whole + whole.splitlines()[-1][:-9])
     assert records(tmp_path).find("rows", 0) == RoundRecord(7, took=True, rows_at=0)
-    file.write_text(whole.replace("7", "8"))
+    file.write_text(whole.replace(" 7,", " 8,"))
     with pytest.raises(CheckpointError, match=r"the checkpoint is damaged: rounds.jsonl cannot be read"):
         records(tmp_path)
+    file.write_text("")
+    with pytest.raises(CheckpointError, match=r"rounds.jsonl cannot be read") as caught:
+        records(tmp_path)
+    assert "line 1: " in str(caught.value.detail)
+
+
+def write_some(folder: Path) -> RoundRecords:
+    written = records(folder)
+    for number in range(3):
+        written.record("rows", number, RoundRecord(number, took=False, rows_at=0))
+    written.record_end(["rows"], 2)
+    return written
+
+
+def test_records_go_on_as_one_chain_over_runs(tmp_path: Path) -> None:
+    first = write_some(tmp_path)
+    again = records(tmp_path, 1, known=first.head)
+    assert (again.head, again.ends) == (first.head, {"rows": 2})
+    again.keep()
+    again.replace_ends({})
+    again.record("rows", 3, RoundRecord(9, took=True, rows_at=4))
+    assert again.head[0] == first.head[0] + 2
+    third = records(tmp_path, 2, known=again.head)
+    assert (third.find("rows", 1), third.find("rows", 3), third.ends) == (None, RoundRecord(9, True, 4), {})
+
+
+def test_records_that_are_gone_older_cut_foreign_or_changed_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "rounds.jsonl"
+    head = write_some(tmp_path).head
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))
+    with pytest.raises(CheckpointError, match=r"rounds\.jsonl is older than what was done by it, or cut"):
+        records(tmp_path, known=head)
+    file.write_text("".join([*lines[:2], *lines[3:]]))
+    with pytest.raises(CheckpointError, match=r"rounds\.jsonl cannot be read"):
+        records(tmp_path, known=head)
+    file.write_text("".join(lines))
+    with pytest.raises(CheckpointError, match=r"rounds\.jsonl belongs to another run") as caught:
+        records(tmp_path, run="other")
+    assert str(caught.value.detail).endswith("it is of the checkpoint this; this is the checkpoint other")
+    with pytest.raises(CheckpointError, match=r"rounds\.jsonl has other lines than it had"):
+        records(tmp_path, known=[head[0], "0" * 16])
+    file.unlink()
+    with pytest.raises(CheckpointError, match=r"rounds\.jsonl is gone"):
+        records(tmp_path, known=head)
+    assert records(tmp_path, known=()).ends == {}
+
+
+def test_a_step_keeps_its_records_under_another_name(tmp_path: Path) -> None:
+    write_some(tmp_path)
+    names = {"rows": "lines", "lines": "rows"}
+    renamed = records(tmp_path, names=names)
+    assert (renamed.find("lines", 2), renamed.ends) == (RoundRecord(2, False, 0), {"lines": 2})
+    renamed.keep()
+    renamed.record("rows", 5, RoundRecord(1, True, 1))
+    again = records(tmp_path, names=names)
+    assert (again.find("lines", 2), again.find("rows", 5)) == (
+        RoundRecord(2, False, 0),
+        RoundRecord(1, True, 1),
+    )
+
+
+def test_an_unreleased_file_of_ends_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    put(tmp_path / "in", "a.jsonl", *FIRST)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "ends.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"ends\.json is of an unreleased Penstock"):
+        build(tmp_path / "in", tmp_path).run("local", checkpoint=tmp_path / "checkpoint", until=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import xxhash
 
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.errors import CheckpointError
+from penstock.stages.stage import SavedBytes
 
 
 def piece(body: bytes) -> bytes:
@@ -32,7 +34,9 @@ def test_nothing_to_save_makes_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def read_or_refused(files: StateFiles, places: dict[int, StateHandle]) -> dict[int, bytes] | CheckpointError:
+def read_or_refused(
+    files: StateFiles, places: dict[int, StateHandle]
+) -> Mapping[int, SavedBytes] | CheckpointError:
     try:
         return files.read(places, "a")
     except CheckpointError as refused:

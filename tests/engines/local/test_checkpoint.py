@@ -294,3 +294,38 @@ def test_a_checkpoint_that_does_not_know_its_files_any_more_is_refused(half_run:
     (half_run / "checkpoint" / "files" / "rows.jsonl").unlink()
     with pytest.raises(ps.CheckpointError, match=r"damaged: rows.jsonl is gone"):
         copy_graph(half_run).run("local", checkpoint=str(half_run / "checkpoint"), drain=True)
+
+
+def test_of_states_by_key_a_checkpoint_holds_only_what_has_changed(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+
+    def keep(row: Any, state: list[Any]) -> dict[str, Any]:
+        state += [os.urandom(1000).hex()] if not state else []
+        return {"k": row.k, "noise": state[0]}
+
+    def run_once(number: int, n_keys: int) -> StateSaved:
+        pq.write_table(pa.table({"k": list(range(n_keys))}), tmp_path / "in" / f"{number}.parquet")
+        graph = ps.PipeGraph("noise")
+        rows = graph.source(ps.read.parquet(tmp_path / "in"), name="rows")
+        results = rows.key_by("k").map(keep, state=list, schema={"k": int, "noise": str}, name="kept")
+        results.sink(ps.write.jsonl(tmp_path / "out"), name="out")
+        saved: list[StateSaved] = []
+        graph.run(
+            "local",
+            checkpoint=tmp_path / "checkpoint",
+            events=lambda event: saved.append(event) if isinstance(event, StateSaved) else None,
+        )
+        return saved[-1]
+
+    n_keys = 256 * 64
+    whole, changes = run_once(0, n_keys), run_once(1, 8)
+    assert whole.nbytes > n_keys * 900
+    assert 0 < changes.nbytes < 100_000
+    assert run_once(2, n_keys).nbytes > n_keys * 900
+    rows = [
+        json.loads(line)
+        for path in (tmp_path / "out").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert len(rows) == 2 * n_keys + 8
+    assert len({(row["k"], row["noise"]) for row in rows}) == n_keys

@@ -18,6 +18,7 @@ from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.engines.protocol import RunResult
 from penstock.engines.spark import tasks
 from penstock.engines.spark.driver import jobs, rounds
+from penstock.stages.stage import SavedBytes
 from penstock.testing.assertions import difference
 from tests.support.parquet_feeds import run, same_as_reference, write_files
 from tests.support.spark_in_process import InProcessSparkEngine
@@ -70,7 +71,7 @@ def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
     seen: Pieces = []
     real = StateFiles.read
 
-    def read(files: StateFiles, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
+    def read(files: StateFiles, handles: Mapping[int, StateHandle], step: str) -> dict[int, SavedBytes]:
         seen.extend((bucket, len(handle.pieces)) for bucket, handle in handles.items())
         return real(files, handles, step)
 

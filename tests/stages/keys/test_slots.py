@@ -274,3 +274,36 @@ def test_long_streams_of_small_batches_move_to_tables_and_keep_their_slots(
         for _ in range(3):
             assert keys.assign([column]).tolist() == before.tolist()
         assert keys.columns_of(before)[0].equals(column)
+
+
+@pytest.mark.parametrize("types", KEYS, ids=lambda types: "-".join(map(str, types)))
+@pytest.mark.parametrize("limit", [0, 1 << 18])
+@given(data=st.data())
+@settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_restored_keys_are_the_keys_that_were_saved(
+    types: tuple[pa.DataType, ...], limit: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
+) -> None:
+    monkeypatch.setattr(policy, "SIZES", policy.SizePolicy(hash_batch_rows=4, restored_keys=limit))
+    rows = data.draw(st.lists(st.tuples(*map(some, types)), min_size=8, max_size=12))
+    columns = [pa.array([row[i] for row in rows], type) for i, type in enumerate(types)]
+    first, again = build_keys(types), build_keys(types)
+    first.assign(columns)
+    live = first.live()
+    slots = again.restore(list(first.export(live).columns), len(live))
+    assert sorted(slots.tolist()) == again.live().tolist()
+    assert again.buckets_of(slots).tolist() == first.buckets_of(live).tolist()
+    assert again._dict is not None or not limit
+    assert [same(row) for row in plain_rows(again.columns_of(slots))] == [
+        same(row) for row in plain_rows(first.columns_of(live))
+    ]
+    # The next large batch moves them into a table, and they keep their slots.
+    assert again.assign(list(first.export(live).columns)).tolist() == slots.tolist()
+
+
+def test_a_slot_that_another_key_gets_has_the_bucket_of_that_key() -> None:
+    keys, other = build_keys([pa.int64()]), build_keys([pa.int64()])
+    slots = keys.assign([pa.array([1, 2, 3])])
+    keys.buckets_of(slots)
+    keys.free(slots[:1])
+    assert keys.assign([pa.array([4])]).tolist() == slots[:1].tolist()
+    assert keys.buckets_of(slots[:1]).tolist() == other.buckets_of(other.assign([pa.array([4])])).tolist()

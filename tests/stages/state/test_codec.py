@@ -18,7 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.operators.function import Row
-from penstock.stages.state.codec import NotSerializable, StateDecoder, StateEncoder, state_classes
+from penstock.stages.state.codec import (
+    NotSerializable,
+    SavedStates,
+    StateDecoder,
+    StateEncoder,
+    state_classes,
+)
 
 
 class Colour(Enum):
@@ -207,3 +213,39 @@ def test_bytes_cannot_name_a_class_that_the_step_does_not_show() -> None:
     saved = StateEncoder(state_classes(Stranger())).encode(Stranger(3))
     with pytest.raises(NotSerializable, match="no longer shows that class"):
         StateDecoder(CLASSES, SCHEMA).decode(saved)
+
+
+PIECES = st.lists(st.dictionaries(st.integers(0, 9), st.binary(max_size=3)), min_size=1, max_size=5)
+SLOTS = st.lists(st.integers(0, 12), max_size=8)
+
+
+@settings(deadline=None)
+@given(PIECES, st.lists(st.tuples(st.sampled_from(["take", "pop", "select"]), SLOTS), max_size=5))
+def test_saved_states_are_given_out_as_by_a_dict(
+    pieces: list[dict[int, bytes]], calls: list[tuple[str, list[int]]]
+) -> None:
+    saved, known = SavedStates(), dict[int, bytes]()
+    for piece in pieces:
+        # A key without a state has a slot, too: what was known of it is gone.
+        slots = np.array([*piece, 11], np.int64)
+        places = pa.array(range(len(piece)), pa.int64())
+        states = pa.array(list(piece.values()), pa.binary())
+        saved.put(slots, pa.record_batch({"place": places, "state": states}))
+        known |= piece
+    for call, slots_ in calls:
+        wanted = {slot: known[slot] for slot in slots_ if slot in known}
+        if call == "take":
+            assert dict(saved.take(np.array(slots_, np.int64))) == wanted
+        elif call == "pop":
+            assert {slot: state for slot in slots_ if (state := saved.pop(slot)) is not None} == wanted
+        else:
+            distinct = list(dict.fromkeys(slots_))
+            batch = saved.select(np.array(distinct, np.int64))
+            places_ = batch.column("place").to_pylist()
+            assert {
+                distinct[place]: state
+                for place, state in zip(places_, batch.column("state").to_pylist(), strict=True)
+            } == wanted
+            continue
+        known = {slot: state for slot, state in known.items() if slot not in wanted}
+        assert bool(saved) == bool(known)

@@ -140,6 +140,7 @@ def csv(
     files: int | None = None,
     follow: bool = False,
     wait: Duration = DEFAULT_WAIT,
+    quiet: Duration | None = None,
 ) -> FileReader:
     """Read csv files: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
@@ -148,7 +149,8 @@ def csv(
     `batch=` how many rows.
 
     With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
-    log is rotated; what is new is looked for every `wait`.
+    log is rotated; what is new is looked for every `wait`. A last line without its end waits for that, for
+    ever, or until nobody has written to the file for as long as `quiet=` says.
     """
     if schema is None and not header:
         raise ConnectorError(
@@ -159,7 +161,7 @@ def csv(
     exact = {name: parse_type(declared) for name, declared in (types or {}).items()}
     columns = None if schema is None else parse_schema(schema)
     file_format = build_csv_format(delimiter, header, nulls, exact if columns is None else columns)
-    return build_file_reader(file_format, path, schema, batch, files, follow=follow, wait=wait)
+    return build_file_reader(file_format, path, schema, batch, files, follow=follow, wait=wait, quiet=quiet)
 
 
 def build_csv_format(

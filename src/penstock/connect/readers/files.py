@@ -60,6 +60,7 @@ class FileReader(Frozen):
     journal      which files the batches are made of
     planned_before  how many entries the journal had when the run began, and which of them had failed
     wait_us      how often files that are followed are looked at
+    quiet_us     how long nobody has written to a file when its last line is taken without its end; 0: never
 
     The position of a batch is the number of batches and rows up to its end, where files make the batches.
     Where rows do: the number of the file, a byte (or row) of it, the rows from there on, and all rows.
@@ -76,6 +77,7 @@ class FileReader(Frozen):
     journal: Journal | None = None
     planned_before: tuple[int, frozenset[int]] = (0, frozenset())
     wait_us: int = 100_000
+    quiet_us: int = 0
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
 
@@ -218,7 +220,7 @@ class FileReader(Frozen):
 
     def _replay(self) -> tuple[KnownFiles, dict[int, tuple[FileRange, ...]], set[int], int]:
         """Return the known files, the ranges by entry, the entries that failed, and the number of entries."""
-        known = KnownFiles(self.format, self._list, follow=not self.bounded)
+        known = KnownFiles(self.format, self._list, follow=not self.bounded, quiet_us=self.quiet_us)
         planned: dict[int, tuple[FileRange, ...]] = {}
         failed, until = set[int](), 0
         for entry in self.journal.entries() if self.journal is not None else ():
@@ -334,12 +336,20 @@ def build_file_reader(
     *,
     follow: bool,
     wait: Duration = DEFAULT_WAIT,
+    quiet: Duration | None = None,
 ) -> FileReader:
     """Return a reader whose schema is known.
 
     With `follow` it also reads what will appear there, which is looked at every `wait`.
     """
     wait_us = check_wait(wait) if follow else 0
+    if quiet is not None and not follow:
+        raise ConnectorError(
+            f"quiet={quiet!r} is for files that are followed",
+            detail="else a last line without its end is read like the others",
+            hint="leave it out, or give follow=True",
+        )
+    quiet_us = 0 if quiet is None else check_wait(quiet, "quiet", "1 min")
     if follow and batch is not None:
         raise ConnectorError(
             f"batch={batch} would hold rows of files that are followed back until others come",
@@ -367,7 +377,16 @@ def build_file_reader(
     n_rows, n_files = check_size("batch", batch), check_size("files", files) or 1
     optional = frozenset[str]() if schema is None else optional_columns(schema)
     return FileReader(
-        file_format, paths, columns, schema_file, n_rows, n_files, not follow, optional, wait_us=wait_us
+        file_format,
+        paths,
+        columns,
+        schema_file,
+        n_rows,
+        n_files,
+        not follow,
+        optional,
+        wait_us=wait_us,
+        quiet_us=quiet_us,
     )
 
 

@@ -6,8 +6,9 @@ rows are in a copy, and it begins anew. Both are told by their bytes: what stand
 read is new if the file itself, or a copy, is status_of beside it, and refused if not, because rows would be
 missed. Files that were rotated in between, while nobody looked, are read too.
 
-Of a file that is followed, a last line without its end waits for it: until the rest comes, or until nobody
-has written to the file for a minute. In JSON lines a whole object is a whole row.
+Of a file that is followed, a last line without its end waits for it, however long its writer takes. Only if
+the user has said so is it taken once nobody has written to the file for some time; if the writer then goes on
+with it, the run is refused. In JSON lines a whole object is a whole row.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from penstock.errors import ConnectorError
 if TYPE_CHECKING:
     from penstock.connect.readers.input_format import InputFormat
 
-QUIET_S = 60.0
-"""A last line without its end is taken once nobody has written to its file for so long."""
 _MAX_LIVELY = 16
 """Files that are looked at often, because they were written last."""
 MAX_GONE = 1_000
@@ -42,10 +41,13 @@ class KnownFiles:
 
     list_paths  returns the files that the source means now, by time and name
     follow      whether files are read on while they are written, so that their last line may not be whole
+    quiet_us    a last line without its end is taken once nobody has written to its file for so long; 0: never
     """
 
-    def __init__(self, format: InputFormat, list_paths: Callable[[], list[Path]], *, follow: bool) -> None:
-        self._format, self._list, self._follow = format, list_paths, follow
+    def __init__(
+        self, format: InputFormat, list_paths: Callable[[], list[Path]], *, follow: bool, quiet_us: int = 0
+    ) -> None:
+        self._format, self._list, self._follow, self._quiet_us = format, list_paths, follow, quiet_us
         self._known: dict[str, FileRange] = {}
         self._stamps: dict[str, Stamp] = {}  # as the files were when they were looked at last
         self._gone: dict[str, FileRange] = {}  # files that are not where they were
@@ -261,7 +263,8 @@ class KnownFiles:
         return status.st_size if end < status.st_size and self._is_quiet(status) else end
 
     def _is_quiet(self, status: os.stat_result) -> bool:
-        return self._follow and time.time() - status.st_mtime_ns / 1e9 > QUIET_S
+        quiet_us = self._quiet_us
+        return self._follow and bool(quiet_us) and time.time() - status.st_mtime_ns / 1e9 > quiet_us / 1e6
 
     def _find_next_line(self, path: str, known: FileRange, status: os.stat_result) -> int:
         """Return where the line after those that were read begins."""
@@ -275,8 +278,8 @@ class KnownFiles:
                 raise ConnectorError(
                     f'"{path}" grew in the middle of a line that was read',
                     detail=f"byte {known.last:,} is inside of a line, and the line was taken for whole",
-                    hint="let its writer end every line before it pauses, and start with an empty checkpoint "
-                    "folder",
+                    hint="start with an empty checkpoint folder, and let follow=True without quiet= wait for "
+                    "the ends of lines",
                 )
             return known.last + (around[:1] == b"\r" and around[1:2] == b"\n")
         return known.last + (2 if around[1:] == b"\r\n" else 1)

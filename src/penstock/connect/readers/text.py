@@ -81,15 +81,17 @@ def text(
     files: int | None = None,
     follow: bool = False,
     wait: Duration = DEFAULT_WAIT,
+    quiet: Duration | None = None,
 ) -> FileReader:
     """Read lines of text into the column "line": a file, a folder, a glob, or a list; `.gz` is unpacked.
 
     One file is one batch, unless `files=` says how many are, or `batch=` how many rows.
 
     With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
-    log is rotated; what is new is looked for every `wait`.
+    log is rotated; what is new is looked for every `wait`. A last line without its end waits for that, for
+    ever, or until nobody has written to the file for as long as `quiet=` says.
     """
-    return build_file_reader(TextFormat(), path, None, batch, files, follow=follow, wait=wait)
+    return build_file_reader(TextFormat(), path, None, batch, files, follow=follow, wait=wait, quiet=quiet)
 
 
 def parse_time(text: str) -> datetime:
@@ -162,6 +164,7 @@ def jsonl(
     files: int | None = None,
     follow: bool = False,
     wait: Duration = DEFAULT_WAIT,
+    quiet: Duration | None = None,
 ) -> FileReader:
     """Read JSON lines: a file, a folder, a glob, or a list of these; `.gz` is unpacked.
 
@@ -169,9 +172,10 @@ def jsonl(
     row of the schema are bad rows, with their text and `file:line`.
 
     With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
-    log is rotated; what is new is looked for every `wait`.
+    log is rotated; what is new is looked for every `wait`. A last line without its end waits for that, for
+    ever, or until nobody has written to the file for as long as `quiet=` says.
     """
-    return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow, wait=wait)
+    return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow, wait=wait, quiet=quiet)
 
 
 def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:

@@ -5,8 +5,7 @@
     state/               the pieces of state that manifests refer to
     files/               per source, which files made which batch
     planned_rounds.json  the contents of the rounds after the newest manifest, where the clock influences them
-    rounds.jsonl         the same of runs in process (`round_records.py`)
-    ends.json            the rounds in which sources have ended
+    rounds.jsonl         the same of runs in process, and the rounds in which sources end (`round_records.py`)
     spark/               Spark's own log of the query; manifests say what is done
     lock                 held while a run writes
 
@@ -55,7 +54,7 @@ from penstock.engines.checkpoint.manifest import (
     read_planned,
 )
 from penstock.engines.checkpoint.output_links import SinkLink
-from penstock.engines.checkpoint.sealed_files import damage_error, read_sealed, write_sealed
+from penstock.engines.checkpoint.sealed_files import ChainedLog, damage_error, read_sealed, write_sealed
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
 from penstock.errors import CheckpointError, describe_cause
 from penstock.operators.op import StepHistory
@@ -73,7 +72,7 @@ class Checkpoint:
     Without a folder it is a temporary one, removed when the run ends.
 
     run          its identity, for as long as it exists and wherever it is moved
-    ends         source -> the round in which it has ended, as recorded (`round_records.py`)
+    records      what is recorded of rounds in process (`round_records.py`); None before that was read
     saved_graph  the graph that the folder belongs to (`describe_graph`); None when the folder is new
     renamed      the name of a step in the folder -> in the graph
     names        the same, as far as it is in the folder
@@ -94,7 +93,7 @@ class Checkpoint:
         self._lock_file: IO[str] | None = None
         self._newest, self._has_manifest = Manifest(), False
         self._journals: dict[str, Journal] = {}
-        self.ends: Mapping[str, int] = {}
+        self.records: ChainedLog | None = None
         self._links: dict[str, SinkLink] = {}
         self._drained_error: CheckpointError | None = None
         self._histories: Mapping[str, StepHistory] = {}
@@ -135,6 +134,11 @@ class Checkpoint:
         self._graph = record_histories(self._graph, self._histories)
         self.names = {name: now for now, history in self._histories.items() for name in history.former}
 
+    @property
+    def first_names(self) -> Mapping[str, str]:
+        """Return the names of steps when the checkpoint began, which files keep -> their names now."""
+        return {(*history.former, now)[0]: now for now, history in self._histories.items()}
+
     def knows(self, step: str) -> bool:
         """Return whether the folder knows a step of this graph, under whatever name."""
         return step in self._histories
@@ -166,8 +170,8 @@ class Checkpoint:
         }
         if self.saved_graph != contents:
             write_sealed(self.folder / "penstock.json", contents)
-        for journal in self._journals.values():
-            journal.keep()
+        for log in (*self._journals.values(), *([] if self.records is None else [self.records])):
+            log.keep()
         if not self._has_manifest:
             self.commit(self._newest)
 
@@ -189,8 +193,7 @@ class Checkpoint:
         """Return the journal of the files that a source read; None if no run will resume from it."""
         if not self.durable:
             return None
-        former = self._histories[source].former if source in self._histories else ()
-        first_name = (*former, source)[0]  # which the file keeps
+        first_name = next((one for one, now in self.first_names.items() if now == source), source)
         journal = self._journals[source] = Journal(
             journal_path(self.folder, first_name),
             first_name,
@@ -216,6 +219,7 @@ class Checkpoint:
             committed=self._newest.outputs.get(sink),
             rounds=self._newest.rounds if self._has_manifest else None,
             journals=self._journals,
+            records=self.records,
             read_head=self._read_head,
         )
         return self._links[sink]
@@ -223,7 +227,8 @@ class Checkpoint:
     def _read_head(self) -> dict[str, Any]:
         """Return how far the checkpoint is: all of it is durable."""
         journals = {source: journal.head for source, journal in self._journals.items()}
-        return {"rounds": self._newest.rounds, "journals": journals, "ends": dict(self.ends)}
+        head = {"rounds": self._newest.rounds, "journals": journals}
+        return head if self.records is None else {**head, "records": self.records.head}
 
     def refuse_input(self, plan: Plan) -> CheckpointError | None:
         """Return the error for more input of a run whose windows have been closed; None if it may go on.
@@ -253,6 +258,9 @@ class Checkpoint:
                 engine=self._engine,
                 outputs={sink: link.committed for sink, link in self._links.items()},
                 journals={source: journal.head for source, journal in self._journals.items()},
+                records=self._newest.records
+                if self.records is None or not self.records.head[0]
+                else self.records.head,
             )
             # Why not asdict(): it copies every handle.
             contents = {one.name: getattr(manifest, one.name) for one in fields(manifest)}

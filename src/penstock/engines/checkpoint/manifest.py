@@ -45,6 +45,7 @@ class Manifest(Frozen):
     engine             which engine wrote it
     outputs            sink -> the last round that its output had committed
     journals           source -> how many lines its journal had, and the checksum of the last
+    records            the same of the records of rounds in process; () if there are none
     streams            stream of Spark's -> the checksum of what Spark's log says of its last batch
     """
 
@@ -68,6 +69,7 @@ class Manifest(Frozen):
     engine: str = ""
     outputs: Mapping[str, int | None] = field(default_factory=dict)
     journals: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    records: Sequence[Any] = ()
     streams: Mapping[str, str] = field(default_factory=dict)
 
 

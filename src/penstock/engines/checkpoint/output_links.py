@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.connect.protocol import OutputRecord
-from penstock.engines.checkpoint.sealed_files import START_ANEW, damage_error
+from penstock.engines.checkpoint.sealed_files import START_ANEW, ChainedLog, damage_error
 from penstock.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class SinkLink:
         committed: int | None,
         rounds: int | None,
         journals: Mapping[str, Journal],
+        records: ChainedLog | None,
         read_head: Callable[[], Mapping[str, Any]],
     ) -> None:
         """Prepare the check of an output.
@@ -52,7 +53,9 @@ class SinkLink:
         is_old     the checkpoint was begun in format 3, whose outputs had no identity
         committed  as the newest manifest says
         rounds     the number of rounds that it says are done; None if there is no manifest
+        records    of rounds in process; None if they could not be read
         """
+        self._records = records
         self._sink, self._folder, self.run = sink, folder, run
         self._known, self._is_old, self._rounds = known, is_old, rounds
         self.committed, self._journals, self.read_head = committed, journals, read_head
@@ -98,21 +101,9 @@ class SinkLink:
         for source, head in saved.head.get("journals", {}).items():
             if source in self._journals:
                 self._journals[source].require(head, str(file))
-        self._check_ends(file, saved)
+        if self._records is not None and "records" in saved.head:
+            self._records.require(saved.head["records"], str(file))
         self.committed = saved.committed
-
-    def _check_ends(self, file: Path, saved: OutputRecord) -> None:
-        """Raise CheckpointError if the output has a round in which a source ended, and that is forgotten."""
-        ends = self.read_head().get("ends")
-        last = -1 if saved.committed is None else saved.committed
-        for source, number in saved.head.get("ends", {}).items():
-            if ends is not None and (self._rounds or 0) <= number <= last and number not in ends.values():
-                raise damage_error(
-                    self._folder / "ends.json",
-                    "is older than the output, or gone",
-                    f'source "{source}" had ended in round {number:,}, which {file} has',
-                    _RESTORE_BOTH,
-                )
 
     def record(self, batch: int) -> None:
         """Take note that a round is committed, durably."""

@@ -1,37 +1,36 @@
-"""What the clock decides of rounds, recorded before they are processed, so that a repetition is equal.
+"""What the clock decides of rounds in process, recorded first, so that a repetition is equal.
 
-    rounds.jsonl   a line per round of a source that gives its rows again: when it was, and whether it had a
-                   batch
-    ends.json      the rounds in which sources have ended
+    {"check": "…", "body": {"run": …, "lines": 7, "head": "…", "rounds": […], "ends": {"rows": 12}}}
+    {"check": "…", "body": ["rows", 11, 1700000000000000, false, 1699999990000000]}
+    {"check": "…", "body": {"ends": {"rows": 12}}}
 
-After a crash, rounds are done again under the same numbers, and sinks do not write what they have committed
-of them. So a round must have the same rows, and close the same windows, as before. Where rows get their time
-from the clock, where a silent source stops to hold others back, or where the clock makes rounds of its own,
-that is known here only. A source whose rows cannot be had again needs no records.
+A line per round of a source that gives its rows again says when it was, and whether it had a batch. After a
+crash, rounds are done again under the same numbers, and sinks do not write what they have committed of them.
+So a round must have the same rows, and close the same windows, as before. Where rows get their time from the
+clock, where a silent source stops to hold others back, or where the clock makes rounds of its own, that is
+known here only. A source whose rows cannot be had again needs no records. A run on Spark has
+`planned_rounds.json` instead, which says more: what each round is made of.
 
 The end of a source is recorded too, because it closes windows: whether it ended by itself, or because the run
 was stopped with `drain=True`. A record counts if some sink has committed the round; else nothing has come of
 it, and the run goes on as if it had not ended.
+
+The file is a chained log (`sealed_files.py`); steps are named as when the checkpoint began.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
-
-import xxhash
+from typing import Any, NamedTuple
 
 from penstock.connect.protocol import Delivery, may_wait
-from penstock.connect.writers.staged_files import replace_file
 from penstock.engines.checkpoint.checkpoint import Checkpoint
-from penstock.engines.checkpoint.sealed_files import damage_error, read_sealed, write_error, write_sealed
-from penstock.errors import describe_cause
+from penstock.engines.checkpoint.sealed_files import ChainedLog, damage_error
 from penstock.operators.ends import Source
 
+FILE = "rounds.jsonl"
 MAX_LINES = 10_000
 """Lines after which records of rounds that are done are removed."""
 
@@ -62,20 +61,49 @@ def follows_clock(source: Source) -> bool:
     return time is not None and (time.follows_clock or time.idle is not None or time.max_future is not None)
 
 
-class RoundRecords:
+class RoundRecords(ChainedLog):
     """The records of a run, and those of the run before it that may have to be repeated.
+
+    ends  source -> the round in which it ends, as recorded
 
     Invariant: `_lock` guards the file; whoever records a round goes on when that survives a crash.
     """
 
-    def __init__(self, checkpoint: Checkpoint, rounds: int) -> None:
-        self._checkpoint, self._path = checkpoint, checkpoint.folder / "rounds.jsonl"
-        self._lock, self._done = threading.Lock(), rounds
-        self._rounds = {key: one for key, one in read_records(self._path).items() if key[1] >= rounds}
-        self._ends = load_ends(checkpoint)
-        self._n_lines = len(self._rounds)
-        if self._path.exists():
-            self._rewrite()
+    def __init__(
+        self,
+        path: Path,
+        run: str,
+        *,
+        done: int = 0,
+        known: Sequence[Any] = (),
+        names: Mapping[str, str] | None = None,
+        is_new: bool = False,
+    ) -> None:
+        """Read the records.
+
+        run     the identity of the checkpoint
+        done    the number of rounds that are done
+        known   the head that the newest manifest recorded
+        names   the name of a step in the file -> in the graph
+        is_new  the checkpoint is new, so a file that is there is left of a run that never began
+        """
+        super().__init__(path, run=run)
+        self._lock, self._done, self._names = threading.Lock(), done, dict(names or {})
+        self._rounds: dict[tuple[str, int], RoundRecord] = {}
+        self.ends: dict[str, int] = {}
+        self._n_lines = 0
+        if is_new:
+            return
+        if path.exists():
+            self._read_chain(self._read_file())
+        elif known:
+            detail = (
+                f"{int(known[0]):,} lines had been written, and only they said what the clock had decided"
+            )
+            raise damage_error(path, "is gone", detail)
+        if known:
+            self.require(known, "the newest manifest")
+        self._remove_done()
 
     def find(self, source: str, number: int) -> RoundRecord | None:
         """Return what an earlier run has recorded of a round."""
@@ -83,19 +111,11 @@ class RoundRecords:
 
     def record(self, source: str, number: int, record: RoundRecord) -> None:
         """Record a round before it is processed; once this returns, that survives a crash."""
-        line = _format_line(source, number, record)
         with self._lock:
-            try:
-                if self._n_lines >= MAX_LINES:
-                    self._rounds = {key: one for key, one in self._rounds.items() if key[1] >= self._done}
-                    self._n_lines = len(self._rounds)
-                    self._rewrite()
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(line)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError as cause:
-                raise write_error(self._path, cause) from cause
+            if self._n_lines >= MAX_LINES:
+                self._remove_done()
+                self._is_written = False
+            self._append_lines([[self._first_name(source), number, *record]])
             self._rounds[source, number] = record
             self._n_lines += 1
 
@@ -106,84 +126,91 @@ class RoundRecords:
     def record_end(self, sources: Collection[str], number: int) -> None:
         """Record that sources end in a round, before they do."""
         with self._lock:
-            ends = {**self._ends, **dict.fromkeys(sources, number)}
-            if ends != self._ends:
-                self._save_ends(ends)
-                self._ends = ends
+            self._set_ends({**self.ends, **dict.fromkeys(sources, number)})
 
-    def resume_ends(self, sources: Collection[str], committed: int) -> Mapping[str, int]:
-        """Return the rounds in which sources must end, since sinks have committed up to this round.
+    def replace_ends(self, ends: Mapping[str, int]) -> None:
+        """Record that these sources end, and no others."""
+        with self._lock:
+            self._set_ends(ends)
 
-        Records of ends that nothing has come of are removed. A run on Spark has recorded its last round.
-        """
-        planned = self._checkpoint.planned_rounds()
-        ends = dict(self._ends)
-        for number in (number for number, record in planned.items() if record["last"]):
-            ends |= dict.fromkeys(sources, number)
-        counts = {source: number for source, number in ends.items() if self._done <= number <= committed}
-        if counts != self._ends:
-            self._save_ends(counts)
-            self._ends = counts
-        if planned:
-            self._checkpoint.save_planned_rounds({})
-        return counts
+    def _set_ends(self, ends: Mapping[str, int]) -> None:
+        if ends != self.ends:
+            self._append_lines([{"ends": self._with_first_names(ends)}])
+            self.ends = dict(ends)
 
-    def _save_ends(self, ends: Mapping[str, int]) -> None:
-        contents = {"run": self._checkpoint.run, "ends": ends}
-        write_sealed(self._checkpoint.folder / "ends.json", contents)
-        self._checkpoint.ends = ends
+    def keep(self) -> None:
+        """Implement `ChainedLog.keep`."""
+        with self._lock:
+            if self.path.exists():
+                self._rewrite()
 
-    def _rewrite(self) -> None:
-        replace_file(self._path, "".join(_format_line(*key, one) for key, one in self._rounds.items()))
+    def _remove_done(self) -> None:
+        self._rounds = {key: record for key, record in self._rounds.items() if key[1] >= self._done}
+        self._n_lines = len(self._rounds)
 
+    def _snapshot(self) -> Mapping[str, Any]:
+        rounds = [[self._first_name(source), number, *one] for (source, number), one in self._rounds.items()]
+        return {"rounds": rounds, "ends": self._with_first_names(self.ends)}
 
-def load_ends(checkpoint: Checkpoint) -> dict[str, int]:
-    """Return in which rounds sources have ended, by the records of runs that may have crashed."""
-    ends = read_ends(checkpoint.folder / "ends.json", checkpoint.run)
-    checkpoint.ends = {checkpoint.names.get(source, source): number for source, number in ends.items()}
-    return dict(checkpoint.ends)
+    def _take_snapshot(self, saved: Mapping[str, Any]) -> None:
+        for line in saved["rounds"]:
+            self._take_line(line)
+        self._take_line({"ends": saved["ends"]})
 
+    def _take_line(self, body: Any) -> None:
+        if isinstance(body, Mapping):
+            ends = {str(source): int(number) for source, number in body["ends"].items()}
+            self.ends = {self._names.get(source, source): number for source, number in ends.items()}
+            return
+        source, number, now, took, rows_at = body
+        key = self._names.get(str(source), str(source)), int(number)
+        self._rounds[key] = RoundRecord(int(now), bool(took), int(rows_at))
 
-def read_ends(path: Path, run: str) -> dict[str, int]:
-    """Return the saved ends of sources; raise CheckpointError if they are damaged, or of another run."""
-    if not path.exists():
-        return {}
-    contents = read_sealed(path)
-    if contents.get("run") != run:
-        raise damage_error(path, "belongs to another run", f"this is {run}")
-    try:
-        return {source: int(number) for source, number in contents["ends"].items()}
-    except (KeyError, ValueError, TypeError, AttributeError) as cause:
-        raise damage_error(path, "holds something else", describe_cause(cause)) from cause
+    def _first_name(self, source: str) -> str:
+        return next((first for first, now in self._names.items() if now == source), source)
+
+    def _with_first_names(self, ends: Mapping[str, int]) -> dict[str, int]:
+        return {self._first_name(source): number for source, number in ends.items()}
 
 
-def read_records(path: Path) -> dict[tuple[str, int], RoundRecord]:
-    """Return the records of rounds, by source and number; raise CheckpointError if they are damaged."""
-    if not path.exists():
-        return {}
-    records = {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    for place, line in enumerate(lines):
-        try:
-            source, number, record = _parse_line(line)
-        except (ValueError, TypeError) as cause:
-            if place == len(lines) - 1 and not line.endswith("\n"):
-                break  # a crash has cut it short, so its round was not processed
-            raise damage_error(
-                path, "cannot be read", f"line {place + 1}: {describe_cause(cause)}"
-            ) from cause
-        records[source, number] = record
+def open_records(checkpoint: Checkpoint, rounds: int) -> RoundRecords:
+    """Return the records of a checkpoint of which so many rounds are done; its outputs will refer to them."""
+    refuse_ends_file(checkpoint.folder)
+    checkpoint.records = records = RoundRecords(
+        checkpoint.folder / FILE,
+        checkpoint.run,
+        done=rounds,
+        known=checkpoint.latest_manifest().records,
+        names=checkpoint.first_names,
+        is_new=checkpoint.saved_graph is None,
+    )
     return records
 
 
-def _format_line(source: str, number: int, record: RoundRecord) -> str:
-    body = json.dumps([source, number, *record])
-    return f"{xxhash.xxh3_64_hexdigest(body.encode())} {body}\n"
+def refuse_ends_file(folder: Path) -> None:
+    """Raise CheckpointError if the ends of sources are in a file of their own, as in no version released."""
+    path = folder / "ends.json"
+    if path.exists():
+        detail = f"since then, {FILE} says in which rounds sources have ended"
+        hint = "finish the run with the Penstock that wrote it"
+        raise damage_error(path, "is of an unreleased Penstock", detail, hint)
 
 
-def _parse_line(line: str) -> tuple[str, int, RoundRecord]:
-    check, _, body = line.rstrip("\n").partition(" ")
-    if xxhash.xxh3_64_hexdigest(body.encode()) != check:
-        raise ValueError("its checksum does not fit")
-    source, number, now, took, rows_at = json.loads(body)
-    return str(source), int(number), RoundRecord(int(now), bool(took), int(rows_at))
+def resume_ends(
+    records: RoundRecords, checkpoint: Checkpoint, sources: Collection[str], done: int, committed: int
+) -> Mapping[str, int]:
+    """Return the rounds in which sources must end, since sinks have committed up to this round.
+
+    done  the number of rounds that are done
+
+    Records of ends that nothing has come of are removed. A run on Spark has recorded its last round.
+    """
+    planned = checkpoint.planned_rounds()
+    ends = dict(records.ends)
+    for number in (number for number, record in planned.items() if record["last"]):
+        ends |= dict.fromkeys(sources, number)
+    counts = {source: number for source, number in ends.items() if done <= number <= committed}
+    records.replace_ends(counts)
+    if planned:
+        checkpoint.save_planned_rounds({})
+    return counts

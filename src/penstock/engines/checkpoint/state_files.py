@@ -25,6 +25,7 @@ from penstock.engines.checkpoint.sealed_files import RESTORE
 from penstock.errors import CheckpointError, describe_cause
 from penstock.frozen import Frozen
 from penstock.stages.snapshot import NO_ROWS_BEFORE, read_counts
+from penstock.stages.stage import SavedBytes
 
 _CHECKSUM_NBYTES = 8
 _LENGTH_NBYTES = 8
@@ -113,7 +114,7 @@ class StateFiles(Frozen):
     durable: bool
 
     def write(
-        self, version: int, part: str, pieces: Mapping[str, Mapping[int, bytes]]
+        self, version: int, part: str, pieces: Mapping[str, Mapping[int, SavedBytes]]
     ) -> dict[str, dict[int, StateHandle]]:
         """Write the pieces of some steps into one file and return where each is."""
         state: dict[str, dict[int, StateHandle]] = {}
@@ -145,12 +146,12 @@ class StateFiles(Frozen):
                 raise _cannot_write(Path(self.folder) / name, cause) from cause
         return state
 
-    def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, bytes]:
+    def read(self, handles: Mapping[int, StateHandle], step: str) -> dict[int, SavedBytes]:
         """Return what a step has saved by bucket, piece behind piece; raise CheckpointError if one is missing
         or damaged.
         """
-        saved: dict[int, bytes] = {}
-        files: dict[str, bytes] = {}
+        saved: dict[int, list[memoryview]] = {}
+        files: dict[str, memoryview] = {}
         for bucket, (name, offset, nbytes, *_) in (
             (bucket, piece) for bucket, handle in handles.items() for piece in handle.pieces
         ):
@@ -169,8 +170,10 @@ class StateFiles(Frozen):
                     detail=f"{Path(self.folder) / name}: {describe_cause(cause)}",
                     hint=RESTORE,
                 ) from cause
-            saved[bucket] = saved.get(bucket, b"") + piece
-        return saved
+            saved.setdefault(bucket, []).append(piece)
+        return {
+            bucket: pieces[0] if len(pieces) == 1 else b"".join(pieces) for bucket, pieces in saved.items()
+        }
 
     def open_rows(self, name: str) -> BinaryIO:
         """Create a file of rows beside the state, which lives until the driver has read it."""
@@ -205,7 +208,7 @@ def _cannot_write(path: Path, cause: OSError) -> CheckpointError:
     )
 
 
-def _decompress(data: bytes, name: str) -> bytes:
+def _decompress(data: bytes, name: str) -> memoryview:
     """Return the contents of a file; raise ValueError or OSError if it is damaged, or has another name."""
     if data.startswith(_MAGIC):
         own_name, _, data = data[len(_MAGIC) :].partition(b"\n")
@@ -215,5 +218,5 @@ def _decompress(data: bytes, name: str) -> bytes:
     # Why: a damaged length would otherwise allocate all memory there is.
     if length > _MAX_RATIO * len(data):
         raise ValueError(f"it says that it has {length} bytes, from {len(data)}")
-    contents: bytes = pa.decompress(data[_LENGTH_NBYTES:], length, codec="zstd", asbytes=True)
-    return contents
+    # Why cast: its bytes are signed, and not equal to those of a checksum.
+    return memoryview(pa.decompress(data[_LENGTH_NBYTES:], length, codec="zstd")).cast("B")

@@ -25,7 +25,7 @@ from penstock.engines.checkpoint.manifest import (
     read_planned,
 )
 from penstock.engines.checkpoint.output_links import SinkLink
-from penstock.engines.checkpoint.round_records import read_ends, read_records
+from penstock.engines.checkpoint.round_records import FILE, RoundRecords, refuse_ends_file
 from penstock.engines.checkpoint.sealed_files import RESTORE
 from penstock.engines.checkpoint.state_files import StateFiles
 from penstock.errors import PenstockError, describe_cause
@@ -59,6 +59,7 @@ class _Verification:
         self._folder = folder
         self._damages: list[Damage] = []
         self._journals: dict[str, Journal] = {}
+        self._records: RoundRecords | None = None
 
     def run(self) -> list[Damage]:
         """Check everything."""
@@ -75,11 +76,10 @@ class _Verification:
             return self._damages
         newest = self._check_manifests(graph)
         self._check_journals(graph, newest)
+        self._try(self._folder / "ends.json", refuse_ends_file, self._folder)
+        path = self._folder / FILE
+        self._records = self._try(path, RoundRecords, path, graph["run"], known=newest.records)
         links = self._check_outputs(graph, newest)
-        path = self._folder / "ends.json"
-        self._try(path, read_ends, path, graph["run"])
-        path = self._folder / "rounds.jsonl"
-        self._try(path, read_records, path)
         if graph.get("engine") == "spark":
             path = self._folder / "planned_rounds.json"
             planned = self._try(path, read_planned, path, graph["run"], newest, "spark")
@@ -138,6 +138,7 @@ class _Verification:
                 committed=newest.outputs.get(sink),
                 rounds=newest.rounds if newest.run or is_old_run(graph["run"]) else None,
                 journals=self._journals,
+                records=self._records,
                 read_head=dict,
             )
             self._try(path, _check_output, path, link)

@@ -19,7 +19,13 @@ from penstock.connect.protocol import SourcePosition
 from penstock.crash_points import PROCESSED, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, convert_state
 from penstock.engines.checkpoint.manifest import Manifest
-from penstock.engines.checkpoint.round_records import RoundRecord, RoundRecords, follows_clock, needs_records
+from penstock.engines.checkpoint.round_records import (
+    RoundRecord,
+    follows_clock,
+    needs_records,
+    open_records,
+    resume_ends,
+)
 from penstock.engines.checkpoint.state_files import StateHandle, count_waiting, state_size
 from penstock.engines.ends import SourceReader
 from penstock.engines.frontiers import Frontier
@@ -65,7 +71,7 @@ class CheckpointCoordinator:
         self._checkpoint, self._clock, self._every = checkpoint, clock, every
         self.done = checkpoint.latest_manifest()
         self.refusal = checkpoint.refuse_input(plan)
-        self.records = RoundRecords(checkpoint, self.done.rounds)
+        self.records = open_records(checkpoint, self.done.rounds)
         self._graph: ExecutionGraph
         self._lock = threading.Lock()
         self._storing = threading.Lock()
@@ -117,7 +123,7 @@ class CheckpointCoordinator:
     def resume_ends(self) -> None:
         """Let sources end where an earlier run has ended them, if a sink has committed that."""
         committed = max((writer.last_committed for writer in self._graph.writers.values()), default=-1)
-        ends = self.records.resume_ends(self._graph.readers, committed)
+        ends = resume_ends(self.records, self._checkpoint, self._graph.readers, self.done.rounds, committed)
         for task in self._graph.tasks:
             if isinstance(task, SourceTask) and task.reader.step.name in ends:
                 task.end_at(ends[task.reader.step.name])

@@ -230,8 +230,6 @@ class FragmentTask:
                     before = task.rounds[0].advances[name].before
                     stage.restore(saved, before, anew=name in task.respread)
                     continue
-                if isinstance(stage, KeyedStage):
-                    stage.decodes_late = True
                 stage.restore(saved)
 
     def run_round(self, round_: RoundPlan, inputs: FragmentInput) -> Iterator[WireRow]:

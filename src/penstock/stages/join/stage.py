@@ -45,7 +45,7 @@ from penstock.stages.join.state import (
 )
 from penstock.stages.keys.slots import KeyBuckets
 from penstock.stages.rows.batch import Batch, Ints, Mask
-from penstock.stages.stage import Outputs, StageContext
+from penstock.stages.stage import Outputs, SavedBytes, StageContext
 from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 PORTS = (LEFT, RIGHT)
@@ -228,7 +228,7 @@ class JoinStage:
         return pieces
 
     def restore(
-        self, saved: Mapping[int, bytes], watermark: float = BEFORE_ALL, *, anew: bool = False
+        self, saved: Mapping[int, SavedBytes], watermark: float = BEFORE_ALL, *, anew: bool = False
     ) -> None:
         """Go back to a snapshot, or take up some buckets of one that another layout took.
 

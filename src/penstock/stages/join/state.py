@@ -35,6 +35,7 @@ from penstock.stages.snapshot import (
     encode_bucket,
     split_pieces,
 )
+from penstock.stages.stage import SavedBytes
 from penstock.timing.units import spell
 
 ROWS, PAIRED, COUNTS = "rows", "paired", "counts"
@@ -277,7 +278,7 @@ class JoinSnapshots:
             pieces[state.bucket] = encode_bucket(state, self._step, self.fingerprint, n_of_bucket)
         return pieces
 
-    def decode(self, saved: Mapping[int, bytes]) -> SavedJoin:
+    def decode(self, saved: Mapping[int, SavedBytes]) -> SavedJoin:
         """Return the rows of pieces, the later of which count where they name a row again."""
         by_side: tuple[list[JoinRows], list[JoinRows]] = ([], [])
         waits: tuple[list[Mask], list[Mask]] = ([], [])

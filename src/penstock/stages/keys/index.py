@@ -161,6 +161,11 @@ class PairKeys(WordKeys):
             self._bits = needed
         return self._assign_words((left << self._bits) | right)
 
+    def _hold_dict(self, holds: bool) -> None:
+        for keys in (self._left, self._right):
+            keys._hold_dict(holds)
+        super()._hold_dict(holds)
+
     def columns_of(self, slots: Ints) -> list[pa.Array]:
         """Implement `KeySlots.columns_of`."""
         left, right = self._split(slots)

@@ -33,8 +33,9 @@ from penstock.stages.snapshot import (
     decode_bucket,
     encode_bucket,
     read_fingerprint,
+    restore_keys,
 )
-from penstock.stages.stage import StageContext
+from penstock.stages.stage import SavedBytes, StageContext
 from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.stages.window.store import ClosedWindows, StateBatches, unique_slots
 from penstock.timing.slices import Slicing
@@ -160,7 +161,7 @@ class ParallelStage(WindowStage):
             return self._slicings[_group_number(name)].starts(ints_of(batch, "slice"))
         return ints_of(batch, "time") if batch.num_rows else np.empty(0, np.int64)
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
+    def restore(self, saved: Mapping[int, SavedBytes]) -> None:
         """Load the partitions that any number of replicas have saved, as far as they are needed here."""
         site = self.site
         decoded = [decode_bucket(data, site.step, self.fingerprint, site.history) for data in saved.values()]
@@ -174,9 +175,7 @@ class ParallelStage(WindowStage):
         """Load what these pieces say of windows of this replica, however they are split."""
         if not pieces:
             return
-        slots = np.concatenate(
-            [self._keys.assign(piece.batches[KEYS].columns, piece.n_keys) for piece in pieces]
-        )
+        slots = np.concatenate(restore_keys(self._keys, pieces))
         self._load_groups(self._join(pieces, self._buckets(slots)), slots)
         self._least_watermark = max(self._least_watermark, *(piece.watermark for piece in pieces))
         if self._least_watermark > NEVER:
@@ -205,10 +204,10 @@ class ParallelStage(WindowStage):
         return self._keys.buckets_of(different).astype(np.int64)[which]
 
 
-Pieces = Mapping[int, bytes]
+Pieces = Mapping[int, SavedBytes]
 
 
-def form_of(piece: bytes, step: str) -> str:
+def form_of(piece: SavedBytes, step: str) -> str:
     """Return the form that a piece of saved windows has."""
     return read_fingerprint(piece, step)[FORM]
 
@@ -277,7 +276,7 @@ class ResultOrderStage:
         assert not self._waiting, "a snapshot is made between batches, when every replica has the watermark"
         return {}
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
+    def restore(self, saved: Mapping[int, SavedBytes]) -> None:
         """Begin without results."""
         assert not saved, "results that wait are not saved"
         self._waiting = []

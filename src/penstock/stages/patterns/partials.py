@@ -35,6 +35,7 @@ from penstock.stages.keys.slots import KeySlots
 from penstock.stages.patterns.pattern import PARTIALS
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import NEVER
+from penstock.stages.stage import SavedBytes
 from penstock.stages.window.accumulators import WindowAccumulator, to_counts
 from penstock.stages.window.stage import Emitted, WindowStage
 from penstock.stages.window.store import ClosedWindows
@@ -165,7 +166,7 @@ class PartialAggregateStage(WindowStage):
         assert self._keys.n_live == 0, "a stage that makes partials is flushed before a snapshot"
         return {}
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
+    def restore(self, saved: Mapping[int, SavedBytes]) -> None:
         """Begin without state."""
         assert not saved, "a stage that makes partials saves nothing"
         self._begin()

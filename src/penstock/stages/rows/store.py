@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.expr.values import from_numpy
 from penstock.frozen import dataclass
 from penstock.kernels.windows.ring import expand_ranges
 from penstock.stages.rows.batch import Ints, Mask
@@ -214,14 +215,14 @@ def places_of(slots: Ints, wanted: Ints) -> Ints:
 def rows_to_snapshot(rows: InputRows | None, wanted: Ints) -> pa.RecordBatch:
     """Return the rows to be saved; "place" says where in `wanted` the slot of each stands."""
     if rows is None:
-        return pa.RecordBatch.from_pydict({PLACE: pa.array([], pa.int64())})
-    saved = {PLACE: pa.array(places_of(rows.slots, wanted)), "time": pa.array(rows.times)}
-    saved |= {f"order {place}": pa.array(column) for place, column in enumerate(rows.order)}
+        return pa.RecordBatch.from_pydict({PLACE: from_numpy(np.empty(0, np.int64))})
+    saved = {PLACE: from_numpy(places_of(rows.slots, wanted)), "time": from_numpy(rows.times)}
+    saved |= {f"order {place}": from_numpy(column) for place, column in enumerate(rows.order)}
     for place, values in enumerate(rows.values):
         mask = None if values.valid is None else ~values.valid
         saved[f"value {place}"] = _array(values.data, mask)
     if rows.tags is not None:
-        saved["tag"] = pa.array(rows.tags)
+        saved["tag"] = from_numpy(rows.tags)
     batch = pa.RecordBatch.from_pydict(saved)
     if rows.rows is not None:
         for field, column in zip(rows.rows.schema, rows.rows.columns, strict=True):
@@ -278,9 +279,9 @@ def ints_of(saved: pa.RecordBatch, name: str) -> Ints:
 def _array(data: npt.NDArray[Any], mask: Mask | None) -> pa.Array:
     """Return numbers, or the parts of a fold: a few numbers for each row."""
     if data.ndim == 1:
-        return pa.array(data, mask=mask, from_pandas=False)
-    numbers = pa.array(data.reshape(-1), from_pandas=False)
-    nulls = None if mask is None else pa.array(mask)
+        return from_numpy(data, missing=mask)
+    numbers = from_numpy(data.reshape(-1))
+    nulls = None if mask is None else from_numpy(mask)
     return pa.FixedSizeListArray.from_arrays(numbers, data.shape[1], mask=nulls)
 
 

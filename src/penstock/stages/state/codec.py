@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from penstock.caller import name_of
 from penstock.errors import CheckpointError
+from penstock.expr.values import from_list, from_numpy, to_numpy
 from penstock.operators.function import Row, RowFunction
 from penstock.operators.op import Op, Stream
 from penstock.stages.rows.batch import Ints
@@ -279,16 +280,20 @@ def _hints(item: object) -> dict[str, object]:
 
 
 _STATE_SCHEMA = pa.schema([("place", pa.int64()), ("state", pa.binary())])
-_NO_STATES = pa.RecordBatch.from_pylist([], schema=_STATE_SCHEMA)
+_NO_INTS: Ints = np.empty(0, np.int64)
 
 
 class SavedStates:
-    """States as they were saved, by slot, until somebody asks for them."""
+    """States as they were saved, by slot, until somebody asks for them.
+
+    A column of each piece stays as it is: all of them together may be longer than a column can be.
+    """
 
     def __init__(self) -> None:
         self._columns: list[pa.Array] = []
+        self._begins = _NO_INTS  # of each column, the place of its first state among those of all columns
         self._n_states = self._n_left = 0  # in all columns, and of those not yet taken
-        self._places = np.empty(0, np.int64)  # slot -> place in all columns, or -1
+        self._places = _NO_INTS  # slot -> place in all columns, or -1
 
     def __bool__(self) -> bool:
         return self._n_left > 0
@@ -301,30 +306,55 @@ class SavedStates:
             self._places = np.append(self._places, np.full(more, -1, np.int64))
         self._n_left += saved.num_rows - int(np.count_nonzero(self._places[slots] >= 0))
         self._places[slots] = -1
-        self._places[slots[saved.column("place").to_numpy()]] = self._n_states + np.arange(saved.num_rows)
+        self._places[slots[to_numpy(saved.column("place"))]] = self._n_states + np.arange(saved.num_rows)
         self._columns.append(saved.column("state"))
+        self._begins = np.append(self._begins, self._n_states)
         self._n_states += saved.num_rows
 
-    def take(self, slots: Ints) -> pa.RecordBatch:
-        """Return the states of slots, which are no longer kept then; their places are slots."""
+    def take(self, slots: Ints) -> Iterator[tuple[int, bytes]]:
+        """Yield slots with their states, which are no longer kept then; slots without one are left out."""
         slots = np.unique(slots)
-        states = self.select(slots)
-        slots = slots[states.column("place").to_numpy()]
-        self._places[slots] = -1
-        self._n_left -= len(slots)
-        if not self._n_left:
-            self._columns, self._n_states = [], 0
-        return states.set_column(0, "place", pa.array(slots))
+        for indices, states in self._find_states(slots):
+            owners = slots[indices]
+            yield from zip(owners.tolist(), states.to_pylist(), strict=True)
+            self._places[owners] = -1
+            self._n_left -= len(owners)
+        self._remove_empty()
 
     def select(self, slots: Ints) -> pa.RecordBatch:
         """Return the states of slots that are kept here; their places are indices of slots."""
-        if not self:
-            return _NO_STATES
-        if len(self._columns) > 1:
-            self._columns = [pa.concat_arrays(self._columns)]
-        places = np.flatnonzero(self._find(slots) >= 0)
-        states = self._columns[0].take(pa.array(self._find(slots[places])))
-        return pa.RecordBatch.from_arrays([pa.array(places), states], schema=_STATE_SCHEMA)
+        parts = list(self._find_states(slots))
+        indices = np.concatenate([_NO_INTS, *(indices for indices, _ in parts)])
+        states = pa.concat_arrays([from_list([], pa.binary()), *(states for _, states in parts)])
+        return pa.RecordBatch.from_arrays([from_numpy(indices), states], schema=_STATE_SCHEMA)
+
+    def _find_states(self, slots: Ints) -> Iterator[tuple[Ints, pa.Array]]:
+        """Yield the states of slots column by column, with the indices of their slots."""
+        places = self._find(slots)
+        indices = np.flatnonzero(places >= 0)
+        indices = indices[np.argsort(places[indices], kind="stable")]
+        places = places[indices]
+        ends = np.append(np.searchsorted(places, self._begins), len(places))
+        for at in np.flatnonzero(np.diff(ends)).tolist():
+            part = slice(ends[at], ends[at + 1])
+            yield indices[part], self._columns[at].take(from_numpy(places[part] - self._begins[at]))
+
+    def pop(self, slot: int) -> bytes | None:
+        """Return the state of a slot, which is no longer kept then; None if there is none."""
+        place = int(self._places[slot]) if slot < len(self._places) else -1
+        if place < 0:
+            return None
+        at = int(np.searchsorted(self._begins, place, side="right")) - 1
+        state: bytes = self._columns[at][place - int(self._begins[at])].as_py()
+        self._places[slot] = -1
+        self._n_left -= 1
+        self._remove_empty()
+        return state
+
+    def _remove_empty(self) -> None:
+        """Forget the columns once all of their states have been taken."""
+        if not self._n_left:
+            self._columns, self._begins, self._n_states = [], _NO_INTS, 0
 
     def _find(self, slots: Ints) -> Ints:
         """Return the places of slots in all columns, -1 for those that have none."""
@@ -360,6 +390,10 @@ class StateCodec:
         annotations = [_hints(function).get("return") for function in (self._function.call, self._new_state)]
         return state_classes(self._new_state(), *annotations)
 
+    @cached_property
+    def _decoder(self) -> StateDecoder:
+        return StateDecoder(self._classes, self._up.schema)
+
     def encode(
         self, states: Mapping[int, Any], keys: pa.RecordBatch, encoded: pa.RecordBatch
     ) -> pa.RecordBatch:
@@ -371,17 +405,15 @@ class StateCodec:
                 coded.append(saving.encode(state))
             except NotSerializable as problem:
                 raise self._refusal(problem, keys.slice(place, 1)) from None
-        columns = [pa.array(list(states), pa.int64()), pa.array(coded, pa.binary())]
+        columns = [from_list(list(states), pa.int64()), from_list(coded, pa.binary())]
         if encoded.num_rows:
             columns = [pa.concat_arrays(pair) for pair in zip(columns, encoded.columns, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=_STATE_SCHEMA)
 
-    def decode(self, saved: pa.RecordBatch) -> dict[int, Any]:
-        """Return the states by the index of their key."""
-        loading = StateDecoder(self._classes, self._up.schema)
-        places = np.asarray(saved.column("place").to_numpy(), np.int64)
+    def decode(self, data: bytes) -> object:
+        """Return a state; raise CheckpointError if none of today's classes can take it up."""
         try:
-            states = [loading.decode(data.as_py()) for data in saved.column("state")]
+            return self._decoder.decode(data)
         except NotSerializable as problem:
             raise CheckpointError(
                 f'a saved state of step "{self._site.step}" cannot be taken up: {problem}',
@@ -389,7 +421,6 @@ class StateCodec:
                 where=self._function.where,
                 hint=HINT,
             ) from None
-        return dict(zip(places.tolist(), states, strict=True))
 
     def _refusal(self, problem: NotSerializable, key: pa.RecordBatch) -> CheckpointError:
         key_text = ", ".join(

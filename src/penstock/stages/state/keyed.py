@@ -11,7 +11,7 @@ the state of its key is in its subclasses.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
@@ -40,7 +40,14 @@ from penstock.stages.rows.store import (
     rows_from_snapshot,
     rows_to_snapshot,
 )
-from penstock.stages.snapshot import COLUMNS, KEYS, BucketedStage, BucketState, ChangedBuckets
+from penstock.stages.snapshot import (
+    COLUMNS,
+    KEYS,
+    BucketedStage,
+    BucketState,
+    ChangedBuckets,
+    restore_keys,
+)
 from penstock.stages.stage import Outputs, PlainRow, RowErrors, RowStage, RowStep, StageContext
 from penstock.stages.state.codec import SavedStates, StateCodec
 
@@ -52,12 +59,13 @@ _OBJECT_ROWS = 1 << 16
 class KeyedStage(BucketedStage, RowStage):
     """One replica of a step with a state per key.
 
-    exact         whether keys that are equal look the same, so that a row's own key can stand for its slot
-    decodes_late  whether restored states wait as bytes until a row asks for them; else they are decoded, and
-                  refused if need be, at once
+    Restored states wait as bytes until a row asks for them; one of each bucket is decoded at once, so that a
+    state that the step cannot take up is refused before the first row.
+
+    exact  whether keys that are equal look the same, so that a row's own key can stand for its slot
     """
 
-    decodes_late = False
+    saves_changes = True
 
     def __init__(
         self, op: Op, up: Stream, site: StageContext, function: RowFunction, new_state: Callable[[], Any]
@@ -195,7 +203,9 @@ class KeyedStage(BucketedStage, RowStage):
                     from_checked([values[n]], type_) for n, type_ in zip(self._key, types, strict=True)
                 ]
                 (slot,) = self.keys.assign(columns).tolist()
-                self._decode(np.array([slot]))
+                saved = self._saved.pop(slot) if self._saved else None
+                if saved is not None:
+                    self._states[slot] = self._codec.decode(saved)
                 if self.exact:
                     self._slot_by_key[key] = slot
             if self._changed_buckets.tracks:
@@ -250,13 +260,16 @@ class KeyedStage(BucketedStage, RowStage):
         batches, n_waiting = {**saved.batches, _STATES: encoded}, int(self._n_waiting[bucket])
         return BucketState(bucket, saved.n_keys, saved.watermark, batches, n_waiting)
 
-    def _load_bucket(self, saved: BucketState) -> None:
-        self._import_bucket((saved, {}))
+    def _load_buckets(self, saved: Sequence[BucketState]) -> None:
+        for piece in saved:
+            for state in piece.batches[_STATES].column("state").slice(0, 1):
+                self._codec.decode(state.as_py())
+        self._import_buckets([(piece, {}) for piece in saved])
 
     def _decode(self, slots: Ints) -> None:
         """Decode the saved states of slots, unless that has been done."""
         if self._saved:
-            self._states |= self._codec.decode(self._saved.take(slots))
+            self._states |= {slot: self._codec.decode(data) for slot, data in self._saved.take(slots)}
 
     def _export_bucket(self, bucket: int, slots: Ints) -> tuple[BucketState, dict[int, Any]]:
         """Return the keys of a bucket with their waiting rows, and the states themselves by index of key."""
@@ -272,23 +285,22 @@ class KeyedStage(BucketedStage, RowStage):
         states = {i: self._states[slot] for i, slot in enumerate(slots.tolist()) if slot in self._states}
         return BucketState(bucket, len(slots), self._watermark, batches), states
 
-    def _import_bucket(self, exported: tuple[BucketState, dict[int, Any]]) -> None:
-        """Take up the keys of a bucket, in place of what is known of some of them."""
-        saved, states = exported
-        n_before = self.keys.n_live
-        slots = self.keys.assign(saved.batches[KEYS].columns, saved.n_keys)
-        if self.keys.n_live - n_before < saved.n_keys:
+    def _import_buckets(self, exported: Sequence[tuple[BucketState, dict[int, Any]]]) -> None:
+        """Take up the keys of buckets, in place of what is known of some of them."""
+        n_before, n_keys = self.keys.n_live, sum(saved.n_keys for saved, _ in exported)
+        slots_of = restore_keys(self.keys, [saved for saved, _ in exported])
+        if self.keys.n_live - n_before < n_keys:
+            slots = np.concatenate(slots_of)
             masks = [(batch, of_rows, ~np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
             self._waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks]
             self._states = {slot: self._states[slot] for slot in self._states.keys() - set(slots.tolist())}
-        rows = rows_from_snapshot(saved.batches["waiting"], slots)
-        if rows is not None:
-            self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
-        self._states |= {int(slots[index]): state for index, state in states.items()}
-        self._saved.put(slots, saved.batches[_STATES])
-        if not self.decodes_late:
-            self._decode(slots)
-        self._watermark = max(self._watermark, saved.watermark)
+        for (saved, states), slots in zip(exported, slots_of, strict=True):
+            rows = rows_from_snapshot(saved.batches["waiting"], slots)
+            if rows is not None:
+                self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
+            self._states |= {int(slots[index]): state for index, state in states.items()}
+            self._saved.put(slots, saved.batches[_STATES])
+            self._watermark = max(self._watermark, saved.watermark)
 
 
 class UserStateStage(KeyedStage):

@@ -19,7 +19,7 @@ What all of that means is in docs/semantics.md; the reference engine says the sa
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
@@ -45,6 +45,7 @@ from penstock.stages.snapshot import (
     BucketState,
     ChangedBuckets,
     encode_bucket,
+    restore_keys,
     window_fingerprint,
 )
 from penstock.stages.stage import RowErrors, StageContext
@@ -333,11 +334,11 @@ class WindowStage(BucketedStage):
         """Return a time before which all rows of exported windows lie."""
         return max(group.store.rows_before(own) for group, own in self._by_group(exported))
 
-    def _load_bucket(self, piece: BucketState) -> None:
-        slots = self._keys.assign(piece.batches[KEYS].columns, piece.n_keys)
-        self._load_groups(piece.batches, slots)
-        # Stores learn the watermark with the first batch: until then it only must not go back.
-        self._least_watermark = max(self._least_watermark, piece.watermark)
+    def _load_buckets(self, saved: Sequence[BucketState]) -> None:
+        for piece, slots in zip(saved, restore_keys(self._keys, saved), strict=True):
+            self._load_groups(piece.batches, slots)
+            # Stores learn the watermark with the first batch: until then it only must not go back.
+            self._least_watermark = max(self._least_watermark, piece.watermark)
 
     def _export_groups(self, slots: Ints) -> dict[str, pa.RecordBatch]:
         """Return the state of these slots by the number of the group and the store's own names."""

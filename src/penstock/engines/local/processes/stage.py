@@ -19,7 +19,7 @@ from penstock.engines.local.processes.worker import Message, Worker
 from penstock.engines.wire import failure_from_dict, pack_batch, unpack_batch
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch
-from penstock.stages.stage import StageContext, StatelessStage
+from penstock.stages.stage import SavedBytes, StageContext, StatelessStage
 from penstock.timing.windows import BEFORE_ALL
 
 Outputs = Iterator[tuple[str, Batch]]
@@ -103,7 +103,7 @@ class RemoteStage(RemoteCalls):
         self.raise_failure(reply)
         return dict(zip(reply["buckets"], pieces, strict=True))
 
-    def restore(self, saved: Mapping[int, bytes]) -> None:
+    def restore(self, saved: Mapping[int, SavedBytes]) -> None:
         """Implement `Stage.restore`."""
         self._watermark = BEFORE_ALL
         reply, _ = self.send({"call": "restore", "buckets": list(saved)}, list(saved.values()))

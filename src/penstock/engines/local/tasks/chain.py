@@ -22,6 +22,7 @@ from penstock.operators.op import ERRORS
 from penstock.plan.plan import Step
 from penstock.stages.rows.batch import Batch, batches_to_columns
 from penstock.stages.rows.order import merge_batches
+from penstock.stages.snapshot import BucketedStage
 from penstock.stages.stage import PlainRow, RowStage, RowStep, Stage, StatelessStage
 
 Target = Callable[[Batch], None]
@@ -117,10 +118,9 @@ class StageStep(ChainedStep):
     output_delay  how far results come behind the input's watermark
     round_schema  the columns of the rows that wait for the end of their round; None if they do not wait
     flush         emits what the stage would otherwise have to save; None where it saves what it has
-    saves_changes whether the stage can save what changed in a bucket, apart from the rest of it
     """
 
-    is_stateless = saves_changes = False
+    is_stateless = False
     stage: Stage
 
     def __init__(
@@ -132,9 +132,15 @@ class StageStep(ChainedStep):
         self._waiting: list[Batch] = []
         self.flush: Callable[[], Outputs] | None = None
 
+    @property
+    def saves_changes(self) -> bool:
+        """Return whether the stage can save what changed in a bucket, apart from the rest of it."""
+        return isinstance(self.stage, BucketedStage) and self.stage.saves_changes
+
     def snapshot_changes(self, buckets: Collection[int]) -> Mapping[int, bytes]:
         """Return the state that has changed, of these buckets only its changes; where the stage can do so."""
-        raise NotImplementedError
+        assert isinstance(self.stage, BucketedStage), "others save all of a bucket"
+        return self.stage.snapshot_changes(buckets)
 
     def feed(self, batch: Batch) -> None:
         """Process the rows, judged by the watermark before the round, or keep them until its end."""

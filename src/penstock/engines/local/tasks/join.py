@@ -77,7 +77,6 @@ class JoinStep(StageStep):
     max_cells  how many a layout may have that is chosen while rows flow; 1: the layout stays as it is
     """
 
-    saves_changes = True
     stage: JoinStage  # type: ignore[assignment]  # it is fed by port
 
     def __init__(
@@ -99,6 +98,11 @@ class JoinStep(StageStep):
         self._in_rounds = in_rounds
         self._by_port: dict[str, list[Batch]] = {}
         self._schemas = {port.port: port.stream.schema for port in step.inputs}
+
+    @property
+    def saves_changes(self) -> bool:
+        """Implement `StageStep.saves_changes`."""
+        return True
 
     def snapshot_changes(self, buckets: Collection[int]) -> Mapping[int, bytes]:
         """Implement `StageStep.snapshot_changes`."""

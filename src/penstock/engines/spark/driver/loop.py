@@ -25,7 +25,7 @@ from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import PROCESSED, READ, pass_crash_point
 from penstock.engines.checkpoint.checkpoint import Checkpoint, convert_state
 from penstock.engines.checkpoint.manifest import Manifest
-from penstock.engines.checkpoint.round_records import load_ends
+from penstock.engines.checkpoint.round_records import open_records
 from penstock.engines.checkpoint.state_files import count_waiting, state_size
 from penstock.engines.ends import close_all
 from penstock.engines.protocol import RunOptions, RunResult
@@ -115,7 +115,7 @@ class DriverLoop:
         for name, saved in done.accounts.items():
             if name in self.accounts:
                 self.accounts[name].add(Accounts(**saved))
-        planned, ends = self.checkpoint.planned_rounds(), load_ends(self.checkpoint)
+        planned, ends = self.checkpoint.planned_rounds(), open_records(self.checkpoint, done.rounds).ends
         self._planner.resume(done, planned, self.checkpoint.journal)
         for name, writer in self.sinks.writers.items():
             resume, n_written = self.checkpoint.knows(name), self.accounts[name].rows_out
