@@ -5,13 +5,16 @@ happened to deliver its rows. Bad rows count: repairing one moves no other row i
 
 Small batches may stay rows of plain values, whose columns are built when somebody asks for them: building a
 batch of one row as columns costs more than calling a Python function, and the row path of the in-process
-engine reads such batches (`python -m bench runtime`, tuple at a time). May assume canonical schemas.
+engine reads such batches (`python -m bench runtime`, tuple at a time). More than a few such rows are
+`RowLists`: a list of values per column takes a quarter of the memory of a dict per row, and of the time to
+make one (`python -m bench runtime`, group rows). May assume canonical schemas.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import compress
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +23,7 @@ import pyarrow as pa
 from penstock.connect.conversion import ConvertedRows, concat_batches
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError
-from penstock.expr.python.lower import compile_row_check
+from penstock.expr.python.lower import compile_row_check, compile_row_reader
 from penstock.expr.values import from_checked, from_numpy
 from penstock.frozen import Frozen
 from penstock.options import is_positive
@@ -125,8 +128,59 @@ def check_size(name: str, value: object) -> int | None:
 
 MAX_ROWS = 1024
 """Batches of more rows are columns at once."""
+FEW_ROWS = 16
+"""Batches of more rows are lists of values per column, others dicts."""
 
 Row = Mapping[str, object]
+
+
+class RowLists(Sequence[Row]):
+    """Rows of plain values, kept as one list per column; a row is a new dict whenever it is asked for.
+
+    names  the columns, at least one
+    lists  the values of each, as many as there are rows
+    """
+
+    __slots__ = ("lists", "names")
+
+    def __init__(self, names: Sequence[str], lists: Sequence[list[Any]]) -> None:
+        self.names, self.lists = names, lists
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], names: Sequence[str]) -> RowLists:
+        """Return rows as lists."""
+        return rows if isinstance(rows, RowLists) else cls(names, [values_of(rows, name) for name in names])
+
+    def __len__(self) -> int:
+        return len(self.lists[0])
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> RowLists: ...
+    def __getitem__(self, index: int | slice) -> Row | RowLists:
+        if isinstance(index, slice):
+            return RowLists(self.names, [values[index] for values in self.lists])
+        return {name: values[index] for name, values in zip(self.names, self.lists, strict=True)}
+
+    def __iter__(self) -> Iterator[Row]:
+        names = self.names
+        return (dict(zip(names, values, strict=True)) for values in zip(*self.lists, strict=True))
+
+    def take(self, indices: Sequence[int]) -> RowLists:
+        """Return the rows at these indices, in their order."""
+        return RowLists(self.names, [[values[index] for index in indices] for values in self.lists])
+
+    def where(self, holds: Sequence[bool]) -> RowLists:
+        """Return the rows for which it holds."""
+        return RowLists(self.names, [list(compress(values, holds)) for values in self.lists])
+
+
+def values_of(rows: Sequence[Row], name: str) -> list[Any]:
+    """Return the values of one column of plain rows."""
+    if isinstance(rows, RowLists):
+        return rows.lists[rows.names.index(name)]
+    return [row[name] for row in rows]
 
 
 class SourceRowBatch(SourceBatch):
@@ -162,9 +216,7 @@ class SourceRowBatch(SourceBatch):
     def rows(self) -> pa.RecordBatch:
         """Return the columns."""
         if self._columns is None:
-            arrays = [
-                from_checked([row[field.name] for row in self.plain], field.type) for field in self._schema
-            ]
+            arrays = [from_checked(values_of(self.plain, field.name), field.type) for field in self._schema]
             object.__setattr__(self, "_columns", pa.RecordBatch.from_arrays(arrays, schema=self._schema))
         return self._columns
 
@@ -205,11 +257,16 @@ class RowConverter:
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._names = schema, frozenset(schema.names)
+        self._read_lists = compile_row_reader(schema) if schema.names else None
         self._convert_complete = compile_row_check(schema, lambda row: None)
         self.convert: Callable[[object], Row | None] = compile_row_check(schema, self._fill_nulls)
 
     def batch(self, rows: Sequence[object], start: int) -> SourceRowBatch | None:
         """Return the rows as a batch; None where one of them needs a closer check."""
+        if len(rows) > FEW_ROWS and self._read_lists is not None:
+            lists = self._read_lists(rows)
+            if lists is not None:
+                return SourceRowBatch(RowLists(self._schema.names, lists), self._schema, start)
         plain = [row for row in map(self.convert, rows) if row is not None]
         return SourceRowBatch(plain, self._schema, start) if len(plain) == len(rows) else None
 

@@ -12,6 +12,7 @@ functions of rows.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from penstock.operators.op import ERRORS, IN, OUT, Stream
 from penstock.operators.rows import Filter, FlatMap, Map, WithColumns
 from penstock.stages import stage
 from penstock.stages.expressions import ExpressionStage, true_mask
-from penstock.stages.functions import calls
+from penstock.stages.functions import calls, loops
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
 from penstock.stages.rows.batch import Batch, Ints, Mask, rows_to_columns
@@ -246,6 +247,7 @@ class CompiledStage(calls.RowFunctionStage, stage.RowStage):
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
         self._compiled = CompiledFunction(op.how, up.schema, down, wraps=op.compile)
+        self._process_row: Callable[[PlainRow], Any]
 
     def process(self, batch: Batch) -> Outputs:
         """Call the function; what the compiled one leaves out is called in Python."""
@@ -277,10 +279,9 @@ class RowMap(CompiledStage):
     def __init__(self, op: Map, up: Stream, site: StageContext) -> None:
         self._down = op.outputs({IN: up})[OUT].schema
         super().__init__(op, up, site, self._down)
-        call = own_copy(self._function.call)
-        self._process_row = calls.compile_map_step(
-            call, calls.row_type(up.schema), calls.RowValidator(self._down)
-        )
+        call, validator = own_copy(self._function.call), calls.RowValidator(self._down)
+        self._loop = loops.build_map_loop(call, up.schema, validator)
+        self._process_row = calls.compile_map_step(call, calls.row_type(up.schema), validator)
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
         """Implement `CompiledStage.collect_computed`."""
@@ -288,10 +289,10 @@ class RowMap(CompiledStage):
         rows = self._compiled.rows(batch.rows, computed, self._down)
         return Batch(rows, batch.times, batch.order)
 
-    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+    def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
-        self.site.accounts.passed += len(results)
-        yield OUT, batch.with_rows(results, self._down)
+        self.site.accounts.passed += batch.num_rows
+        yield OUT, batch.with_lists(results, self._down)
 
 
 class RowFilter(CompiledStage):
@@ -309,15 +310,15 @@ class RowFilter(CompiledStage):
             return values if holds is True or (holds is not False and calls.check_truth(holds)) else None
 
         self._process_row = row_if_true
+        self._loop = loops.build_filter_loop(call, up.schema)
 
     def collect_computed(self, batch: Batch, computed: CompiledResults) -> Batch:
         """Implement `CompiledStage.collect_computed`."""
         return filter_rows(batch, computed.columns[PREDICATE], self.site.accounts)
 
-    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+    def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
-        holds = np.array([row is not None for row in results], np.bool_)
-        yield OUT, filter_rows(batch, holds, self.site.accounts)
+        yield OUT, filter_rows(batch, np.array(results[0], np.bool_), self.site.accounts)
 
 
 class RowFlatMap(calls.RowFunctionStage):
@@ -326,14 +327,15 @@ class RowFlatMap(calls.RowFunctionStage):
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
-        call, new_row = own_copy(op.how.call), calls.row_type(up.schema).constructor()
         self._validator = validator = calls.RowValidator(op.outputs({IN: up})[OUT].schema)
-        self._process_row = lambda values: calls.check_rows(call(new_row(values)), validator)
+        self._loop = loops.build_loop(
+            own_copy(op.how.call), up.schema, lambda returned: calls.check_rows(returned, validator)
+        )
 
-    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+    def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
-        self.site.accounts.passed += len(results)
-        yield OUT, expand_rows(batch, results, self._validator)
+        self.site.accounts.passed += batch.num_rows
+        yield OUT, expand_rows(batch, results[0], self._validator)
 
 
 def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:

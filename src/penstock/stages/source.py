@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.connect.batching import SourceRowBatch
+from penstock.connect.batching import RowLists, SourceRowBatch, values_of
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError, FunctionError, RowFailure, TimeError, describe_cause
 from penstock.expr import Expr
@@ -173,18 +174,25 @@ class SourceStage:
         plain = read.plain
         if not plain or self._has_rule:
             return None
+        n_rows = len(plain)
+        is_many = isinstance(plain, RowLists)  # those who ask for times and places of many want arrays
+        times: Ints | list[int] | None
         if self._is_stamped:
-            times: list[int] | None = self._stamp(read).micros.tolist()
+            times = self._stamp(read).micros
+        elif self._time is None:
+            times = np.zeros(n_rows, np.int64) if is_many else [0] * n_rows
         else:
             times = read_plain_times(plain, self._time, self._now)
         if times is None:
             return None
-        order: tuple[Sequence[int], ...] = (range(read.start, read.start + len(plain)),)
+        numbers = range(read.start, read.start + n_rows)
+        order: Any = (np.arange(read.start, read.start + n_rows),) if is_many else (numbers,)
         if self.rank is not None:
-            order = ([self.rank] * len(plain), *order)
+            order = (np.full(n_rows, self.rank) if is_many else [self.rank] * n_rows, *order)
+        greatest = int(times[0] if self._time is None else max(times))
         self.site.accounts.passed += len(plain)
         self.site.accounts.rows_out += len(plain)
-        self._move_watermark(read, max(times), None)
+        self._move_watermark(read, greatest, None)
         return RowBatch(plain, self._schema, times, order)
 
     def _stamp(self, read: SourceBatch) -> RowTimes:
@@ -305,15 +313,14 @@ def read_times(rows: pa.RecordBatch, spec: SourceTime | None, now: int) -> RowTi
     return RowTimes(micros, np.asarray(failed, np.bool_))
 
 
-def read_plain_times(rows: Sequence[PlainRow], spec: SourceTime | None, now: int) -> list[int] | None:
+def read_plain_times(rows: Sequence[PlainRow], spec: SourceTime, now: int) -> list[int] | None:
     """Return the times of plain rows; None where one of them may not be valid."""
-    if spec is None or spec.column is None:
-        return [0 if spec is None else now] * len(rows)
+    if spec.column is None:
+        return [now] * len(rows)
     if spec.type.unit == "ns" or spec.max_future is not None:
         return None
     step, times = spec.type.step, []
-    for row in rows:
-        value = row[spec.column]
+    for value in values_of(rows, spec.column):
         if not isinstance(value, int) or abs(value) * step > LIMIT:
             return None
         times.append(value * step)

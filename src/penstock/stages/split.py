@@ -19,7 +19,8 @@ from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import OUT, Stream
 from penstock.operators.rows import Split
 from penstock.stages.expressions import ExpressionStage
-from penstock.stages.functions.calls import RowFunctionStage, row_type
+from penstock.stages.functions.calls import RowFunctionStage
+from penstock.stages.functions.loops import build_loop
 from penstock.stages.rows.batch import Batch, Mask
 from penstock.stages.stage import Outputs, PlainRow, StageContext, StatelessStage
 
@@ -76,13 +77,14 @@ class RowSplit(RowFunctionStage):
         assert isinstance(op.how, RowFunction), "expressions have stages of their own"
         super().__init__(op, up, site, op.how)
         self._names = names = op.names
-        call, new_row = own_copy(op.how.call), row_type(up.schema).constructor()
-        self._process_row = lambda values: parse_branches(call(new_row(values)), len(names))
+        self._loop = build_loop(
+            own_copy(op.how.call), up.schema, lambda returned: parse_branches(returned, len(names))
+        )
 
-    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
+    def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
         """Emit the rows of each branch."""
         members = np.zeros((len(self._names), batch.num_rows), np.bool_)
-        for index, branches in enumerate(results):
+        for index, branches in enumerate(results[0]):
             members[branches, index] = True
         return route_to_branches(batch, dict(zip(self._names, members, strict=True)), self.site)
 

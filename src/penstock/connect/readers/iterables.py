@@ -14,6 +14,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -90,11 +91,12 @@ class IterableReader:
 
     def cut(self, items: Iterator[object]) -> Iterator[Any]:
         """Yield what `rows_or_batches` does, of these items."""
-        start, iterator = 0, self._iterate(items)
-        while rows := list(islice(iterator, self._batch)):
-            plain = self._converter.convert(rows[0]) if self.gives_rows else None
-            yield plain or self.build_batch(rows, start)
-            start += len(rows)
+        start, size = 0, self._batch
+        with self._close_after(items):
+            while rows := self._take(items, size, start):
+                plain = self._converter.convert(rows[0]) if self.gives_rows else None
+                yield plain or self.build_batch(rows, start)
+                start += len(rows)
 
     def open(
         self, stamp: Stamp | None, *, as_rows: bool = False, position: Sequence[Any] | None = None
@@ -117,17 +119,22 @@ class IterableReader:
         """Return such as `iterable read_sensor`."""
         return f"{self.kind} {self._source_name()}"
 
-    def _iterate(self, items: Iterator[object]) -> Iterator[object]:
-        """Yield the items, and close them at the end; an error names the source, and the rows before it."""
-        n_rows = 0
+    def _take(self, items: Iterator[object], size: int, start: int) -> list[object]:
+        """Return the next items; an error names the source, and the rows before it."""
+        rows: list[object] = []
         try:
-            for item in items:
-                yield item
-                n_rows += 1
+            rows.extend(islice(items, size))  # what came before an error stays in the list
         except PenstockError:
             raise
         except Exception as problem:
-            raise self.source_error(problem, n_rows) from problem
+            raise self.source_error(problem, start + len(rows)) from problem
+        return rows
+
+    @contextmanager
+    def _close_after(self, items: Iterator[object]) -> Iterator[None]:
+        """Close the items at the end."""
+        try:
+            yield
         finally:
             close = getattr(items, "close", None)
             if close is not None:
@@ -204,16 +211,18 @@ class GeneratorReader(IterableReader):
             return
         start = 0
         item: Any
-        for item in self._iterate(items):
-            is_list = type(item) is list and len(item) == 1
-            plain = self._converter.convert(item[0] if is_list else item)
-            if plain:
-                start += 1
-                yield plain
-                continue
-            batch = self.build_item(item, start)
-            start += batch.num_rows + len(batch.bad)
-            yield batch
+        with self._close_after(items):
+            while next_items := self._take(items, 1, start):
+                (item,) = next_items
+                is_list = type(item) is list and len(item) == 1
+                plain = self._converter.convert(item[0] if is_list else item)
+                if plain:
+                    start += 1
+                    yield plain
+                    continue
+                batch = self.build_item(item, start)
+                start += batch.num_rows + len(batch.bad)
+                yield batch
 
     def build_item(self, item: Any, start: int) -> SourceBatch:
         """Return the batch of one item: a row, a list of rows, a RecordBatch, or a watermark without rows."""

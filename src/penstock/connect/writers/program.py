@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.types as kind
 
 from penstock.caller import find_definition, name_of
-from penstock.connect.batching import Row, SourceRowBatch, check_size
+from penstock.connect.batching import Row, RowLists, SourceRowBatch, check_size
 from penstock.connect.conversion import concat_batches
 from penstock.connect.protocol import Delivery
 from penstock.errors import ConnectorError, FunctionError, PenstockError
 from penstock.frozen import Frozen
 
 Part: TypeAlias = Any
-"""A RecordBatch, or a row of plain values. A committed batch is a list of these, or its only row."""
+"""A RecordBatch, `RowLists`, or a plain row. A committed batch is a list of these, or its only row."""
 _MAX_WIDTH = 40
 
 
@@ -128,7 +128,7 @@ class MemoryOutput(StagedOutput):
 
     def write_plain(self, batch: int, rows: Sequence[Row], schema: pa.Schema) -> None:
         """Hold plain rows back."""
-        self._staged.setdefault(batch, []).extend(rows)
+        self._staged.setdefault(batch, []).extend((rows,) if isinstance(rows, RowLists) else rows)
 
     def commit(self, batch: int) -> None:
         """Keep the rows of a batch, once."""
@@ -141,7 +141,12 @@ def _to_record_batches(parts: Iterable[Part], schema: pa.Schema) -> list[pa.Reco
     batches: list[pa.RecordBatch] = []
     for is_plain, group in groupby(parts, lambda part: isinstance(part, dict)):
         members = list(group)
-        batches += [SourceRowBatch(members, schema, 0).rows] if is_plain else members
+        if is_plain:
+            members = [members]
+        batches += [
+            part if isinstance(part, pa.RecordBatch) else SourceRowBatch(part, schema, 0).rows
+            for part in members
+        ]
     return batches
 
 

@@ -17,10 +17,10 @@ time).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from textwrap import indent
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.types as kind
@@ -205,8 +205,7 @@ def has_exact_check(type_: pa.DataType) -> bool:
 @cache
 def exact_type_check(type_: pa.DataType) -> Callable[[object], bool]:
     """Return a function that says whether a value, not None, has exactly a type; never for other types."""
-    check = _CHECKS.get(type_, "False").format("value")
-    return compile_function("check", f"check = lambda value: {check}")
+    return compile_function("check", f"check = lambda value: {write_type_check('value', type_)}")
 
 
 def compile_row_check(
@@ -231,10 +230,7 @@ def _compile_maker(
     """Return a function that binds the names, for columns with a name and a check each."""
     reads = [f"v{at} = row[{name!r}]" for at, (name, _) in enumerate(columns)]
     pairs = [f"{name!r}: v{at}" for at, (name, _) in enumerate(columns)]
-    checks = [
-        f"(v{at} is None)" if check is None else f"(v{at} is None or {check.format(f'v{at}')})"
-        for at, (_, check) in enumerate(columns)
-    ]
+    checks = [_write_check(f"v{at}", check) for at, (_, check) in enumerate(columns)]
     text = f"""
 def make({", ".join(names)}):
     def check(row):
@@ -250,3 +246,66 @@ def make({", ".join(names)}):
     return check
 """
     return compile_function("make", text)
+
+
+def compile_row_reader(schema: pa.Schema) -> Callable[[Iterable[object]], list[list[Any]] | None]:
+    """Return a function from dicts with exactly the columns of a schema to a list of values per column.
+
+    It returns None where one of them is another: there `compile_row_check` has more to say.
+    """
+    text = write_row_split(schema)
+    loop = f"""
+def read(rows):
+    {"; ".join(f"{name} = []" for name in text.lists)}
+    {text.begin}
+    for row in rows:
+{indent(text.split, " " * 8)}
+        return None
+    return [{", ".join(text.lists)}]
+"""
+    read: Callable[[Iterable[object]], list[list[Any]] | None] = compile_function("read", loop)
+    return read
+
+
+class RowSplitText(NamedTuple):
+    """The body of a loop that appends the values of `row` to a list per column.
+
+    lists  the names of the lists
+    begin  a statement before the loop
+    split  appends the values of a dict that passes the check and continues the loop; else goes on behind it
+    add    appends the values of a dict that need not be checked
+    """
+
+    lists: tuple[str, ...]
+    begin: str
+    split: str
+    add: str
+
+
+def write_row_split(schema: pa.Schema, then: str = "pass") -> RowSplitText:
+    """Return the text for rows of a schema with at least one column; `then` follows what is appended."""
+    lists = tuple(f"list{at}" for at in range(len(schema)))
+    reads = "; ".join(f"v{at} = row[{name!r}]" for at, name in enumerate(schema.names))
+    checks = " and ".join(_write_check(f"v{at}", _CHECKS.get(field.type)) for at, field in enumerate(schema))
+    adds = "; ".join(f"add{at}(v{at})" for at in range(len(schema)))
+    split = f"""
+if type(row) is dict and len(row) == {len(schema)}:
+    try:
+        {reads}
+        if {checks}:
+            {adds}; {then}
+            continue
+    except KeyError:
+        pass
+"""
+    begin = "; ".join(f"add{at} = {name}.append" for at, name in enumerate(lists))
+    return RowSplitText(lists, begin, split, f"{reads}; {adds}; {then}")
+
+
+def write_type_check(value: str, type_: pa.DataType) -> str:
+    """Return the text that is true where a value, not None, has exactly a type; "False" for other types."""
+    return _CHECKS.get(type_, "False").format(value)
+
+
+def _write_check(value: str, check: str | None) -> str:
+    return f"({value} is None)" if check is None else f"({value} is None or {check.format(value)})"

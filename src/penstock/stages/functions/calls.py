@@ -4,9 +4,9 @@ Every stage works on its own copies of callable objects. Rows go in and come out
 those of `operators/function.py`, whose `plain_row` checks whatever is not plainly of its type, and only that
 is left out which need not be asked again for every row.
 
-A function of one row is called once per row: a row on which it fails is remembered with its reason, because a
-second call might not fail again. What it returns is checked against its schema at once, because it may hand
-out one object again and again.
+A function of one row is called once per row, by a loop of its step (`loops.py`): a row on which it fails is
+remembered with its reason, because a second call might not fail again. What it returns is checked against its
+schema at once, because it may hand out one object again and again.
 
 A function of a batch that raises stops the run or, if the step lets errors pass, is called again row by row,
 so that only the rows that fail by themselves are lost. It must return the declared columns and, where the
@@ -19,8 +19,9 @@ import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from itertools import repeat
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +84,8 @@ def row_type(schema: pa.Schema) -> RowType:
         return RowType(type("Row", (Row,), {"__slots__": (), **space}), vars(Row)["_values"].__set__)
     # A column that is not stored as users see it is converted by `__getitem__`.
     space |= {name: property(itemgetter(name)) for name in schema.names if name not in plain}
-    row_class = type("Row", (Row,), {"_values": property(vars), **space})
+    # Why no weak references: one would not keep a row from being filled anew (`loops.py`).
+    row_class = type("Row", (Row,), {"__slots__": ("__dict__",), "_values": property(vars), **space})
     return RowType(row_class, vars(row_class)["__dict__"].__set__)
 
 
@@ -121,50 +123,69 @@ class RowValidator:
         return plain_row(returned, self.schema)
 
 
-Result = TypeVar("Result")
 ONE = np.ones(1, np.bool_)
 
 
+class RowLoop(NamedTuple):
+    """A loop that calls a function with every row.
+
+    run      takes the values of rows, the states by slot if there are any, and the lists to append to
+    n_lists  how many lists these are: one per column, or one alone
+    columns  the columns whose values it takes
+    """
+
+    run: Callable[..., None]
+    n_lists: int
+    columns: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True)
-class RowResults(Generic[Result]):
+class RowResults:
     """What a function returned for the rows on which it did not fail.
 
     rows          those rows
-    values        one for each of them
+    lists         what the loop appended: one element of each list for each of them
     dead_letters  the failed rows as they go to `.errors`; None if there are none, or if they do not go there
     """
 
     rows: Batch
-    values: list[Result]
+    lists: list[list[Any]]
     dead_letters: Batch | None = None
 
 
 def call_rows(
-    batch: Batch, call: Callable[[PlainRow], Result], function: RowFunction, errors: stage.RowErrors
-) -> RowResults[Result]:
-    """Call `call` with every row in order; with on_error="fail" the first failure ends it."""
-    values: list[Result] = []
+    batch: Batch,
+    loop: RowLoop,
+    function: RowFunction,
+    errors: stage.RowErrors,
+    *,
+    states: Mapping[int, Any] | None = None,
+    slots: Iterable[int] | None = None,
+) -> RowResults:
+    """Call a function with every row in order; with on_error="fail" the first failure ends it.
+
+    states, slots  for a function that keeps state: the states, and which of them is that of each row
+    """
+    lists: list[list[Any]] = [[] for _ in range(loop.n_lists)]
+    results = lists[0]
     contexts, failed_at = list[stage.ErrorContext](), list[int]()
-    rows = plain_rows_of(batch.rows) if batch.plain is None else batch.plain
-    rest = iter(rows)
-    while len(values) + len(failed_at) < len(rows):
+    columns: list[Iterable[Any]] = [batch.values(name) for name in loop.columns]
+    columns = columns if slots is None else [slots, *columns]
+    rest = zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
+    while len(results) + len(failed_at) < batch.num_rows:
         try:
-            # Why: a loop of Python's own is slower (`python -m bench runtime`, group rows).
-            # Invariant: what `map` has given before a failure stays in the list.
-            values.extend(map(call, rest))
-            if len(values) + len(failed_at) < len(rows):
-                raise StopIteration  # the function's own, which `map` has taken for its end
+            loop.run(rest, states, *lists)
         except Exception as cause:
-            failed_at.append(len(values) + len(failed_at))
+            failed_at.append(len(results) + len(failed_at))
             contexts.append(function_error(function, cause))
             if errors.stops:
                 break
     if not contexts:
-        return RowResults(batch, values)
+        return RowResults(batch, lists)
     failed = np.zeros(batch.num_rows, np.bool_)
     failed[failed_at] = True
     dead_letters = errors.handle(batch, failed, contexts)
-    return RowResults(batch.where(~failed), values, dead_letters)
+    return RowResults(batch.where(~failed), lists, dead_letters)
 
 
 def keeps_plain_rows(batch: Batch) -> bool:
@@ -192,18 +213,18 @@ class RowFunctionStage(stage.StatelessStage):
     def __init__(self, op: Op, up: Stream, site: StageContext, function: RowFunction) -> None:
         super().__init__(up, site)
         self._function, self._errors = function, stage.RowErrors(site, op.on_error, up.schema)
-        self._process_row: Callable[[PlainRow], Any]
+        self._loop: RowLoop
 
     def process(self, batch: Batch) -> Outputs:
         """Call the function; emits what it makes of the rows, and the failed rows."""
-        results = call_rows(batch, self._process_row, self._function, self._errors)
-        yield from self.emit(results.rows, results.values)
+        results = call_rows(batch, self._loop, self._function, self._errors)
+        yield from self.emit(results.rows, results.lists)
         if results.dead_letters is not None:
             yield ERRORS, results.dead_letters
 
     @abstractmethod
-    def emit(self, batch: Batch, results: list[Any]) -> Outputs:
-        """Emit what rows become, from what the function returned for each; counts them."""
+    def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
+        """Emit what rows become, from the lists that the loop made of them; counts them."""
 
     def explain(self) -> list[str]:
         """Implement `StatelessStage.explain`."""

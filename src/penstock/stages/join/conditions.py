@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.connect.batching import values_of
 from penstock.expr.values import numbers_of, valid_in
 from penstock.kernels.join.boxes import GREATEST, LEAST, ORDERED, OWN, WHOLE, bound_codes
 from penstock.stages import policy
@@ -218,7 +219,7 @@ class BandEncoder:
         for place, (name, is_float, is_memory) in enumerate(self._columns[side], 1):
             values: Any
             if plain is not None:
-                values = [row[name] for row in plain]
+                values = values_of(plain, name)
                 if None in values:
                     return None
             else:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from penstock.connect.batching import RowLists
 from penstock.expr.values import to_plain
 from penstock.frozen import Frozen
 from penstock.stages import policy
@@ -122,7 +123,10 @@ class JoinRows(Frozen):
     def take_plain(self, at: Ints) -> list[tuple[object, ...]]:
         """Implement `RowsOfSide.take_plain`."""
         plain = self.batch.plain
-        rows = _few_to_plain(self.rows) if plain is None else [tuple(row.values()) for row in plain]
+        if isinstance(plain, RowLists):
+            rows = list(zip(*plain.lists, strict=True))
+        else:
+            rows = _few_to_plain(self.rows) if plain is None else [tuple(row.values()) for row in plain]
         return [rows[place] for place in at.tolist()]
 
     def take_column(self, name: str, at: Ints) -> pa.Array:

@@ -13,7 +13,7 @@ Invariant: a batch never changes. Asking twice, even from two threads, gives the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as kind
 
+from penstock.connect.batching import RowLists, values_of
 from penstock.expr import compute as pc
-from penstock.expr.values import from_checked, from_numpy
+from penstock.expr.values import from_checked, from_numpy, to_plain
 from penstock.stages import policy
 
 Ints = npt.NDArray[np.int64]
@@ -189,6 +190,10 @@ class Batch:
             column = self._columns[name] = self._source(name).take()
         return column
 
+    def values(self, name: str) -> list[Any]:
+        """Return the plain values of one column."""
+        return to_plain(self.column(name)) if self.plain is None else values_of(self.plain, name)
+
     def view(self, name: str) -> ColumnView:
         """Return one column where it stands, and which of its rows: nothing is taken that was not before."""
         if not self._views:
@@ -213,6 +218,10 @@ class Batch:
         if n_selected == len(mask):
             return self
         return self._select(Selection(n_selected, lambda: np.flatnonzero(mask)))
+
+    def with_lists(self, lists: Sequence[list[Any]], schema: pa.Schema) -> Batch:
+        """Return rows of another schema, one for each of these, from the plain values of its columns."""
+        return self.with_rows(RowLists(schema.names, lists), schema)
 
     def with_rows(self, rows: Sequence[Plain], schema: pa.Schema) -> Batch:
         """Return plain rows of another schema, one for each of these, at the same times and places."""
@@ -289,15 +298,24 @@ class RowBatch(Batch):
         assert self.plain is not None, "a row batch has rows"
         return rows_to_columns(self.plain, self.schema)
 
+    def where(self, mask: Mask) -> Batch:
+        """Return the rows for which the mask is true."""
+        n_selected = int(np.count_nonzero(mask))
+        if n_selected == len(mask) or not isinstance(self.plain, RowLists):
+            return super().where(mask)
+        origin = (self, Selection(n_selected, lambda: np.flatnonzero(mask)))
+        return RowBatch(self.plain.where(mask.tolist()), self.schema, None, None, origin)
+
     def _select(self, selection: Selection) -> Batch:
         assert self.plain is not None, "a row batch has rows"
-        rows = [self.plain[index] for index in selection.indices.tolist()]
+        indices, rows = selection.indices.tolist(), self.plain
+        rows = rows.take(indices) if isinstance(rows, RowLists) else [rows[index] for index in indices]
         return RowBatch(rows, self.schema, None, None, (self, selection))
 
 
 def rows_to_columns(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
     """Return rows of plain values as columns."""
-    columns = [from_checked([row[field.name] for row in rows], field.type) for field in schema]
+    columns = [from_checked(values_of(rows, field.name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -307,8 +325,10 @@ def batches_to_columns(batches: Sequence[Batch]) -> list[pa.RecordBatch]:
     for is_plain, group in groupby(batches, lambda batch: batch.plain is not None):
         neighbours = list(group)
         if is_plain:
-            rows = [row for batch in neighbours for row in batch.plain or ()]
-            columns.append(rows_to_columns(rows, neighbours[0].schema))
+            names = neighbours[0].schema.names
+            parts = [RowLists.of(batch.plain or (), names).lists for batch in neighbours]
+            lists = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
+            columns.append(rows_to_columns(RowLists(names, lists), neighbours[0].schema))
         else:
             columns += [batch.rows for batch in neighbours]
     return columns

@@ -14,8 +14,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ from penstock.expr.values import from_checked, from_python
 from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
-from penstock.stages.functions import calls
+from penstock.stages.functions import calls, loops
 from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.map import expand_rows, filter_rows
@@ -62,10 +63,12 @@ class KeyedStage(BucketedStage, RowStage):
     Restored states wait as bytes until a row asks for them; one of each bucket is decoded at once, so that a
     state that the step cannot take up is refused before the first row.
 
+    loop   calls the function with rows and the states of their keys
     exact  whether keys that are equal look the same, so that a row's own key can stand for its slot
     """
 
     saves_changes = True
+    loop: calls.RowLoop
 
     def __init__(
         self, op: Op, up: Stream, site: StageContext, function: RowFunction, new_state: Callable[[], Any]
@@ -96,10 +99,10 @@ class KeyedStage(BucketedStage, RowStage):
     def process_row(self, values: PlainRow, state: Any) -> tuple[Any, Any]:
         """Return what leaves for a row, None for nothing, and the state after it; may raise anything."""
 
-    def collect(self, results: calls.RowResults[Any]) -> Batch:
-        """Return the rows that leave, from what leaves for each of a batch; counts them."""
-        self.site.accounts.passed += len(results.values)
-        return results.rows.with_rows(results.values, self.down)
+    def collect(self, results: calls.RowResults) -> Batch:
+        """Return the rows that leave, from what the loop made of those of a batch; counts them."""
+        self.site.accounts.passed += results.rows.num_rows
+        return results.rows.with_lists(results.lists, self.down)
 
     def explain(self) -> list[str]:
         """Return how the step is carried out."""
@@ -165,17 +168,16 @@ class KeyedStage(BucketedStage, RowStage):
                 part = np.arange(start, min(start + _OBJECT_ROWS, batch.num_rows))
                 yield from self._process(batch.take(part), None if slots is None else slots[part])
             return
-        if slots is None and calls.keeps_plain_rows(batch):
-            # Why: columns of 1,000 rows take a third of the time to build (`python -m bench runtime`, rows).
-            results = calls.call_rows(batch, self._process_plain, self._function, self._errors)
+        if slots is not None:
+            of_rows = slots.tolist()
+        elif self.exact and calls.keeps_plain_rows(batch):
+            of_rows = self._find_slots(batch)
         else:
-            next_slot = iter((self._assign_slots(batch) if slots is None else slots).tolist())
-            results = calls.call_rows(
-                batch,
-                lambda values: self._process_row(values, next(next_slot)),
-                self._function,
-                self._errors,
-            )
+            of_rows = self._assign_slots(batch).tolist()
+        states = self._states
+        results = calls.call_rows(
+            batch, self.loop, self._function, self._errors, states=states, slots=of_rows
+        )
         rows = self.collect(results)
         if rows.num_rows:
             self.site.accounts.rows_out += rows.num_rows
@@ -183,33 +185,45 @@ class KeyedStage(BucketedStage, RowStage):
         if results.dead_letters is not None:
             yield ERRORS, results.dead_letters
 
+    def _find_slots(self, batch: Batch) -> list[int]:
+        """Return what `_assign_slots` does, without columns (`python -m bench runtime`, rows)."""
+        columns = [batch.values(name) for name in self._key]
+        keys: Sequence[Any] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+        slots = list(map(self._slot_by_key.get, keys))
+        if None in slots:
+            self._assign_keys([key for key, slot in zip(keys, slots, strict=True) if slot is None])
+        of_rows = [self._slot_by_key[key] for key in keys] if None in slots else cast("list[int]", slots)
+        if self._changed_buckets.tracks:
+            self._changed_buckets.note(np.array(of_rows, np.int64))
+        return of_rows
+
+    def _assign_keys(self, keys: Sequence[Any]) -> list[int]:
+        """Return the slots of keys as rows have them: a value each, or several in a tuple."""
+        parts = [keys] if len(self._key) == 1 else list(zip(*keys, strict=True))
+        types = [self.up.schema.field(name).type for name in self._key]
+        slots = self.keys.assign(
+            [from_checked(list(p), type_) for p, type_ in zip(parts, types, strict=True)]
+        )
+        self._decode(slots)
+        of_keys: list[int] = slots.tolist()
+        if self.exact:
+            self._slot_by_key |= zip(keys, of_keys, strict=True)
+        return of_keys
+
     def row_step(self) -> RowStep | None:
         """Return the work on one row, on a stream without time where at most one row leaves for a row."""
         if self.up.time is not None:
             return None
         return calls.function_step(self._process_plain, self._function, self._errors)
 
-    def _process_row(self, values: PlainRow, slot: int | None = None) -> Any:
-        """Return what leaves for one row, whose slot is found here if it is not known.
-
-        If that fails, an accumulated state stays as it was.
-        """
+    def _process_row(self, values: PlainRow) -> Any:
+        """Return what leaves for one row; if that fails, an accumulated state stays as it was."""
+        key = self._key_of(values)
+        slot = self._slot_by_key.get(key)
         if slot is None:
-            key = self._key_of(values)
-            slot = self._slot_by_key.get(key)
-            if slot is None:
-                types = [self.up.schema.field(name).type for name in self._key]
-                columns = [
-                    from_checked([values[n]], type_) for n, type_ in zip(self._key, types, strict=True)
-                ]
-                (slot,) = self.keys.assign(columns).tolist()
-                saved = self._saved.pop(slot) if self._saved else None
-                if saved is not None:
-                    self._states[slot] = self._codec.decode(saved)
-                if self.exact:
-                    self._slot_by_key[key] = slot
-            if self._changed_buckets.tracks:
-                self._changed_buckets.note_slot(slot)
+            (slot,) = self._assign_keys([key])
+        if self._changed_buckets.tracks:
+            self._changed_buckets.note_slot(slot)
         states = self._states
         if slot not in states:
             states[slot] = self._new_state()
@@ -312,10 +326,19 @@ class UserStateStage(KeyedStage):
         self._call = own_copy(op.how.call)
         new_state: Callable[[], Any] = own_copy(op.state)
         super().__init__(op, up, site, op.how, new_state)
+        self.loop = self.build_loop()
+
+    @abstractmethod
+    def build_loop(self) -> calls.RowLoop:
+        """Return the loop that does what `process_row` does with every row."""
 
 
 class StateMap(UserStateStage):
     """One row out for one row in."""
+
+    def build_loop(self) -> calls.RowLoop:
+        """Implement `UserStateStage.build_loop`."""
+        return loops.build_map_loop(self._call, self.up.schema, self.validator, self._new_state)
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
         """Return the new row."""
@@ -325,18 +348,26 @@ class StateMap(UserStateStage):
 class StateFilter(UserStateStage):
     """The function says whether the row stays."""
 
+    def build_loop(self) -> calls.RowLoop:
+        """Implement `UserStateStage.build_loop`."""
+        return loops.build_filter_loop(self._call, self.up.schema, self._new_state)
+
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow | None, Any]:
         """Return the row if it stays."""
         return values if calls.check_truth(self._call(self.new_row(values), state)) else None, state
 
-    def collect(self, results: calls.RowResults[PlainRow | None]) -> Batch:
+    def collect(self, results: calls.RowResults) -> Batch:
         """Return the rows that stay."""
-        holds = np.array([row is not None for row in results.values], np.bool_)
-        return filter_rows(results.rows, holds, self.site.accounts)
+        return filter_rows(results.rows, np.array(results.lists[0], np.bool_), self.site.accounts)
 
 
 class StateFlatMap(UserStateStage):
     """The function returns any number of rows."""
+
+    def build_loop(self) -> calls.RowLoop:
+        """Implement `UserStateStage.build_loop`."""
+        check = partial(calls.check_rows, validator=self.validator)
+        return loops.build_loop(self._call, self.up.schema, check, self._new_state)
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
         """Return the new rows."""
@@ -346,10 +377,10 @@ class StateFlatMap(UserStateStage):
         """Return None: several rows may leave for one."""
         return
 
-    def collect(self, results: calls.RowResults[list[PlainRow]]) -> Batch:
+    def collect(self, results: calls.RowResults) -> Batch:
         """Return the new rows, each with its index among its siblings."""
-        self.site.accounts.passed += len(results.values)
-        return expand_rows(results.rows, results.values, self.validator)
+        self.site.accounts.passed += results.rows.num_rows
+        return expand_rows(results.rows, results.lists[0], self.validator)
 
 
 class AccumulateStage(KeyedStage):
@@ -364,6 +395,19 @@ class AccumulateStage(KeyedStage):
         super().__init__(op, up, site, op.how, op.new_state)
         if self._only_field is not None and len(self._key) == 1 and self.exact:
             self._process_plain = self._build_process()
+        self.loop = loops.build_accumulate_loop(
+            self._call, up.schema, op.state_schema, self._columns, op.new_state
+        )
+
+    def collect(self, results: calls.RowResults) -> Batch:
+        """Return the keys and the new states as columns."""
+        self.site.accounts.passed += results.rows.num_rows
+        rows = results.rows
+        keys = [rows.values(name) for name in self._key]
+        for place, name in enumerate(self._key):
+            if name in self._float_keys:  # equal zeros are one key, 0.0
+                keys[place] = [None if key is None else key + 0.0 for key in keys[place]]
+        return rows.with_lists([*keys, *results.lists], self.down)
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[PlainRow, Any]:
         """Return the key and the new state as columns, and the new state."""
