@@ -11,7 +11,7 @@ MAKEFLAGS += --jobs=2
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check fmt lint types fast nightly faults large golden bench lock clean
+.PHONY: help setup demo test check fmt lint types fast nightly faults large golden bench results lock clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -72,6 +72,9 @@ golden: setup  ## write the golden files again after an intended change
 
 bench: setup  ## the benchmarks, quick form
 	$(BIN)/python -m bench graphs --quick
+
+results: setup  ## measure all that README and docs/results.md tell, and write both again, with a page of plots
+	$(BIN)/python -m bench results --measure
 
 lock: setup  ## choose versions again and write requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --extra spark --group dev --universal --generate-hashes --upgrade \

@@ -12,6 +12,8 @@ import bench as benches
 from bench.faults import command as faults
 from bench.faults import input_changes as inputs
 from bench.large import command as large
+from bench.report import command as results
+from bench.report.summary import command_of, file_of, save_summary, summarise
 from penstock.cli import screen
 from penstock.cli.main import Commands
 from penstock.cli.screen import MEANING, Code
@@ -28,6 +30,7 @@ ABOUT = (
     "  python -m bench graphs --quick               measure one, in short\n"
     "  python -m bench graphs --json a.json --html a.html\n"
     "  python -m bench compare a.json b.json        faster, slower or within noise?\n"
+    "  python -m bench results                      write docs/results.md from the results that are kept\n"
     "  python -m bench faults --quick               kill processes of a Spark cluster, compare every row\n"
     "  python -m bench mutations --quick            damage what runs leave on the disk, and run them on\n"
     "  python -m bench inputs                       change input files between runs, compare every row\n"
@@ -112,6 +115,9 @@ def run_workload(
     group: Annotated[
         list[str] | None, typer.Option(help="Only the cases of this group; may be repeated.", metavar="NAME")
     ] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Keep a summary in bench/results, for docs/results.md.")
+    ] = False,
 ) -> None:
     """Measure a workload."""
     for path in (json, html):
@@ -129,6 +135,10 @@ def run_workload(
             on_progress=lambda at: move(at.done, at.total, f"{at.cell.case}: {at.cell.way}"),
         )
     _show(result, json, html)
+    if save:
+        path = file_of(name, group or ())
+        save_summary(summarise(result, command_of(name, size, group or (), rounds)), path)
+        screen.note(f"kept {path.parent.name}/{path.name}")
     if not all(verdict.held for verdict in result.verdicts):
         raise typer.Exit(NOT_HELD)
 
@@ -156,6 +166,7 @@ def compare_results(
         raise typer.Exit(NOT_HELD)
 
 
+app.command("results", help=results.ABOUT, epilog=epilog())(results.write_results)
 app.command("faults", help=faults.ABOUT, epilog=epilog())(faults.run_faults)
 app.command("disks", help=faults.ABOUT_DISKS, epilog=epilog())(faults.run_disks)
 app.command("mutations", help=faults.ABOUT_MUTATIONS, epilog=epilog())(faults.run_mutations)

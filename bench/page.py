@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
 
-from bench.draw import draw_case, draw_chart
+from bench.draw import box_of, curve_of, draw_case, draw_chart
 from bench.result import Figures, Result, spread_of
 from bench.text import (
     format_amount,
@@ -22,7 +22,7 @@ from bench.text import (
     format_verdict,
     list_facts,
 )
-from bench.workload import Cell, Chart, Line
+from bench.workload import PERCENTILES, Cell, Chart, Line
 
 Table = tuple[list[str], list[list[str]]]
 
@@ -55,14 +55,20 @@ svg { width: 100%; height: auto; display: block; }
 
 def build_page(result: Result) -> str:
     """Return the whole page as HTML text."""
-    title = escape(f"{result.workload} benchmark")
+    title = f"{result.workload} benchmark"
     sections = (_claims(result), _charts(result), _ratios(result), _plots(result))
     body = "\n".join(part for part in (*sections, _figures(result), _facts(result)) if part)
+    return wrap_page(title, result.about, body)
+
+
+def wrap_page(title: str, about: str, body: str) -> str:
+    """Return a whole page around a body that is HTML already."""
+    title = escape(title)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        f'<h1>{title}</h1>\n<p class="about">{escape(result.about)}</p>\n{body}\n</body>\n</html>\n'
+        f'<h1>{title}</h1>\n<p class="about">{escape(about)}</p>\n{body}\n</body>\n</html>\n'
     )
 
 
@@ -78,12 +84,20 @@ def _claims(result: Result) -> str:
 
 def _charts(result: Result) -> str:
     figures = {one.cell: one for one in result.figures}
-    return "\n".join(
+    return "\n".join(f"{show_chart(chart, figures)}\n{show_table(chart, figures)}" for chart in result.charts)
+
+
+def show_chart(chart: Chart, figures: Mapping[Cell, Figures]) -> str:
+    """Return the HTML of a chart with its title and caption."""
+    return (
         f"<figure>\n<h2>{escape(chart.title)}</h2>\n{draw_chart(chart, figures)}\n"
-        f"<figcaption>{escape(chart.caption)}</figcaption>\n</figure>\n"
-        f"{_table(*chart_table(chart, figures), f'{chart.up}: medians, quartiles beneath')}"
-        for chart in result.charts
+        f"<figcaption>{escape(chart.caption)}</figcaption>\n</figure>"
     )
+
+
+def show_table(chart: Chart, figures: Mapping[Cell, Figures]) -> str:
+    """Return the HTML of the table beneath a chart."""
+    return _table(*chart_table(chart, figures), f"{chart.up}: medians, quartiles beneath")
 
 
 def chart_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
@@ -92,12 +106,39 @@ def chart_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
     The reader of a sweep must see what else changed: if the work differs between the lines of a place, for
     example because a slow way gets fewer rows, the column of that line says so.
     """
+    if chart.form == "boxes":
+        return _boxes_table(chart, figures)
+    if chart.form == "curves":
+        return _curves_table(chart, figures)
     units = _units_of(chart, figures)
     if chart.form == "bars":
         one = Line(chart.up, tuple(chart.points))
         chart = replace(chart, lines=(one,), spacing="even")
     head = [chart.along, *(line.name for line in chart.lines), *units]
     return head, [_table_row(chart, label, figures, units) for label in chart.places]
+
+
+def _boxes_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
+    """Return a row per line and place, a column per percentile."""
+    rows = []
+    for line in chart.lines:
+        for point in line.points:
+            marks = box_of(figures[point.cell]) if point.cell in figures else None
+            cells = ["–"] * len(PERCENTILES) if marks is None else [format_duration(mark) for mark in marks]
+            rows.append([point.label, line.name, *cells])
+    return [chart.along, chart.up, *(f"p{share}" for share in PERCENTILES)], rows
+
+
+def _curves_table(chart: Chart, figures: Mapping[Cell, Figures]) -> Table:
+    """Return a row per line and place."""
+    rows = [
+        [line.name, format_amount(at, ""), format_amount(value, chart.up)]
+        for line in chart.lines
+        for point in line.points
+        if point.cell in figures
+        for at, value in curve_of(figures[point.cell], chart.up)
+    ]
+    return ["", chart.along, chart.up], rows
 
 
 def _units_of(chart: Chart, figures: Mapping[Cell, Figures]) -> list[str]:

@@ -106,7 +106,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One run of a workload."""
+    """One run of a workload; `command` is the one that measures it again, of a result that is kept."""
 
     workload: str
     about: str
@@ -122,6 +122,7 @@ class Result:
     figures: tuple[Figures, ...]
     verdicts: tuple[Verdict, ...]
     charts: tuple[Chart, ...] = ()
+    command: str = ""
 
     @property
     def n_held(self) -> int:

@@ -51,7 +51,8 @@ def measure(
     """Time every way on every case. A wrong answer, in any round, stops the whole measurement."""
     usual = workload.rounds or (5 if size == "quick" else 15)
     chosen, rounds = rounds is not None, usual if rounds is None else rounds
-    warm_up = warm_up if warm_up is not None else (1 if size == "quick" else 2)
+    if warm_up is None:
+        warm_up = workload.warm_up if workload.warm_up is not None else (1 if size == "quick" else 2)
     if rounds < 1 or warm_up < 0:
         raise BenchError(
             f"{rounds} rounds after {warm_up} warm-up rounds measure nothing",

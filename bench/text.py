@@ -154,16 +154,22 @@ def format_ratio(spread: Spread | None) -> str:
 
 def format_verdict(one: Verdict) -> str:
     """Return a claim, whether it held, the measured value with its quartiles, and the bound."""
-    claim = one.claim
+    figure, quartiles, wanted = format_bounds(one)
     word = "HELD" if one.held else "NOT HELD"
+    how = " at the first quartile" if one.claim.narrow else ""
+    return f"{word}: {one.claim.says} (measured {figure}{how}, quartiles {quartiles}; wanted {wanted})"
+
+
+def format_bounds(one: Verdict) -> tuple[str, str, str]:
+    """Return what was measured of a claim, its quartiles, and what was wanted."""
+    claim = one.claim
     bound = "at least" if claim.speed else "at most"
     measured, low, high, wanted = (
         _format_measured(one, value) for value in (one.measured, one.low, one.high, claim.at_most)
     )
     # Fewer seconds are more units per second: the quartiles change places.
     spread = f"{high} to {low}" if claim.speed else f"{low} to {high}"
-    how = " at the first quartile" if claim.narrow else ""
-    return f"{word}: {claim.says} (measured {measured}{how}, quartiles {spread}; wanted {bound} {wanted})"
+    return measured, spread, f"{bound} {wanted}"
 
 
 def format_tally(result: Result) -> str:

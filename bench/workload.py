@@ -27,7 +27,9 @@ class Cell(NamedTuple):
 
 
 Spacing = Literal["log", "linear", "even"]
-Form = Literal["lines", "bars"]
+Form = Literal["lines", "bars", "boxes", "curves"]
+PERCENTILES = (5, 25, 50, 75, 95, 99)
+"""What a box of latencies is drawn from (WindFlow, 5.4); noted by ways as `p5 (s)`, `p25 (s)` and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,9 @@ class Chart:
 
     up       `rows/s` is a rate of that unit, `s` the time, anything else the name of a note
     spacing  of the places along: a geometric sweep is `log`; `even` where a place has no number
-    form     `bars` has a bar per point, for things that have no order
+    form     `bars` has a bar per point, for things that have no order; `boxes` has a box per point, of the
+             percentiles that its way notes: from p25 to p75, whiskers from p5 to p95, a mark at p99; `curves`
+             has a curve per point, of what its way notes as `at 1000: up`, over numbers along
     """
 
     title: str
@@ -77,6 +81,15 @@ class Chart:
         if self.spacing == "even":
             return {label: float(place) for place, label in enumerate(positions)}
         return dict(sorted(positions.items(), key=lambda one: one[1]))
+
+
+def curve_note(at: float, measure: str) -> str:
+    """Return under which name a way notes what it measured at a place of its own choice, for a curve.
+
+    >>> curve_note(1_000, "average latency (s)")
+    'at 1000: average latency (s)'
+    """
+    return f"at {at:.0f}: {measure}"
 
 
 class BenchError(PenstockError):
@@ -167,7 +180,8 @@ class Workload:
     `oracle(data)` returns the right answer, once per case; `check(expected, answer)` returns what is wrong
     with an answer, or None. `counts(expected)` returns units of work that only the right answer knows, for
     example its rows. `collector=True` leaves the garbage collector on while the clock runs. `rounds` is the
-    default number of timed rounds; 0 leaves that to the runner. `forget()` frees what cases share, so that
+    default number of timed rounds and `warm_up` that of rounds before them; 0 and None leave that to the
+    runner. `forget()` frees what cases share, so that
     `make` builds it again.
     """
 
@@ -182,6 +196,7 @@ class Workload:
     charts: tuple[Chart, ...] = ()
     counts: Callable[[Any], Mapping[str, int]] | None = None
     rounds: int = 0
+    warm_up: int | None = None
     forget: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ class Peer:
 BYTEWAX = Peer("Bytewax", "on_bytewax.py", ("bytewax==0.21.1", "pyarrow==25.0.1"))
 PATHWAY = Peer("Pathway", "on_pathway.py", ("pathway==0.33.0",))
 FLINK = Peer("Flink SQL", "on_flink.py", ("apache-flink==2.3.0",))
+FLINK_PACED = Peer("Flink SQL", "on_flink_paced.py", FLINK.requirements)
 POLARS = Peer("Polars, at rest", "on_polars.py", ("polars==2.1.0",))
 DUCKDB = Peer("DuckDB, at rest", "on_duckdb.py", ("duckdb==2.0.0", "pyarrow==25.0.1"))
 
@@ -104,7 +105,8 @@ class PeerProcess:
 def open_environment(peer: Peer) -> Path:
     """Return the Python of a peer's environment; make it at first use, or when its packages change."""
     digest = hashlib.sha256("\n".join(peer.requirements).encode()).hexdigest()[:12]
-    folder = ENVIRONMENTS / f"{Path(peer.script).stem}-{digest}"
+    # Why the first two words: programs of one peer share its environment.
+    folder = ENVIRONMENTS / f"{'_'.join(Path(peer.script).stem.split('_')[:2])}-{digest}"
     python, complete = folder / "bin" / "python", folder / "complete"
     if not complete.exists():
         print(f"making an environment for {peer.name} ...", file=sys.stderr)
