@@ -88,3 +88,9 @@ def test_every_public_name_can_be_had_without_an_engine_or_a_tool() -> None:
     later = loaded_modules(BUILT, EVERY, REPORT)["later"]
     tools = {"pyspark", "numba", "pandas", "polars", "typer", "rich", "hypothesis", "pytest"}
     assert not tools & set(later)
+
+
+def test_the_command_line_loads_no_application_and_no_rows_before_a_command_runs() -> None:
+    report = 'import json, sys\nimport penstock.cli.main\nprint(json.dumps({"loaded": list(sys.modules)}))'
+    loaded = loaded_modules(report)["loaded"]
+    assert not {"pyarrow", "numpy", "penstock.apps", "rich.syntax", "penstock.cli.comparison"} & set(loaded)

@@ -127,3 +127,19 @@ def test_a_recount_may_differ_in_the_last_digits_only() -> None:
     assert same_rows([{"a": 1, "b": 0.1 + 0.2}], [{"b": 0.3, "a": 1}])
     assert not same_rows([{"a": 1}], [{"a": 2}])
     assert not same_rows([{"a": 1}], [{"a": 1}, {"a": 1}])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--check", "--rate", "100"), "--check and --rate exclude each other"),
+        (("--check", "--seconds", "1"), "--check and --seconds exclude each other"),
+        (("--file", "book.txt", "--rows", "10"), "--rows and --file exclude each other"),
+        (("--file", "book.txt", "--seed", "2"), "--seed and --file exclude each other"),
+        (("--file", "book.txt", "--keys", "2"), "--keys and --file exclude each other"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(words: tuple[str, ...], says: str) -> None:
+    done = penstock("run", "word-count", *words)
+    assert done.code == 2
+    assert says in done.err

@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from penstock.apps.application import (
     draw_times,
     in_order,
     let_arrive,
+    read_csv,
 )
 
 SLOW, FAST = 0.9917, 0.9672
@@ -97,6 +99,14 @@ def generate(options: CallOptions) -> Tables:
         }
     )
     return {"calls": let_arrive(rows, chance, options)}
+
+
+def load(file: Path) -> Tables:
+    """Read calls: caller, callee, answer time, duration in seconds, and whether it was established."""
+    numbers = dict.fromkeys(("caller", "callee"), pa.string())
+    names = ["caller", "callee", "time", "duration", "established"]
+    rows = read_csv(file, names, time="time", types={**numbers, "established": pa.bool_()})
+    return {"calls": rows.add_column(1, "call", pa.array(np.arange(rows.num_rows)))}
 
 
 @dataclass
@@ -367,9 +377,10 @@ VOIP_STREAM = Application(
     label="VS",
     paper="WindFlow",
     summary="telemarketers among callers, by a score for every call",
-    reads="time, call, caller, callee, duration, established",
+    reads="time, call, caller, callee, duration, established; or a file of calls without their numbers",
     options=CallOptions,
     generate=generate,
     build=build,
     recount=recount,
+    load=load,
 )

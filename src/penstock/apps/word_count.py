@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import penstock as ps
 from penstock import col
 from penstock.apps.application import (
+    LINE_US,
     Application,
     Options,
     Rows,
@@ -35,8 +36,6 @@ N_WORDS = 8_000
 SKEW = 1.05
 WORDS_PER_LINE = 11.3
 """As in the lines of the suite's novel."""
-LINE_US = 1_000
-"""The time between two lines of a file, which has no times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
