@@ -213,6 +213,6 @@ def test_an_order_runs_the_application_over_its_files_whoever_reads(
         ps.PipeGraph, "run", lambda graph, engine, master, options: run(graph, engine="local")
     )
     case = cluster.ClusterData.write(cluster.PROGRAMS[1], cluster.Deployment(1, 1), 2_000, 1)
-    paths = {"input": str(case.folder / "events"), "output": str(tmp_path / "out")}
-    run_order(Order("yahoo", case.data.options, **paths, pipelined=pipelined, master="", partitions=2))
-    assert explain_rows(case.expected_answer(), pq.read_table(tmp_path / "out")) is None
+    source, out = str(case.folder / "events"), tmp_path / "out"
+    run_order(Order("yahoo", case.data.options, source, str(out), pipelined, master="", partitions=2))
+    assert explain_rows(case.expected_answer(), pq.read_table(out)) is None
