@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 from penstock.apps import APPLICATIONS
 from penstock.cli.applications import Answer, same_rows
 from tests.support.command_line import penstock
@@ -143,3 +145,23 @@ def test_options_that_contradict_each_other_are_refused(words: tuple[str, ...], 
     done = penstock("run", "word-count", *words)
     assert done.code == 2
     assert says in done.err
+
+
+def test_the_speed_is_that_of_the_run_without_what_comes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ps.PipeGraph.start
+
+    def start_slowly(graph: ps.PipeGraph, *args: Any, **settings: Any) -> Any:
+        moment[0] += 100.0  # as if Java had to start
+        return start(graph, *args, **settings)
+
+    moment = [0.0]
+    monkeypatch.setattr("penstock.cli.programs.time.perf_counter", lambda: moment[0] + 1.0)
+    monkeypatch.setattr(ps.PipeGraph, "start", start_slowly)
+
+    def end(answer: Answer, rows: pa.RecordBatch) -> None:
+        moment[0] += 2.0
+
+    monkeypatch.setattr(Answer, "add", end)
+    done = penstock("run", "windowed-count", "--rows", "300", "--engine", "reference", "--json")
+    facts = json.loads(done.out)
+    assert (facts["seconds"], facts["rows_per_second"]) == (2.0, 150)

@@ -134,9 +134,12 @@ def run_program(
     read = read_table if rate is None else partial(read_paced, rate)
     graph, out = data.build(read, **settings)
     result = graph.run(engine="local", options=options)
+    if options is None or not options.measure:
+        return Outcome(out.table)
     n_rows = sum(rows.num_rows for rows in data.tables.values())
-    notes = {} if options is None or not options.measure else break_down(result, n_rows)
-    return Outcome(out.table, notes)
+    return Outcome(
+        out.table, break_down(result.measurements, [step.name for step in graph.plan().sources], n_rows)
+    )
 
 
 def read_paced(rate: float, rows: pa.Table, batch: int) -> Any:
@@ -155,18 +158,19 @@ def generate_paced(rows: pa.Table, rate: float) -> Iterator[pa.RecordBatch]:
 USER, SYSTEM, MEDIAN = "user (s)", "system (s)", "p50 (s)"
 
 
-def break_down(result: Any, n_rows: int) -> dict[str, float]:
-    """Return the time of a run per row that was read: of all operators, and of each by name."""
-    measured = result.measurements
+def break_down(measured: Any, sources: Sequence[str], n_rows: int) -> dict[str, float]:
+    """Return the time of a run per row that was read: of all operators, and of each by name.
+
+    The user time of sources is left out: it is how long they wait until a row is due.
+    """
+    user = {step: us for step, us in measured.user_us.items() if step not in sources}
     notes = {
-        USER: sum(measured.user_us.values()) / 1e6 / n_rows,
+        USER: sum(user.values()) / 1e6 / n_rows,
         SYSTEM: sum(measured.system_us.values()) / 1e6 / n_rows,
         MEDIAN: max((one.p50_us for one in measured.latency.values()), default=0) / 1e6,
     }
-    for step, us in measured.user_us.items():
-        notes[f"{step}: {USER}"] = us / 1e6 / n_rows
-        notes[f"{step}: {SYSTEM}"] = measured.system_us[step] / 1e6 / n_rows
-    return notes
+    notes |= {f"{step}: {USER}": us / 1e6 / n_rows for step, us in user.items()}
+    return notes | {f"{step}: {SYSTEM}": us / 1e6 / n_rows for step, us in measured.system_us.items()}
 
 
 def sort_rows(rows: pa.Table) -> pa.Table:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -180,6 +180,18 @@ class Replay:
             shift += span
             if self.seconds is None:
                 return
+
+
+def open_source(
+    name: str, reader: Any, options: Options, *, unit: Literal["s", "us"] = "us"
+) -> tuple[ps.PipeGraph, ps.MultiPipe]:
+    """Return a new graph and its only source: rows with a time of their own, behind by the disorder at most.
+
+    unit  what the time column counts
+    """
+    graph = ps.PipeGraph(name, chaining=options.chaining)
+    rows = graph.source(reader, time="time", time_unit=unit, delay=options.delay, name="source")
+    return graph, rows
 
 
 def shift_times(rows: pa.Table, name: str | None, by: int) -> pa.Table:

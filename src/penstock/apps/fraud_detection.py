@@ -30,6 +30,7 @@ from penstock.apps.application import (
     draw_times,
     in_order,
     let_arrive,
+    open_source,
     read_csv,
 )
 
@@ -124,10 +125,7 @@ def spell(digits: Matrix) -> pa.Array:
 
 def build(readers: Mapping[str, Any], writer: Any, options: FraudOptions) -> ps.PipeGraph:
     """Build the graph: the predictor by customer, which keeps the last five kinds, or a count window."""
-    graph = ps.PipeGraph("fraud-detection", chaining=options.chaining)
-    rows = graph.source(
-        readers["transactions"], time="time", time_unit="us", delay=options.delay, name="source"
-    )
+    graph, rows = open_source("fraud-detection", readers["transactions"], options)
     spread: Any = {"parallelism": options.parallelism, "name": "predictor"}
     misses = 1.0 - load_model(options.model)
     if options.form == "columns":

@@ -24,7 +24,16 @@ import pyarrow as pa
 
 import penstock as ps
 from penstock import col
-from penstock.apps.application import Application, Options, Rows, Tables, in_order, let_arrive, read_csv
+from penstock.apps.application import (
+    Application,
+    Options,
+    Rows,
+    Tables,
+    in_order,
+    let_arrive,
+    open_source,
+    read_csv,
+)
 
 COLUMNS = ["type", "time", "vid", "speed", "xway", "lane", "direction", "segment", "position"]
 SEGMENT_FEET = 5_280
@@ -104,8 +113,7 @@ def load(file: Path) -> Tables:
 
 def build(readers: Mapping[str, Any], writer: Any, options: RoadOptions) -> ps.PipeGraph:
     """Build the graph that charges tolls, or the one of the benchmark suites."""
-    graph = ps.PipeGraph("linear-road", chaining=options.chaining)
-    rows = graph.source(readers["reports"], time="time", time_unit="s", delay=options.delay, name="source")
+    graph, rows = open_source("linear-road", readers["reports"], options, unit="s")
     charges = _notify(rows, options) if options.form == "benchmark" else _charge(rows, options)
     charges.sink(writer, name="sink")
     return graph

@@ -26,6 +26,7 @@ from penstock.apps.application import (
     draw_times,
     in_order,
     let_arrive,
+    open_source,
     read_csv,
 )
 
@@ -95,11 +96,8 @@ class MovingAverage:
 
 def build(readers: Mapping[str, Any], writer: Any, options: SpikeOptions) -> ps.PipeGraph:
     """Build the graph: an average by device, and a filter."""
-    graph = ps.PipeGraph("spike-detection", chaining=options.chaining)
-    source = graph.source(
-        readers["readings"], time="time", time_unit="us", delay=options.delay, name="source"
-    )
-    by_device = source.key_by("device")
+    graph, rows = open_source("spike-detection", readers["readings"], options)
+    by_device = rows.key_by("device")
     spread: Any = {"parallelism": options.parallelism, "name": "average"}
     if options.form == "columns":
         averages = (

@@ -29,6 +29,7 @@ from penstock.apps.application import (
     draw_times,
     in_order,
     let_arrive,
+    open_source,
     read_csv,
 )
 
@@ -236,8 +237,7 @@ class SpeedCalculator:
 
 def build(readers: Mapping[str, Any], writer: Any, options: TrafficOptions) -> ps.PipeGraph:
     """Build the graph: the matcher row by row, or by columns and a filter; the speed by road."""
-    graph = ps.PipeGraph("traffic-monitoring", chaining=options.chaining)
-    rows = graph.source(readers["positions"], time="time", time_unit="us", delay=options.delay, name="source")
+    graph, rows = open_source("traffic-monitoring", readers["positions"], options)
     spread: Any = {"parallelism": options.parallelism, "name": "matcher"}
     if options.form == "columns":
         matched = rows.map(

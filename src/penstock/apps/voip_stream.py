@@ -30,6 +30,7 @@ from penstock.apps.application import (
     draw_times,
     in_order,
     let_arrive,
+    open_source,
     read_csv,
 )
 
@@ -130,8 +131,7 @@ class Rate:
 
 def build(readers: Mapping[str, Any], writer: Any, options: CallOptions) -> ps.PipeGraph:
     """Build the graph: parser, dispatcher, ECR; five branches of rates; two merges of their parts."""
-    graph = ps.PipeGraph("voip-stream", chaining=options.chaining)
-    source = graph.source(readers["calls"], time="time", time_unit="us", delay=options.delay, name="source")
+    graph, source = open_source("voip-stream", readers["calls"], options)
     duration = col("duration") if options.parse_durations else ps.lit(0)
     calls = ("time", "call", "caller", "callee")
     parsed = source.select(

@@ -30,6 +30,7 @@ from penstock.apps.application import (
     duration,
     in_order,
     let_arrive,
+    open_source,
 )
 
 N_WORDS = 8_000
@@ -71,14 +72,10 @@ def load(file: Path) -> Tables:
 
 def build(readers: Mapping[str, Any], writer: Any, options: WordOptions) -> ps.PipeGraph:
     """Build the graph: a splitter by an expression, and a counter by word."""
-    graph = ps.PipeGraph("word-count", chaining=options.chaining)
-    words = (
-        graph.source(readers["lines"], time="time", time_unit="us", delay=options.delay, name="source")
-        .flat_map(
-            word=col("line").str.strip().str.split(" "), parallelism=options.parallelism, name="splitter"
-        )
-        .key_by("word")
-    )
+    graph, lines = open_source("word-count", readers["lines"], options)
+    words = lines.flat_map(
+        word=col("line").str.strip().str.split(" "), parallelism=options.parallelism, name="splitter"
+    ).key_by("word")
     if options.form == "columns":
         window = words.window(ps.tumbling(duration(options.every_us)), name="counter")
         counts = window.aggregate(n=ps.count())
