@@ -222,10 +222,14 @@ class Workload:
         return list(dict.fromkeys(case.group for case in self.cases))
 
     def select_groups(self, groups: Collection[str]) -> Workload:
-        """Return the workload with the cases, claims and charts of some groups only."""
+        """Return the workload with the cases, claims and charts of some groups only.
+
+        A name before a comma stands for all groups that begin with it: `grid` for `grid, 10` and `grid, 100`.
+        """
+        known = dict.fromkeys(name for group in self.groups for name in (group, group.partition(",")[0]))
         for group in groups:
-            _require_known(self.name, "was asked for", "group", group, self.groups)
-        cases = tuple(case for case in self.cases if case.group in groups)
+            _require_known(self.name, "was asked for", "group", group, list(known))
+        cases = tuple(case for case in self.cases if {case.group, case.group.partition(",")[0]} & set(groups))
         names = {case.name for case in cases}
         tried = (replace(way, only=tuple(n for n in names if way.is_tried_on(n))) for way in self.ways)
         return replace(

@@ -117,3 +117,9 @@ def test_a_restart_with_many_keys_loads_no_library_for_a_few_rows(tmp_path: Path
     written = [path.read_text().splitlines() for path in (tmp_path / "out").glob("*.jsonl")]
     totals = sorted(json.loads(line)["total"] for lines in written for line in lines)
     assert totals == sorted([*range(5_000), *(2 * key for key in range(10))])
+
+
+def test_the_command_line_loads_no_application_and_no_rows_before_a_command_runs() -> None:
+    report = 'import json, sys\nimport penstock.cli.main\nprint(json.dumps({"loaded": list(sys.modules)}))'
+    loaded = loaded_modules(report)["loaded"]
+    assert not {"pyarrow", "numpy", "penstock.apps", "rich.syntax", "penstock.cli.comparison"} & set(loaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +59,21 @@ def test_degrees_and_chaining_change_no_answer(name: str, form: str) -> None:
     tables, out = application.generate(options), ps.write.memory()
     application.graph(options, tables=tables, writer=out).run("local")
     assert same_rows([dict(row) for row in out.rows()], application.recount(tables, options))
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        pair
+        for pair in FORMS
+        if pair[0] in ("fraud-detection", "linear-road") or pair == ("spike-detection", "columns")
+    ],
+    ids=lambda value: value,
+)
+def test_without_any_option_there_is_something_to_find(name: str, form: str) -> None:
+    application, out = APPLICATIONS[name], ps.write.memory()
+    application.graph(application.make_options(form=form), writer=out).run("local")
+    assert out.table().num_rows > 10
 
 
 def test_every_application_has_settings_for_a_few_rows() -> None:
@@ -151,3 +167,52 @@ def test_a_replay_ends_when_its_time_is_over() -> None:
 
 def test_nothing_is_replayed_of_no_rows() -> None:
     assert list(Replay(ROWS.slice(0, 0), "time", 1, 3, None, 1.0)()) == []
+
+
+def test_a_file_with_dates_is_read_in_order_of_its_times(tmp_path: Path) -> None:
+    file = tmp_path / "readings.csv"
+    file.write_text("timestamp,value\n1970-01-01 00:00:02,20.5\n1970-01-01 00:00:01,20.0\n")
+    rows = APPLICATIONS["spike-detection"].load(file)["readings"]  # type: ignore[misc]
+    assert rows.to_pydict() == {"time": [1_000_000, 2_000_000], "device": [0, 0], "value": [20.0, 20.5]}
+
+
+def test_lines_of_a_file_without_times_come_a_millisecond_apart(tmp_path: Path) -> None:
+    file = tmp_path / "transactions.csv"
+    file.write_text("001,AB12,LNL\nXYZ,CD34,HHS\n")
+    rows = APPLICATIONS["fraud-detection"].load(file)["transactions"]  # type: ignore[misc]
+    assert rows.to_pylist() == [
+        {"time": 0, "entity": "001", "transaction": "AB12", "state": "LNL"},
+        {"time": 1_000, "entity": "XYZ", "transaction": "CD34", "state": "HHS"},
+    ]
+
+
+def test_calls_of_a_file_get_their_numbers_in_order_of_time(tmp_path: Path) -> None:
+    file = tmp_path / "calls.csv"
+    file.write_text("491,492,1970-01-01 00:00:09,12,true\n493,491,1970-01-01 00:00:08,0,false\n")
+    rows = APPLICATIONS["voip-stream"].load(file)["calls"]  # type: ignore[misc]
+    assert rows.schema.names == ["time", "call", "caller", "callee", "duration", "established"]
+    assert [tuple(row.values()) for row in rows.to_pylist()] == [
+        (8_000_000, 0, "493", "491", 0, False),
+        (9_000_000, 1, "491", "492", 12, True),
+    ]
+
+
+def test_a_file_of_taxis_has_speeds_in_whole_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "taxis.csv"
+    file.write_text("7,33556,1970-01-01T00:00:03,40.04,116.61,12.6,90\n")
+    rows = APPLICATIONS["traffic-monitoring"].load(file)["positions"]  # type: ignore[misc]
+    assert rows.to_pylist() == [
+        {"time": 3_000_000, "vehicle": 33556, "lat": 40.04, "lon": 116.61, "speed": 13}
+    ]
+
+
+def test_a_file_of_the_generator_of_linear_road_has_nine_columns_of_fifteen(tmp_path: Path) -> None:
+    file = tmp_path / "road.csv"
+    file.write_text(
+        "0,30,107,32,0,0,1,10,53320,-1,-1,-1,-1,-1,-1\n0,0,106,50,0,0,0,9,47521,-1,-1,-1,-1,-1,-1\n"
+    )
+    rows = APPLICATIONS["linear-road"].load(file)["reports"]  # type: ignore[misc]
+    assert [tuple(row.values()) for row in rows.to_pylist()] == [
+        (0, 0, 106, 50, 0, 0, 0, 9, 47521),
+        (0, 30, 107, 32, 0, 0, 1, 10, 53320),
+    ]

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.apps import APPLICATIONS, fraud_detection, linear_road
+from penstock.apps import APPLICATIONS, fraud_detection, linear_road, traffic_monitoring
 from tests.conformance.case import same_rows
 from tests.support.applications import tiny
 
@@ -32,29 +33,35 @@ def run(name: str, options: Any, tables: Any) -> list[dict[str, Any]]:
     return [dict(row) for row in out.rows()]
 
 
-def find_spikes(threshold: float) -> list[str]:
-    """The times of the spikes of a real machine."""
+def find_spikes() -> list[dict[str, Any]]:
+    """The spikes of a real machine, by the threshold of the benchmark suite."""
     application = APPLICATIONS["spike-detection"]
     assert application.load is not None
     tables = application.load(DATA / "machine_temperature.csv")
-    options = application.make_options(form="columns", threshold=threshold)
+    options = application.make_options(form="columns")
     spikes = run("spike-detection", options, tables)
     expected = application.recount(tables, options)
     same_rows(spikes, "time device value average", *(tuple(row.values()) for row in expected))
-    return [datetime.fromtimestamp(row["time"] / 1e6, UTC).strftime("%Y-%m-%d %H:%M") for row in spikes]
+    return spikes
+
+
+def has_failed(spike: dict[str, Any]) -> bool:
+    """Whether NAB has labelled the moment as a part of a failure."""
+    at = datetime.fromtimestamp(spike["time"] / 1e6, UTC).strftime("%Y-%m-%d %H:%M")
+    return any(start <= at <= end for start, end in FAILURES)
 
 
 @needs_data
 @pytest.mark.slow
 def test_spike_detection_finds_every_labelled_failure_of_a_machine() -> None:
-    spikes = find_spikes(0.25)
-    assert all(any(start <= spike <= end for spike in spikes) for start, end in FAILURES)
-
-
-@needs_data
-@pytest.mark.slow
-def test_with_a_wider_threshold_the_first_spike_is_the_first_labelled_failure() -> None:
-    assert FAILURES[0][0] <= find_spikes(0.4)[0] <= FAILURES[0][1]
+    # NAB's criterion: a failure is found if a detection lies in its window. Windows are a tenth of the time,
+    # so that is the share of the spikes in them which says nothing.
+    spikes = find_spikes()
+    days = {datetime.fromtimestamp(spike["time"] / 1e6, UTC).strftime("%Y-%m-%d %H:%M") for spike in spikes}
+    assert all(any(start <= day <= end for day in days) for start, end in FAILURES)
+    assert sum(map(has_failed, spikes)) > 0.1 * len(spikes)
+    # No threshold at all: the value that is furthest from its average.
+    assert has_failed(max(spikes, key=lambda spike: abs(spike["value"] / spike["average"] - 1)))
 
 
 @needs_data
@@ -110,14 +117,34 @@ def test_customers_who_follow_no_model_are_found_more_often() -> None:
     assert frauds[1.0] > 5 * frauds[0.0]
 
 
-def test_the_callers_with_most_calls_of_a_high_score_are_the_telemarketers() -> None:
+def test_the_callers_with_the_highest_scores_in_all_are_the_telemarketers() -> None:
     application = APPLICATIONS["voip-stream"]
     options = application.make_options(rows=3_000, keys=150, rate=50.0, telemarketers=0.02)
-    calls = run("voip-stream", options, application.generate(options))
-    high = Counter(row["caller"] for row in calls if row["score"] > 3.5)
-    most = high.most_common(4)
-    assert {caller for caller, _ in most[:3]} == {str(49_170_000_000 + 7 * i) for i in range(3)}
-    assert most[2][1] > 3 * most[3][1]
+    scores: Counter[str] = Counter()
+    for row in run("voip-stream", options, application.generate(options)):
+        scores[row["caller"]] += row["score"]
+    # The generator gives the first numbers to telemarketers: 2 % of 150 callers.
+    assert {caller for caller, _ in scores.most_common(3)} == {str(49_170_000_000 + 7 * i) for i in range(3)}
+
+
+@pytest.mark.parametrize("mistake", ["first_roads", "forget_squares"])
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_the_mistakes_of_a_suite_can_be_asked_for_and_change_the_speeds(form: str, mistake: str) -> None:
+    application = APPLICATIONS["traffic-monitoring"]
+    settings: dict[str, Any] = {"rows": 200, "n_speeds": 8, "form": form}
+    usual = application.make_options(**settings)
+    other = application.make_options(**settings, **{mistake: False})
+    # Everybody is on the first road of a cell, between two crossings.
+    rows, (lat, lon, *_) = application.generate(usual)["positions"], traffic_monitoring.draw_map().lines[500]
+    for name, value in (("lat", lat), ("lon", lon + 0.048)):
+        rows = rows.set_column(rows.schema.get_field_index(name), name, pa.array([value] * rows.num_rows))
+    answers = []
+    for options in (usual, other):
+        answers.append(run("traffic-monitoring", options, {"positions": rows}))
+        expected = application.recount({"positions": rows}, options)
+        same_rows(answers[-1], "road speed", *(tuple(row.values()) for row in expected))
+    assert {row["road"] for row in answers[0]} == {500}
+    assert answers[0] != answers[1]
 
 
 def test_no_toll_is_charged_where_an_accident_is_ahead() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import penstock as ps
 from penstock.apps import APPLICATIONS
 from penstock.cli.applications import Answer, same_rows
 from tests.support.command_line import penstock
@@ -127,3 +129,39 @@ def test_a_recount_may_differ_in_the_last_digits_only() -> None:
     assert same_rows([{"a": 1, "b": 0.1 + 0.2}], [{"b": 0.3, "a": 1}])
     assert not same_rows([{"a": 1}], [{"a": 2}])
     assert not same_rows([{"a": 1}], [{"a": 1}, {"a": 1}])
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--check", "--rate", "100"), "--check and --rate exclude each other"),
+        (("--check", "--seconds", "1"), "--check and --seconds exclude each other"),
+        (("--file", "book.txt", "--rows", "10"), "--rows and --file exclude each other"),
+        (("--file", "book.txt", "--seed", "2"), "--seed and --file exclude each other"),
+        (("--file", "book.txt", "--keys", "2"), "--keys and --file exclude each other"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(words: tuple[str, ...], says: str) -> None:
+    done = penstock("run", "word-count", *words)
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_the_speed_is_that_of_the_run_without_what_comes_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = ps.PipeGraph.start
+
+    def start_slowly(graph: ps.PipeGraph, *args: Any, **settings: Any) -> Any:
+        moment[0] += 100.0  # as if Java had to start
+        return start(graph, *args, **settings)
+
+    moment = [0.0]
+    monkeypatch.setattr("penstock.cli.programs.time.perf_counter", lambda: moment[0] + 1.0)
+    monkeypatch.setattr(ps.PipeGraph, "start", start_slowly)
+
+    def end(answer: Answer, rows: pa.RecordBatch) -> None:
+        moment[0] += 2.0
+
+    monkeypatch.setattr(Answer, "add", end)
+    done = penstock("run", "windowed-count", "--rows", "300", "--engine", "reference", "--json")
+    facts = json.loads(done.out)
+    assert (facts["seconds"], facts["rows_per_second"]) == (2.0, 150)

@@ -18,6 +18,7 @@ import penstock.write as write
 from penstock.connect.readers.files import FileReader
 from penstock.connect.writers.folder import FolderWriter
 from penstock.expr.values import from_plain, to_plain
+from tests.support.examples import examples
 from tests.support.reader_contents import cuts_of, table_of
 
 FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -111,7 +112,7 @@ def test_what_is_written_reads_back_the_same(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(16, nightly=50))
 @given(rows=batches_of(SIMPLE), size=st.integers(1, 8))
 def test_cuts_never_change_rows(rows: pa.RecordBatch, size: int) -> None:
     whole, cut = read.table(rows), read.table(rows, batch=size)

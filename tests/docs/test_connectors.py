@@ -20,6 +20,7 @@ from tests.docs.blocks import ROOT
 from tests.support.file_runs import Died, dying_at
 
 ON_SPARK = (pytest.mark.slow, pytest.mark.xdist_group("spark-0"))
+POINTS = (crash_points.COMMITTED, crash_points.READ, crash_points.CLEANED)
 ENGINES = pytest.mark.parametrize("runs_on", ["reference", "local", pytest.param("spark", marks=ON_SPARK)])
 OFTEN: Any = {"options": ps.LocalOptions(save_every="0 s")}
 
@@ -45,8 +46,14 @@ def test_rows_are_copied_from_sqlite_to_sqlite(tmp_path: Path, runs_on: str) -> 
     assert result.batches == 10
 
 
-@pytest.mark.parametrize("runs_on", ["local", pytest.param("spark", marks=ON_SPARK)])
-@pytest.mark.parametrize("point", [crash_points.COMMITTED, crash_points.READ, crash_points.CLEANED])
+@pytest.mark.parametrize(
+    ("runs_on", "point"),
+    [
+        *(("local", point) for point in POINTS),
+        pytest.param("spark", crash_points.COMMITTED, marks=ON_SPARK),
+        *(pytest.param("spark", point, marks=[*ON_SPARK, pytest.mark.nightly]) for point in POINTS[1:]),
+    ],
+)
 def test_a_copy_that_dies_goes_on_with_every_row_once(tmp_path: Path, point: str, runs_on: str) -> None:
     sqlite_connector = import_module("sqlite_connector")
 

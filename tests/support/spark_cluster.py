@@ -37,14 +37,20 @@ def cluster(folder: Path) -> Iterator[str]:
 
 @contextmanager
 def start_cluster(
-    folder: Path, *, worker_memory: str = WORKER_MEMORY, hosts: tuple[str, str] = (HERE, HERE)
+    folder: Path,
+    *,
+    worker_memory: str = WORKER_MEMORY,
+    worker_cores: int = 1,
+    hosts: tuple[str, str] = (HERE, HERE),
 ) -> Iterator[SparkCluster]:
     """Start a master and two workers of one core each; whatever was started is ended at the end.
 
-    hosts  the addresses of the workers; Spark starts no second attempt of a task on the host of the first
+    worker_cores  the tasks that a worker takes at a time, which may be more than there are cores
+    hosts         the addresses of the workers; Spark starts no second attempt of a task on the host of the
+                  first
     """
     port = _free_port()
-    started = SparkCluster(folder, f"spark://{HERE}:{port}", worker_memory, hosts)
+    started = SparkCluster(folder, f"spark://{HERE}:{port}", worker_memory, hosts, worker_cores)
     try:
         master = ("master.Master", "--host", HERE, "--port", str(port), "--webui-port", "0")
         started.daemons["master"] = _start_daemon(
@@ -65,6 +71,7 @@ class SparkCluster:
     address: str
     worker_memory: str
     hosts: tuple[str, str]
+    worker_cores: int = 1
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     dead_workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -80,7 +87,8 @@ class SparkCluster:
             self.daemons[name] = _start_daemon(
                 self.folder / name,
                 "Successfully registered with master",
-                *("worker.Worker", "--host", host, "--webui-port", "0", "-c", "1", "-m", self.worker_memory),
+                *("worker.Worker", "--host", host, "--webui-port", "0"),
+                *("-c", str(self.worker_cores), "-m", self.worker_memory),
                 self.address,
             )
 

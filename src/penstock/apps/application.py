@@ -9,19 +9,22 @@ the delay of the sources: so no row is late, and the answer does not depend on h
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 
 import penstock as ps
 
 Tables = Mapping[str, pa.Table]
 """Source -> its rows, in the order in which they arrive."""
 Rows = list[dict[str, Any]]
+LINE_US = 1_000
+"""The time between two lines of a file that has no times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,18 @@ class Replay:
                 return
 
 
+def open_source(
+    name: str, reader: Any, options: Options, *, unit: Literal["s", "us"] = "us"
+) -> tuple[ps.PipeGraph, ps.MultiPipe]:
+    """Return a new graph and its only source: rows with a time of their own, behind by the disorder at most.
+
+    unit  what the time column counts
+    """
+    graph = ps.PipeGraph(name, chaining=options.chaining)
+    rows = graph.source(reader, time="time", time_unit=unit, delay=options.delay, name="source")
+    return graph, rows
+
+
 def shift_times(rows: pa.Table, name: str | None, by: int) -> pa.Table:
     """Return a table whose times are later by so much."""
     if name is None or not by:
@@ -207,6 +222,34 @@ def draw_keys(chance: np.random.Generator, n: int, n_keys: int, skew: float) -> 
     """Return n numbers below `n_keys`, where number i is drawn as often as 1 / (i + 1) ** skew (Zipf)."""
     weights = 1.0 / np.arange(1, n_keys + 1) ** skew
     return np.searchsorted(np.cumsum(weights) / weights.sum(), chance.random(n)).clip(0, n_keys - 1)
+
+
+def read_csv(
+    file: Path,
+    names: Sequence[str] = (),
+    *,
+    time: str | None = None,
+    types: Mapping[str, pa.DataType] | None = None,
+) -> pa.Table:
+    """Read a CSV file as rows that arrive: in order of time, which is the first column.
+
+    names  of its columns; by default they are in its first line
+    time   the column with the time: dates become microseconds, numbers stay as they are. None for a file
+           that has none, whose lines then come a millisecond apart
+    types  of columns that shall not be guessed from the first lines
+    """
+    rows = pyarrow.csv.read_csv(
+        file,
+        pyarrow.csv.ReadOptions(column_names=list(names) or None),
+        convert_options=pyarrow.csv.ConvertOptions(column_types=types),
+    )
+    if time is None:
+        return rows.add_column(0, "time", pa.array(np.arange(rows.num_rows) * LINE_US))
+    times = rows.column(time)
+    if not pa.types.is_integer(times.type):
+        times = times.cast(pa.timestamp("us")).cast(pa.int64())
+    rows = rows.drop_columns(time).add_column(0, "time", times)
+    return rows.sort_by("time")  # stable; a change of the clock repeats an hour of some files
 
 
 def in_order(rows: pa.Table) -> Rows:

@@ -22,18 +22,30 @@ import pyarrow.compute as pc
 
 import penstock as ps
 from penstock import col
-from penstock.apps.application import Application, Options, Rows, Tables, draw_times, in_order, let_arrive
+from penstock.apps.application import (
+    Application,
+    Options,
+    Rows,
+    Tables,
+    draw_times,
+    in_order,
+    let_arrive,
+    open_source,
+    read_csv,
+)
 
 STATES = [amount + item + gap for amount in "LMH" for item in "NH" for gap in "LNS"]
 LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", np.uint8)
 WINDOW = 5
+PER_CUSTOMER = 17
+"""Transactions of a customer, on average, as in the suites: 800,000 of 46,656."""
 SCORED = {"entity": str, "transaction": str, "score": float}
 Matrix = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FraudOptions(Options):
-    """Options of FraudDetection.
+    """Options of FraudDetection; `keys` is the number of customers, a seventeenth of the rows by default.
 
     threshold    the score above which a transaction leaves
     model        a file with a transition matrix, the states in its first line; one of our own without it
@@ -61,7 +73,8 @@ def load_model(file: str) -> Matrix:
 def generate(options: FraudOptions) -> Tables:
     """Make transactions: most customers follow the model, a few do anything."""
     chance = np.random.default_rng(options.seed)
-    n, n_customers = options.rows, options.keys or len(LETTERS) ** 3
+    n = options.rows
+    n_customers = options.keys or min(len(LETTERS) ** 3, max(1, n // PER_CUSTOMER))
     customers = chance.integers(0, n_customers, n)
     states = draw_states(customers, chance, options, n_customers)
     digits = customers[:, None] // len(LETTERS) ** np.arange(max(3, len(str(n_customers)) - 2)) % len(LETTERS)
@@ -74,6 +87,12 @@ def generate(options: FraudOptions) -> Tables:
         }
     )
     return {"transactions": let_arrive(rows, chance, options)}
+
+
+def load(file: Path) -> Tables:
+    """Read a file of the benchmark suites: customer, transaction, kind. It has no times."""
+    names = ("entity", "transaction", "state")
+    return {"transactions": read_csv(file, names, types=dict.fromkeys(names, pa.string()))}
 
 
 def draw_states(
@@ -106,10 +125,7 @@ def spell(digits: Matrix) -> pa.Array:
 
 def build(readers: Mapping[str, Any], writer: Any, options: FraudOptions) -> ps.PipeGraph:
     """Build the graph: the predictor by customer, which keeps the last five kinds, or a count window."""
-    graph = ps.PipeGraph("fraud-detection", chaining=options.chaining)
-    rows = graph.source(
-        readers["transactions"], time="time", time_unit="us", delay=options.delay, name="source"
-    )
+    graph, rows = open_source("fraud-detection", readers["transactions"], options)
     spread: Any = {"parallelism": options.parallelism, "name": "predictor"}
     misses = 1.0 - load_model(options.model)
     if options.form == "columns":
@@ -183,10 +199,11 @@ FRAUD_DETECTION = Application(
     label="FD",
     paper="WindFlow",
     summary="transactions that hardly follow from the four before them (Markov model)",
-    reads="time, entity, transaction, state",
+    reads="time, entity, transaction, state; or a file of the suites: entity, transaction, state",
     forms=("rows", "columns"),
     options=FraudOptions,
     generate=generate,
     build=build,
     recount=recount,
+    load=load,
 )

@@ -21,11 +21,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 import penstock as ps
 from penstock import col
-from penstock.apps.application import Application, Options, Rows, Tables, in_order, let_arrive
+from penstock.apps.application import (
+    Application,
+    Options,
+    Rows,
+    Tables,
+    in_order,
+    let_arrive,
+    open_source,
+    read_csv,
+)
 
 COLUMNS = ["type", "time", "vid", "speed", "xway", "lane", "direction", "segment", "position"]
 SEGMENT_FEET = 5_280
@@ -34,6 +42,8 @@ EXIT = 4
 REPORT_S = 30
 REPORTS_PER_VEHICLE = 30
 JAM_SHARE = 0.3
+PER_FAVOURITE = 400
+"""Vehicles for which there is a segment more where many of them begin."""
 STOPS = 4
 """Reports from one position that make a vehicle a stopped one."""
 AHEAD = 4
@@ -62,8 +72,9 @@ def generate(options: RoadOptions) -> Tables:
     n = max(1, options.rows // REPORTS_PER_VEHICLE)
     xways, directions = chance.integers(0, options.keys or 1, n), chance.integers(0, 2, n)
     starts = chance.integers(0, max(1, int(options.rows / options.rate)) + REPORT_S, n)
-    # A few segments are favourites, so that traffic is dense there.
-    position = chance.choice(chance.integers(5, 60, 8), n) * SEGMENT_FEET + chance.integers(0, 5_000, n)
+    # A few segments are favourites, so that traffic is dense there even if vehicles are few.
+    favourites = chance.integers(5, 60, min(8, 1 + n // PER_FAVOURITE))
+    position = chance.choice(favourites, n) * SEGMENT_FEET + chance.integers(0, 5_000, n)
     jams = chance.random(N_SEGMENTS) < JAM_SHARE
     # Vehicles 2i and 2i + 1 of an accident drive side by side until they stop.
     n_accidents = int(n * options.accident / 2)
@@ -96,15 +107,13 @@ def generate(options: RoadOptions) -> Tables:
 
 def load(file: Path) -> Tables:
     """Read a file of the LinearRoad generator: fifteen numbers per line, of which nine make a report."""
-    names = [*COLUMNS, *(f"query-{i}" for i in range(6))]
-    rows = pyarrow.csv.read_csv(file, pyarrow.csv.ReadOptions(column_names=names))
+    rows = read_csv(file, [*COLUMNS, *(f"query-{i}" for i in range(6))], time="time")
     return {"reports": rows.select(COLUMNS)}
 
 
 def build(readers: Mapping[str, Any], writer: Any, options: RoadOptions) -> ps.PipeGraph:
     """Build the graph that charges tolls, or the one of the benchmark suites."""
-    graph = ps.PipeGraph("linear-road", chaining=options.chaining)
-    rows = graph.source(readers["reports"], time="time", time_unit="s", delay=options.delay, name="source")
+    graph, rows = open_source("linear-road", readers["reports"], options, unit="s")
     charges = _notify(rows, options) if options.form == "benchmark" else _charge(rows, options)
     charges.sink(writer, name="sink")
     return graph

@@ -18,11 +18,20 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv
 
 import penstock as ps
 from penstock import col
-from penstock.apps.application import Application, Options, Rows, Tables, draw_times, in_order, let_arrive
+from penstock.apps.application import (
+    Application,
+    Options,
+    Rows,
+    Tables,
+    draw_times,
+    in_order,
+    let_arrive,
+    open_source,
+    read_csv,
+)
 
 SOUTH, NORTH, WEST, EAST = 39.689602, 40.122410, 116.105789, 116.670021
 METRES_PER_DEGREE = 111_200
@@ -40,10 +49,15 @@ Floats = np.ndarray[Any, Any]
 class TrafficOptions(Options):
     """Options of TrafficMonitoring; `keys` is the number of taxis.
 
-    n_speeds  speeds of a road that are kept: 1,000 as in WindFlow's suite, 30 in DSPBench
+    n_speeds        speeds of a road that are kept: 1,000 as in WindFlow's suite, 30 in DSPBench
+    first_roads     False leaves out the first road of every cell, as WindFlow's suite does by mistake
+    forget_squares  False keeps the squares of speeds that are forgotten in the standard deviation, as
+                    WindFlow's suite does by mistake
     """
 
     n_speeds: int = 1_000
+    first_roads: bool = True
+    forget_squares: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +119,11 @@ def distance(lat: float, lon: float, lat_0: float, lon_0: float, lat_1: float, l
 
 
 @cache
-def draw_map() -> Map:
-    """Return the roads: in every cell of a tenth of a degree, a grid of lines."""
+def draw_map(*, first_roads: bool = True) -> Map:
+    """Return the roads: in every cell of a tenth of a degree, a grid of lines.
+
+    first_roads  False for cells that do not know the first of their roads
+    """
     lines: list[tuple[float, float, float, float]] = []
     cells: dict[tuple[int, int], list[int]] = {}
     for row in range(round(10 * SOUTH), round(10 * NORTH) + 1):
@@ -117,6 +134,8 @@ def draw_map() -> Map:
             avenues = [(low, near + step, low + 0.1, near + step) for step in steps]
             cells[row, column] = list(range(len(lines), len(lines) + 2 * LINES_PER_CELL))
             lines += streets + avenues
+    if not first_roads:
+        cells = {cell: roads[1:] for cell, roads in cells.items()}
     return Map(lines, cells)
 
 
@@ -147,12 +166,9 @@ def generate(options: TrafficOptions) -> Tables:
 
 def load(file: Path) -> Tables:
     """Read a file of taxi traces: id, vehicle, time, lat, lon, speed, bearing; times may not be in order."""
-    names = ["id", "vehicle", "time", "lat", "lon", "speed", "bearing"]
-    rows = pyarrow.csv.read_csv(file, pyarrow.csv.ReadOptions(column_names=names))
-    times = rows.column("time").cast(pa.timestamp("us")).cast(pa.int64())
-    columns = {name: rows.column(name) for name in ("vehicle", "lat", "lon")}
-    speeds = np.rint(rows.column("speed").to_numpy()).astype(np.int64)
-    return {"positions": pa.table({"time": times, **columns, "speed": speeds}).sort_by("time")}
+    rows = read_csv(file, ["id", "vehicle", "time", "lat", "lon", "speed", "bearing"], time="time")
+    speeds = pa.array(np.rint(rows.column("speed").to_numpy()).astype(np.int64))
+    return {"positions": rows.select(["time", "vehicle", "lat", "lon"]).append_column("speed", speeds)}
 
 
 def is_in_city(lat: Any, lon: Any, speed: Any) -> Any:
@@ -160,17 +176,32 @@ def is_in_city(lat: Any, lon: Any, speed: Any) -> Any:
     return (lat >= SOUTH) & (lat <= NORTH) & (lon >= WEST) & (lon <= EAST) & (speed >= 0)
 
 
-def match_row(row: ps.Row) -> Rows:
-    """Return the road of a position, nothing where there is none."""
-    road = draw_map().match(row.lat, row.lon) if is_in_city(row.lat, row.lon, row.speed) else None
-    return [] if road is None else [{"time": row.time, "road": road, "speed": row.speed}]
+class MapMatcher:
+    """Finds the road of a position. Every process draws the map for itself."""
+
+    def __init__(self, *, first_roads: bool) -> None:
+        self._first_roads = first_roads
+
+    def __call__(self, row: ps.Row) -> Rows:
+        """Return the road of a position, nothing where there is none."""
+        if not is_in_city(row.lat, row.lon, row.speed):
+            return []
+        road = draw_map(first_roads=self._first_roads).match(row.lat, row.lon)
+        return [] if road is None else [{"time": row.time, "road": road, "speed": row.speed}]
 
 
-def match_batch(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the roads of positions, -1 where there is none."""
-    lats, lons, speeds = (rows[name].to_numpy() for name in ("lat", "lon", "speed"))
-    roads = np.where(is_in_city(lats, lons, speeds), draw_map().match_all(lats, lons), -1)
-    return pa.record_batch([rows["time"], pa.array(roads), rows["speed"]], names=list(MATCHED))
+class BatchMatcher:
+    """Finds the roads of positions, a batch at a time."""
+
+    def __init__(self, *, first_roads: bool) -> None:
+        self._first_roads = first_roads
+
+    def __call__(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the roads of positions, -1 where there is none."""
+        lats, lons, speeds = (rows[name].to_numpy() for name in ("lat", "lon", "speed"))
+        roads = draw_map(first_roads=self._first_roads).match_all(lats, lons)
+        roads = np.where(is_in_city(lats, lons, speeds), roads, -1)
+        return pa.record_batch([rows["time"], pa.array(roads), rows["speed"]], names=list(MATCHED))
 
 
 @dataclass
@@ -185,8 +216,8 @@ class RoadSpeeds:
 class SpeedCalculator:
     """The mean speed of a road, whose last speeds are the state."""
 
-    def __init__(self, n_speeds: int) -> None:
-        self._n_speeds = n_speeds
+    def __init__(self, options: TrafficOptions) -> None:
+        self._n_speeds, self._forgets = options.n_speeds, options.forget_squares
 
     def __call__(self, row: ps.Row, road: RoadSpeeds) -> dict[str, Any]:
         """Return the mean with the new speed, or 0 if that is too far off."""
@@ -200,23 +231,22 @@ class SpeedCalculator:
         if n > self._n_speeds:
             oldest = road.speeds.popleft()
             road.total -= oldest
-            road.squares -= oldest * oldest
+            road.squares -= oldest * oldest if self._forgets else 0
         return {"road": row.road, "speed": road.total / len(road.speeds)}
 
 
 def build(readers: Mapping[str, Any], writer: Any, options: TrafficOptions) -> ps.PipeGraph:
     """Build the graph: the matcher row by row, or by columns and a filter; the speed by road."""
-    graph = ps.PipeGraph("traffic-monitoring", chaining=options.chaining)
-    rows = graph.source(readers["positions"], time="time", time_unit="us", delay=options.delay, name="source")
+    graph, rows = open_source("traffic-monitoring", readers["positions"], options)
     spread: Any = {"parallelism": options.parallelism, "name": "matcher"}
     if options.form == "columns":
-        matched = rows.map(ps.batch(match_batch, schema=MATCHED), **spread).filter(
-            col("road") >= 0, name="on-road"
-        )
+        matched = rows.map(
+            ps.batch(BatchMatcher(first_roads=options.first_roads), schema=MATCHED), **spread
+        ).filter(col("road") >= 0, name="on-road")
     else:
-        matched = rows.flat_map(match_row, schema=MATCHED, **spread)
+        matched = rows.flat_map(MapMatcher(first_roads=options.first_roads), schema=MATCHED, **spread)
     speeds = matched.key_by("road").map(
-        SpeedCalculator(options.n_speeds), schema=SPEEDS, state=RoadSpeeds, name="speed"
+        SpeedCalculator(options), schema=SPEEDS, state=RoadSpeeds, name="speed"
     )
     speeds.sink(writer, name="sink")
     return graph
@@ -224,8 +254,9 @@ def build(readers: Mapping[str, Any], writer: Any, options: TrafficOptions) -> p
 
 def recount(tables: Tables, options: TrafficOptions) -> Rows:
     """Match every position with every road of its cell, and compute every mean anew."""
-    roads, speeds = draw_map(), []
+    roads, speeds = draw_map(first_roads=options.first_roads), []
     by_road: dict[int, list[int]] = defaultdict(list)
+    forgotten: dict[int, int] = defaultdict(int)
     for row in in_order(tables["positions"]):
         if not is_in_city(row["lat"], row["lon"], row["speed"]):
             continue
@@ -240,10 +271,13 @@ def recount(tables: Tables, options: TrafficOptions) -> Rows:
             last = by_road[road]
             tried = [*last, row["speed"]]
             mean = sum(tried) / len(tried)
-            deviation = math.sqrt(sum((speed - mean) ** 2 for speed in tried) / len(tried))
+            squares = sum((speed - mean) ** 2 for speed in tried) + forgotten[road]
+            deviation = math.sqrt(squares / len(tried))
             is_taken = len(tried) <= 2 or abs(row["speed"] - mean) <= 2 * deviation
             if is_taken:
                 by_road[road] = last = tried[-options.n_speeds :]
+                if not options.forget_squares:
+                    forgotten[road] += sum(speed**2 for speed in tried[: -options.n_speeds])
             speeds.append({"road": road, "speed": sum(last) / len(last) if is_taken else 0.0})
     return speeds
 

@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from penstock.apps.application import (
     draw_times,
     in_order,
     let_arrive,
+    open_source,
+    read_csv,
 )
 
 SLOW, FAST = 0.9917, 0.9672
@@ -99,6 +102,14 @@ def generate(options: CallOptions) -> Tables:
     return {"calls": let_arrive(rows, chance, options)}
 
 
+def load(file: Path) -> Tables:
+    """Read calls: caller, callee, answer time, duration in seconds, and whether it was established."""
+    numbers = dict.fromkeys(("caller", "callee"), pa.string())
+    names = ["caller", "callee", "time", "duration", "established"]
+    rows = read_csv(file, names, time="time", types={**numbers, "established": pa.bool_()})
+    return {"calls": rows.add_column(1, "call", pa.array(np.arange(rows.num_rows)))}
+
+
 @dataclass
 class Rate:
     """A sum that decays with time."""
@@ -120,8 +131,7 @@ class Rate:
 
 def build(readers: Mapping[str, Any], writer: Any, options: CallOptions) -> ps.PipeGraph:
     """Build the graph: parser, dispatcher, ECR; five branches of rates; two merges of their parts."""
-    graph = ps.PipeGraph("voip-stream", chaining=options.chaining)
-    source = graph.source(readers["calls"], time="time", time_unit="us", delay=options.delay, name="source")
+    graph, source = open_source("voip-stream", readers["calls"], options)
     duration = col("duration") if options.parse_durations else ps.lit(0)
     calls = ("time", "call", "caller", "callee")
     parsed = source.select(
@@ -367,9 +377,10 @@ VOIP_STREAM = Application(
     label="VS",
     paper="WindFlow",
     summary="telemarketers among callers, by a score for every call",
-    reads="time, call, caller, callee, duration, established",
+    reads="time, call, caller, callee, duration, established; or a file of calls without their numbers",
     options=CallOptions,
     generate=generate,
     build=build,
     recount=recount,
+    load=load,
 )

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import penstock as ps
 from penstock import col
 from penstock.apps.application import (
+    LINE_US,
     Application,
     Options,
     Rows,
@@ -29,14 +30,13 @@ from penstock.apps.application import (
     duration,
     in_order,
     let_arrive,
+    open_source,
 )
 
 N_WORDS = 8_000
 SKEW = 1.05
 WORDS_PER_LINE = 11.3
 """As in the lines of the suite's novel."""
-LINE_US = 1_000
-"""The time between two lines of a file, which has no times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +72,10 @@ def load(file: Path) -> Tables:
 
 def build(readers: Mapping[str, Any], writer: Any, options: WordOptions) -> ps.PipeGraph:
     """Build the graph: a splitter by an expression, and a counter by word."""
-    graph = ps.PipeGraph("word-count", chaining=options.chaining)
-    words = (
-        graph.source(readers["lines"], time="time", time_unit="us", delay=options.delay, name="source")
-        .flat_map(
-            word=col("line").str.strip().str.split(" "), parallelism=options.parallelism, name="splitter"
-        )
-        .key_by("word")
-    )
+    graph, lines = open_source("word-count", readers["lines"], options)
+    words = lines.flat_map(
+        word=col("line").str.strip().str.split(" "), parallelism=options.parallelism, name="splitter"
+    ).key_by("word")
     if options.form == "columns":
         window = words.window(ps.tumbling(duration(options.every_us)), name="counter")
         counts = window.aggregate(n=ps.count())

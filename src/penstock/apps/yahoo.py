@@ -164,11 +164,12 @@ def count_kind(tables: Tables, options: AdOptions, kind: str) -> tuple[Counter[A
     wanted = kind if options.ids == "text" else KINDS.index(kind)
     counts: Counter[Any] = Counter()
     last: dict[Any, int] = {}
-    for row in tables["events"].to_pylist():
-        if row["kind"] == wanted:
-            key = by_ad[row["ad"]], row["time"] // options.window_us * options.window_us
+    columns = (tables["events"].column(name).to_pylist() for name in ("kind", "ad", "time"))
+    for event_kind, ad, time in zip(*columns, strict=True):
+        if event_kind == wanted:
+            key = by_ad[ad], time // options.window_us * options.window_us
             counts[key] += 1
-            last[key] = max(last.get(key, 0), row["time"])
+            last[key] = max(last.get(key, 0), time)
     return counts, last
 
 

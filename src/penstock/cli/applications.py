@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +16,8 @@ from penstock.cli import screen
 from penstock.errors import GraphError, nearest_first
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from penstock.apps import Application
 
 ABOUT = (
@@ -90,6 +91,8 @@ class Answer:
 
     def table(self) -> Table:
         """Return the last rows for the screen."""
+        import pyarrow as pa
+
         last = pa.Table.from_batches(self.batches).slice(0)
         last = last.slice(max(0, last.num_rows - SHOWN))
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -133,6 +136,7 @@ def load_program(
     checks: bool = False,
 ) -> Program:
     """Return an application over the rows of a file, or over generated ones, at a rate, for some seconds."""
+    refuse_contradictions(settings, file=file, rate=rate, seconds=seconds, checks=checks)
     options = application.make_options(**settings)
     tables = application.generate(options) if file is None else read_file(application, file)
     answer = Answer(checks)
@@ -145,8 +149,34 @@ def load_program(
     return Program(application, options, tables, graph, answer)
 
 
+def refuse_contradictions(
+    settings: Mapping[str, Any],
+    *,
+    file: Path | None,
+    rate: float | None,
+    seconds: float | None,
+    checks: bool,
+) -> None:
+    """Raise a GraphError for options that cannot both be followed."""
+    if checks and (rate is not None or seconds is not None):
+        raise GraphError(
+            f"--check and --{'rate' if seconds is None else 'seconds'} exclude each other",
+            detail="a recount is of the rows once, with the times that they were made with",
+            hint="leave one of them out",
+        )
+    for name in ("rows", "seed", "keys"):
+        if file is not None and name in settings:
+            raise GraphError(
+                f"--{name} and --file exclude each other",
+                detail=f"--{name} is about rows that are made up",
+                hint="leave one of them out",
+            )
+
+
 def read_file(application: Application, file: Path) -> Mapping[str, pa.Table]:
     """Return the rows of a real file."""
+    import pyarrow as pa
+
     if application.load is None:
         raise GraphError(f"{application.name} reads no file", hint="leave --file out: its rows are generated")
     try:

@@ -1,6 +1,7 @@
 """`penstock demo`: a whole program on made-up events, its result, its accounts, its picture and its speed.
 
-On Spark, the program is also timed beside Spark's own `window()`, and a page with plots is written.
+On Spark, the program is also timed beside Spark's own `window()`, and a page with plots is written. What only
+the demo needs is loaded when it runs: the module itself is loaded by every command.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import textwrap
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import typer
-from rich.syntax import Syntax
 from rich.table import Table
 
 import penstock as ps
-from penstock.apps.campaign_views import campaign_views, write_events
 from penstock.cli import report, screen
-from penstock.cli.comparison import Comparison, compare
 from penstock.cli.programs import run_to_the_end
 from penstock.cli.screen import Code, accounts_table, ending_with
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.cli.comparison import Comparison
 
 ABOUT = (
     "Run a whole program on made-up events.\n\n"
@@ -52,6 +53,11 @@ def demo(
     ] = 1_000_000,
 ) -> None:
     """Run the campaign-views program."""
+    import pyarrow.parquet as pq
+    from rich.syntax import Syntax
+
+    from penstock.apps.campaign_views import campaign_views, write_events
+
     folder = out or Path(tempfile.mkdtemp(prefix="penstock-demo-"))
     if folder.exists() and not folder.is_dir():
         raise typer.BadParameter(f'"{folder}" is a file; name a folder')
@@ -71,6 +77,8 @@ def demo(
     screen.out().print(accounts_table(done.accounts))
     measured = None
     if engine == "spark" and compare_rows:
+        from penstock.cli.comparison import compare
+
         with ending_with(Code.FAILED):
             measured = compare(folder / "comparison", rows=compare_rows, seed=seed)
         screen.say(f"\n{describe(measured)}")
@@ -114,6 +122,8 @@ def build_report(
 
 def program() -> str:
     """Return the main lines of the program, as they stand in its file."""
+    from penstock.apps.campaign_views import campaign_views
+
     lines = textwrap.dedent("".join(inspect.getsourcelines(campaign_views)[0][2:]))
     return lines[: lines.index("return graph")].rstrip()
 

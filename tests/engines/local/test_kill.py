@@ -90,7 +90,7 @@ def died_at(point: str, number: int, folder: Path) -> bool:
     return True
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_program_killed_at_moments_that_chance_decides_writes_every_row_once(
     tmp_path: Path, seed: int
 ) -> None:

@@ -24,6 +24,7 @@ from penstock.engines.local.progress import Progress
 from penstock.engines.local.row_path import RowPipeline
 from penstock.engines.local.tasks.source import SourceTask
 from penstock.events import BatchDone, Event, RowsErrored, RowsLate, RunEnded, StateSaved, WatermarkMoved
+from tests.support.examples import examples
 
 SCHEMA = {"key": "int64", "value": "int64", "text": "string", "time": "int64"}
 ARROW = pa.schema({"key": pa.int64(), "value": pa.int64(), "text": pa.string(), "time": pa.int64()})
@@ -335,7 +336,7 @@ def test_rows_take_the_row_path_with_a_checkpoint_and_only_a_saved_round_is_a_ba
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, nightly=60))
 @given(ROWS, st.sampled_from([0, 1]), STEPS, TAILS, POLICIES, st.booleans(), st.booleans())
 def test_a_listener_hears_the_same_events_on_both_paths(
     rows: list[Any], read: int, steps: list[str], tail: str, policy: str, timed: bool, chaining: bool
@@ -351,7 +352,7 @@ def test_a_listener_hears_the_same_events_on_both_paths(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(15, nightly=40))
 @given(st.lists(GOOD, max_size=14), STEPS, TAILS, st.booleans(), st.booleans(), st.integers(0, 14))
 def test_snapshots_are_the_same_on_both_paths_and_either_goes_on_from_the_other(
     tmp_path_factory: pytest.TempPathFactory,
@@ -378,7 +379,7 @@ def test_snapshots_are_the_same_on_both_paths_and_either_goes_on_from_the_other(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=examples(40, nightly=120))
 @given(
     ROWS,
     st.sampled_from([singly, mixed_reader]),
@@ -418,7 +419,7 @@ def test_it_is_so_for_any_interleaving_and_wherever_the_run_stops(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, nightly=60))
 @given(st.lists(GOOD, min_size=1, max_size=9), STEPS, TAILS, st.booleans(), st.booleans())
 def test_the_row_that_stops_a_run_is_told_in_the_same_words_after_the_same_rows(
     rows: list[Any], steps: list[str], tail: str, timed: bool, chaining: bool

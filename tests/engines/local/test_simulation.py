@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.accounts import Accounts
 from penstock.engines.protocol import RunResult
 from tests.conformance.test_random_graphs import Batches, graph_of, streams
+from tests.support.examples import examples
 from tests.support.random_graphs import Choice, choices
 
 pytestmark = pytest.mark.slow
@@ -30,7 +31,7 @@ def run_graph(graph: ps.PipeGraph, engine: str, options: Any = None) -> tuple[di
     return dict(result.accounts), rows
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(33, nightly=100))
 @given(
     done=choices(max_size=8),
     given_rows=streams(),
@@ -52,7 +53,7 @@ def test_in_rounds_every_interleaving_gives_what_the_reference_gives(
     assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(33, nightly=100))
 @given(
     done=choices(max_size=8),
     given_rows=streams(),
@@ -68,7 +69,7 @@ def test_without_rounds_every_row_is_accounted_for(
     assert [name for name, account in accounts.items() if not account.is_balanced] == []
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, nightly=60))
 @given(
     done=choices(max_size=10),
     given_rows=streams(),
@@ -84,7 +85,7 @@ def test_without_rounds_what_does_not_depend_on_time_is_what_the_reference_gives
     assert run_graph(graph, "local", options) == run_graph(graph, "reference")
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(15, nightly=30))
 @given(done=choices(max_size=8), given_rows=streams(), queue_size=st.sampled_from([1, 3]))
 def test_threads_of_any_number_give_what_the_reference_gives(
     done: list[Choice], given_rows: list[Batches], queue_size: int
@@ -96,7 +97,7 @@ def test_threads_of_any_number_give_what_the_reference_gives(
         assert run_graph(graph, "local", options) == expected
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=examples(16, nightly=50))
 @given(done=choices(max_size=6), given_rows=streams(), seed=st.integers(0, 2**32))
 def test_a_seed_replays_a_run_exactly(done: list[Choice], given_rows: list[Batches], seed: int) -> None:
     graph = graph_of(done, given_rows)

@@ -12,11 +12,12 @@ import penstock as ps
 from penstock.engines.spark.driver import rounds as ahead
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_joins import divide, graph_of, options, rows
+from tests.support.examples import examples
 from tests.support.spark_in_process import InProcessSparkEngine
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(50, nightly=150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     given_options=options(),
@@ -36,7 +37,7 @@ def test_any_join_agrees_with_the_reference_whatever_its_cells_and_jobs(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(20, nightly=60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     older=st.tuples(st.integers(2, 9), st.integers(2, 9)),
@@ -61,7 +62,7 @@ BANDS: list[Any] = [
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(20, nightly=60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     on=st.sampled_from(BANDS),
@@ -94,7 +95,7 @@ ALL_ROWS: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(20, nightly=60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     given_options=st.sampled_from(ALL_ROWS),

@@ -19,6 +19,7 @@ from penstock.engines.local.run import build_runtime
 from penstock.engines.protocol import RunOptions
 from penstock.events import ScaleDecided, ignore_event
 from penstock.plan.plan import Ref
+from tests.support.examples import examples
 
 
 def plan_of(n: int, seen: Any) -> tuple[Any, Ref]:
@@ -41,7 +42,7 @@ def expected_values(n: int) -> list[int]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, nightly=60))
 @given(
     changes=st.dictionaries(st.integers(0, 59), st.integers(1, 4)),
     seed=st.integers(0, 2**32),

@@ -31,6 +31,7 @@ from penstock.engines.local.tasks.chain import StageStep
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.stages.snapshot import BucketedStage
+from tests.support.examples import examples
 from tests.support.random_graphs import EVENTS
 from tests.support.rescale_runs import (
     CORES,
@@ -51,7 +52,7 @@ from tests.support.rescale_runs import (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, nightly=60))
 @given(
     data=st.data(),
     changes=many_changes(25),
@@ -78,7 +79,7 @@ def test_whenever_state_moves_the_answer_is_that_of_the_reference(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(33, nightly=100))
 @given(
     verb=st.sampled_from(sorted(VERBS)),
     given_rows=streams(sources=3),
@@ -103,7 +104,7 @@ def test_where_sources_go_at_their_own_pace_every_row_is_accounted_for(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(20, nightly=60))
 @given(
     verb=st.sampled_from(sorted(set(VERBS) - {"with_state"})),
     given_rows=streams(sources=3),

@@ -67,7 +67,13 @@ def join(left: Any, right: Any, **asked: Any) -> Any:
     return window_join(left, right, **{"time": "ts", "suffix": "_r", **asked})
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(
+    "how",
+    [
+        how if how in ("inner", "full", "anti") else pytest.param(how, marks=pytest.mark.nightly)
+        for how in HOWS
+    ],
+)
 def test_batch_frames_are_joined_as_the_reference_engine_joins(users: Any, how: str) -> None:
     left, right = draw(40, 1, -30, 30), draw(40, 2, -30, 30)
     frames = users.createDataFrame(left), users.createDataFrame(right)
@@ -133,7 +139,13 @@ def batches(seed: int, first: int = -60) -> list[pa.Table]:
 
 STREAMS: Sequence[Any] = [
     pytest.param(ps.band("x", 3), "inner", {"within": "5 s"}, id="band"),
-    pytest.param([ps.band("x", 3), ps.left("k") != ps.right("k")], "left", {"within": "5 s"}, id="left"),
+    pytest.param(
+        [ps.band("x", 3), ps.left("k") != ps.right("k")],
+        "left",
+        {"within": "5 s"},
+        id="left",
+        marks=pytest.mark.nightly,  # a full join has all that it has
+    ),
     pytest.param(ps.band("x", 3), "right", {"window": ps.tumbling("10 s")}, id="right"),
     pytest.param(ps.left("x") > ps.right("x"), "semi", {"within": ("5 s", "2 s")}, id="expression"),
     pytest.param(["k", ps.band("x", 9)], "full", {"within": "5 s"}, id="full"),

@@ -26,7 +26,8 @@ def _few_rounds_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_joins_that_die_at_many_moments_and_go_on_write_every_row_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [23, pytest.param(7, marks=pytest.mark.nightly)])
+def test_joins_that_die_at_many_moments_and_go_on_write_every_row_once(tmp_path: Path, every: int) -> None:
     expected, folder = joining.expected_sinks(tmp_path / "whole"), tmp_path / "run"
     folder.mkdir()
     with keep_states(folder, tmp_path / "states", "replace", "unlink") as states:
@@ -34,7 +35,7 @@ def test_joins_that_die_at_many_moments_and_go_on_write_every_row_once(tmp_path:
     assert states.points == set(POINTS)
     assert len(states.moments) > 20
     for number, moment in enumerate(states.restore_each()):
-        if number % 7:  # its neighbours are few renames away, and test_crash.py tries each of those
+        if number % every:  # its neighbours are few renames away, and test_crash.py tries each of those
             continue
         again = InProcessSparkEngine(1 + number % 5, seed=number)
         assert joining.run(folder, AUTO, again).outcome == "drained"
