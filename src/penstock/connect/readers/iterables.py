@@ -288,10 +288,8 @@ class RowRead(WaitingRead):
             self.wait_turn()
 
     def _read_batch(self) -> None:
-        """Read items until there is a batch, or no more of them.
-
-        Why a loop that looks at little: it is most of what a row of an iterable costs.
-        """
+        """Read items until there is a batch, or no more of them."""
+        # Why a loop that looks at little: it is most of what a row of an iterable costs.
         yields_batches, stamp, size = self._reader.yields_batches, self._stamp, self._size
         self.reading = True
         for item in self.items:
