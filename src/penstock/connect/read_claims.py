@@ -139,6 +139,9 @@ class WaitingRead:
     def abandon(self) -> None:
         """Want nothing any more, and let the source end soon if it can."""
         self.abandoned = self.claimed = True
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         interrupt = getattr(self._source, "interrupt", None)
         if interrupt is not None:
             interrupt()
@@ -147,7 +150,9 @@ class WaitingRead:
         """Let the source release what it holds; if it is still waited for, the reading thread does."""
         self.abandoned = True
         close = getattr(self.items, "close", None)
-        if close is not None and not self.reading:
+        if self.reading:
+            self._interrupt()
+        elif close is not None:
             close()
 
     @property

@@ -228,12 +228,18 @@ class SourceReader:
         begin = () if at is None else (at,)
         if self.waits:
             if not isinstance(reader, protocol.WaitingReader):
-                return WaitingRead(iter(reader.batches(*begin)))
+                reader = self._watch()
+                return WaitingRead(iter(reader.batches(*begin)), reader)
             stamp = self.stamp if self.follows_clock else None
             return reader.open(stamp, as_rows=self.gives_rows, position=at)
         if isinstance(reader, protocol.RowReader):
             return iter(reader.rows_or_batches(*begin))
         return iter(reader.batches(*begin))
+
+    def _watch(self) -> Any:
+        """Return the reader, as one whose wait can be interrupted if it can be."""
+        watch = getattr(self._reader, "watch", None)
+        return self._reader if watch is None else watch()
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""

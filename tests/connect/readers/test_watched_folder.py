@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -153,3 +154,23 @@ def test_a_graph_cannot_write_into_the_folder_it_watches(tmp_path: Path) -> None
     graph.source(ps.read.jsonl(tmp_path, schema={"a": int}, follow=True)).sink(ps.write.jsonl(tmp_path))
     with pytest.raises(GraphError, match=r"which step .* reads"):
         graph.run(engine="reference")
+
+
+def test_the_thread_that_watches_a_folder_ends_with_a_run_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_readers, "POLL_S", 3600.0)
+    put(tmp_path, "a.jsonl", '{"a": 1}\n')
+    before = set(threading.enumerate())
+
+    def fail(row: dict[str, int]) -> dict[str, int]:
+        raise ValueError("this one is wrong")
+
+    graph = ps.PipeGraph("failing")
+    reader = ps.read.jsonl(tmp_path, schema={"a": int}, follow=True, wait="1 h")
+    graph.source(reader, name="files").map(fail, schema={"a": int}, dedicated=True).sink(ps.write.memory())
+    with pytest.raises(ps.FunctionError, match="this one is wrong"):
+        graph.run("local")
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+        assert not thread.is_alive()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import glob
 import os
 import sys
+import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -61,6 +62,7 @@ class FileReader(Frozen):
     planned_before  how many entries the journal had when the run began, and which of them had failed
     wait_us      how often files that are followed are looked at
     quiet_us     how long nobody has written to a file when its last line is taken without its end; 0: never
+    interrupted  ends the wait for a change of these, once it is set
 
     The position of a batch is the number of batches and rows up to its end, where files make the batches.
     Where rows do: the number of the file, a byte (or row) of it, the rows from there on, and all rows.
@@ -78,6 +80,7 @@ class FileReader(Frozen):
     planned_before: tuple[int, frozenset[int]] = (0, frozenset())
     wait_us: int = 100_000
     quiet_us: int = 0
+    interrupted: threading.Event | None = None
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
 
@@ -90,6 +93,15 @@ class FileReader(Frozen):
         """Return a reader that goes by the journal of earlier runs."""
         _, _, failed, until = replace(self, journal=journal)._replay()
         return replace(self, journal=journal, planned_before=(until, frozenset(failed)))
+
+    def watch(self) -> Self:
+        """Return a reader of the same files whose wait for a change `interrupt` ends: one for every run."""
+        return replace(self, interrupted=threading.Event())
+
+    def interrupt(self) -> None:
+        """End the wait for a change, now and later."""
+        if self.interrupted is not None:
+            self.interrupted.set()
 
     def batches(self, position: Any = None) -> Iterator[SourceBatch]:
         """List the files and read them in order, from a position on."""
@@ -271,7 +283,10 @@ class FileReader(Frozen):
         while (left := deadline - time.monotonic()) > 0:
             if (_modified_ns(self.paths), known.lively_stamp()) != before:
                 return
-            time.sleep(min(left, self.wait_us / 1e6))
+            if self.interrupted is None:
+                time.sleep(min(left, self.wait_us / 1e6))
+            elif self.interrupted.wait(min(left, self.wait_us / 1e6)):
+                return
 
     def read_range(self, one: FileRange, start: int, first: int | None = None) -> Iterator[RowRange]:
         """Yield the rows of a range, numbered from `start`; if it cannot be read, a bad row.

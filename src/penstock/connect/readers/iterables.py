@@ -297,20 +297,16 @@ class RowRead(WaitingRead):
             self.wait_turn()
 
     def _read_batch(self) -> None:
-        """Read items until there is a batch, or no more of them.
-
-        Why a loop that looks at little: it is most of what a row of an iterable costs.
-        """
-        yields_batches, stamp, size, rows = self._reader.yields_batches, self._stamp, self._size, self._rows
+        """Read items until there is a batch, or no more of them."""
+        # Why a loop that looks at little: it is most of what a row of an iterable costs.
+        yields_batches, stamp, size = self._reader.yields_batches, self._stamp, self._size
         self.reading = True
         for item in self.items:
             self.reading = False
             if self.claimed:
                 self.wait_turn()
-                rows = self._rows  # another thread may have taken those before
             if yields_batches and type(item) is not dict and (is_batch(item) or isinstance(item, _SIGNS)):
                 self._add_batch(item)
-                rows = self._rows
                 if self._ready:
                     return
             else:
@@ -318,6 +314,7 @@ class RowRead(WaitingRead):
                 # anybody can again, so that the watermark does not pass it.
                 if stamp is not None:
                     self._stamps.append(stamp())
+                rows = self._rows  # never those of before: another thread may have taken them
                 rows.append(item)
                 if len(rows) >= size:
                     self._cut()

@@ -92,8 +92,7 @@ class SparkJobs:
     trigger: str | None = None
 
     def __init__(self, spark: SparkSession, plan: Plan, n_partitions: int) -> None:
-        self._spark, self._run = spark, uuid.uuid4().hex
-        self.name = f"penstock-{self._run}"
+        self._spark, self._run, self.name = spark, (run := uuid.uuid4().hex), f"penstock-{run}"
         self.fragments, self._work_us = split_into_fragments(plan), 0
         layouts = [edge.join.n_least for edge in self.fragments.edges if edge.join is not None]
         self.n_partitions = max([n_partitions, *layouts])

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from penstock.engines.spark.driver.query import RunQuery
 
 
-class _Abandoned(Exception):  # no failure
+class _Abandonment(Exception):  # no failure
     """The micro-batch in progress was given up."""
 
 
@@ -207,7 +207,7 @@ class DriverLoop:
         """Keep a stop from giving up what is written here; raise if it has already."""
         with self._committing:
             if self.abandoned.is_set():
-                raise _Abandoned
+                raise _Abandonment
             yield
 
     @contextmanager
@@ -215,7 +215,7 @@ class DriverLoop:
         """Report the step that fails, with its line; whatever follows from giving up is no failure."""
         try:
             yield
-        except _Abandoned:
+        except _Abandonment:
             return
         except Exception as failure:
             if self.abandoned.is_set():
@@ -264,7 +264,7 @@ class DriverLoop:
         began = self.clock.now()
         result = self._run_job(rounds, self._input_rows(rounds) if rows is None else rows, frame)
         if self.abandoned.is_set():
-            raise _Abandoned
+            raise _Abandonment
         if result is None:
             for round_ in rounds:
                 self._run_rounds([self._planner.look_at_rows(round_)])

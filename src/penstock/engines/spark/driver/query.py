@@ -97,7 +97,12 @@ class RunQuery:
         writer = writer.option("checkpointLocation", self._checkpoint)
         if self._trigger is not None:
             writer = writer.trigger(processingTime=self._trigger)
+        # Why without tags: a listener of PySpark fails on a query that begins with some.
+        tags = self._context.getJobTags()
+        self._context.clearJobTags()
         self._query: StreamingQuery = writer.start()
+        for tag in tags:
+            self._context.addJobTag(tag)
         self._started.set()
 
     def wait_until_asked(self, stopping: threading.Event) -> None:

@@ -226,6 +226,7 @@ class RemoteSourceReader(WorkerSourceReader):
 
     allowed = True
     _fitting: pa.Schema | None = None
+    _watched: FileReader | None = None
 
     @property
     def _remote(self) -> RemoteSource | None:
@@ -252,6 +253,7 @@ class RemoteSourceReader(WorkerSourceReader):
                 proven = self._remote_batch((), times.n_rows, times)
             yield proven or UnreadBatch((), 0, 0)
             return
+        reader = self._watched = self._watch()
         assert isinstance(reader, FileReader), "only files and DataFrames are read elsewhere"
         number, start = self._at or (0, 0)
         for ranges in reader.plan_batches(number):
@@ -319,6 +321,12 @@ class FollowedSourceReader(BackgroundSourceReader, RemoteSourceReader):
     """The files of a folder that is watched."""
 
     read_ahead = _PLAN_AHEAD
+
+    def close(self) -> None:
+        """Let the thread go, which waits for a change of the folder."""
+        super().close()
+        if self._watched is not None:
+            self._watched.interrupt()
 
     def _put(self, item: Any) -> None:
         super()._put(item)
