@@ -304,6 +304,7 @@ class Campaign:
                 last = child.next_line(min(due, deadline))
             except queue.Empty:
                 if time.monotonic() >= deadline:
+                    outcome.notes.append(f"no end within the limit of {self._limit_s:,.0f} s a try")
                     return None
                 at = time.monotonic() - began
                 target = self._kill(waiting.pop(0).target, child, chance)

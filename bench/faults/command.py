@@ -262,16 +262,19 @@ def run_mutations(
 
 ABOUT_DISKS = (
     "Fill a disk, or make it read-only, in the middle of a run; then give it space again, and run on.\n\n"
-    "Programs run in process on small disks, which are mounted for it: that takes root, mkfs.ext4 and loop "
-    "devices. The code is 1 if a row or a count differs in the end, or a failure is not ours.\n\n"
+    "Programs run in process, or on embedded Spark, on small disks, which are mounted for it: that takes "
+    "root, mkfs.ext4 and loop devices. The code is 1 if a row or a count differs in the end, or a failure is "
+    "not ours.\n\n"
     "\b\nExamples:\n"
-    "  python -m bench disks --runs 20 --seed 7"
+    "  python -m bench disks --runs 20 --seed 7\n"
+    "  python -m bench disks --runs 0 --spark-runs 3"
 )
 
 
 def run_disks(
     *,
-    runs: Annotated[int, typer.Option(help="Disks that are filled, and as many read-only.", min=1)] = 20,
+    runs: Annotated[int, typer.Option(help="Disks that are filled, and as many read-only.", min=0)] = 20,
+    spark_runs: Annotated[int, typer.Option(help="The same on embedded Spark.", min=0, metavar="N")] = 0,
     seed: Annotated[int, typer.Option(help="The seed of all choices.", metavar="N")] = 1,
 ) -> None:
     """Run the campaign of disks."""
@@ -280,6 +283,13 @@ def run_disks(
     logging.getLogger("penstock").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="penstock-disks-") as name:
         cases = strike_disks("local", "local", runs, folder=Path(name), seed=seed, tell=screen.say)
+        if spark_runs:
+            from penstock.engines.spark.session.session import open_session
+
+            session, place = open_session(ps.SparkOptions()), Path(name) / "spark"  # which all cases share
+            place.mkdir()
+            cases += strike_disks("spark", "spark", spark_runs, folder=place, seed=seed, tell=screen.say)
+            del session
     wrong = [case for case in cases if case.problem]
     struck = sum(case.point != "not struck" for case in cases)
     screen.say(

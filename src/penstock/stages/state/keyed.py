@@ -29,6 +29,7 @@ from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, LATE, OUT, Op, Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.stages.functions import calls, loops
+from penstock.stages.keys.changes import ChangedBuckets
 from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.map import expand_rows, filter_rows
@@ -46,7 +47,6 @@ from penstock.stages.snapshot import (
     KEYS,
     BucketedStage,
     BucketState,
-    ChangedBuckets,
     restore_keys,
 )
 from penstock.stages.stage import Outputs, PlainRow, RowErrors, RowStage, RowStep, StageContext

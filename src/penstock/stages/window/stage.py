@@ -34,6 +34,7 @@ from penstock.operators.choices import uses_sketch, why_python
 from penstock.operators.op import ERRORS, LATE, OUT, Stream
 from penstock.operators.windows import Windows
 from penstock.stages import policy
+from penstock.stages.keys.changes import ChangedBuckets
 from penstock.stages.keys.index import build_keys
 from penstock.stages.rows.batch import Batch, Ints, Mask, Plain, RowBatch
 from penstock.stages.rows.input import ENDED, NEVER, InputRows
@@ -43,7 +44,6 @@ from penstock.stages.snapshot import (
     KEYS,
     BucketedStage,
     BucketState,
-    ChangedBuckets,
     encode_bucket,
     restore_keys,
     window_fingerprint,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import penstock as ps
+from bench.faults.disks import SmallDisk
+from bench.workload import BenchError
+from penstock import crash_points
 from penstock.engines.spark.driver.job_results import find_disk_error
 
 FULL = "java.io.IOException: No space left on device"
@@ -62,3 +66,43 @@ def test_a_folder_of_spark_s_that_cannot_be_written_is_named_and_afterwards_the_
     assert run(tmp_path, drain=True).outcome == "drained"
     lines = [line for part in (tmp_path / "out").glob("*.jsonl") for line in part.read_text().splitlines()]
     assert len(lines) == 4
+
+
+@pytest.fixture(params=["checkpoint", "out"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk of its own for the checkpoint, or for the output."""
+    try:
+        small = SmallDisk(tmp_path / "image", tmp_path / "disk")
+    except (BenchError, OSError) as problem:
+        pytest.skip(f"no disk can be mounted here: {problem}")
+    (small.folder / "own").mkdir()
+    (tmp_path / request.param).symlink_to(small.folder / "own")
+    yield small
+    small.unmount()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [5, 12])
+def test_a_disk_that_becomes_read_only_is_named_and_afterwards_the_run_goes_on(
+    tmp_path: Path, disk: SmallDisk, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place,) = (path for path in tmp_path.iterdir() if path.is_symlink())
+    n_passed = 0
+
+    def strike(point: str) -> None:
+        nonlocal n_passed
+        n_passed += 1
+        if n_passed == at:
+            disk.strike("read-only")
+
+    monkeypatch.setattr(crash_points, "listener", strike)
+    with pytest.raises(ps.PenstockError) as failed:
+        run(tmp_path, drain=True)
+    assert n_passed >= at
+    assert str(place) in str(failed.value)
+    assert failed.value.hint
+    monkeypatch.setattr(crash_points, "listener", None)
+    disk.mend("read-only")
+    assert run(tmp_path, drain=True).outcome == "drained"
+    lines = [line for part in (tmp_path / "out").glob("*.jsonl") for line in part.read_text().splitlines()]
+    assert len(lines) == len(set(lines)) == 4
