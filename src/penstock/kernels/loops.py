@@ -9,8 +9,8 @@ puts rules in the place of such names, in the loop and in all loops that it call
 a call are put in by source (`inline.py`).
 
 A signature has a code for each argument: i, f one number; I, F, B arrays that are written; Ir, Fr, Br those
-that are only read (Arrow's buffers are read-only), Jr one of 32-bit integers; I2, F2 rows of cells. n, N, N2
-are of the numbers of a rule, which is still to come (`windows/accumulate.py`).
+that are only read (Arrow's buffers are read-only), J, Jr of 32-bit integers, O, Or of bytes; I2, F2 rows of
+cells. n, N, N2 are of the numbers of a rule, which is still to come (`windows/accumulate.py`).
 """
 
 from __future__ import annotations
@@ -193,7 +193,9 @@ def parse_signature(signature: str) -> Any:
         "Ir": nt.Array(nt.int64, 1, "C", readonly=True),
         "Fr": nt.Array(nt.float64, 1, "C", readonly=True),
         "Jr": nt.Array(nt.int32, 1, "C", readonly=True),
+        "J": nt.Array(nt.int32, 1, "C"),
         "Or": nt.Array(nt.uint8, 1, "C", readonly=True),
+        "O": nt.Array(nt.uint8, 1, "C"),
         "B": nt.Array(nt.boolean, 1, "C"),
         "Br": nt.Array(nt.boolean, 1, "C", readonly=True),
         "I2": nt.Array(nt.int64, 2, "C"),

@@ -16,16 +16,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.accounts import Accounts
 from penstock.errors import FunctionError, describe_cause
 from penstock.expr import Expr
 from penstock.expr import compute as pc
+from penstock.expr.nodes.text_and_time import Split
+from penstock.expr.values import to_numpy
+from penstock.kernels.split import split_strings, spread_lists
 from penstock.operators.function import BatchFunction, Expressions, RowFunction, own_copy
 from penstock.operators.op import ERRORS, IN, OUT, Stream
 from penstock.operators.rows import Filter, FlatMap, Map, WithColumns
-from penstock.stages import stage
+from penstock.stages import policy, stage
 from penstock.stages.expressions import ExpressionStage, true_mask
 from penstock.stages.functions import calls, loops
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
@@ -83,26 +87,64 @@ class ExpressionFilter(ExpressionStage, stage.RowStage):
 
 
 class ExpressionFlatMap(ExpressionStage):
-    """A row per element of a list, the other columns repeated; a null or empty list gives none."""
+    """A row per element of a list, the other columns repeated; a null or empty list gives none.
+
+    Text that is split at one character is not made a list: a loop writes the words at once.
+    """
 
     subject = "the list runs"
 
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, Expressions), "functions have stages of their own"
         ((self._name, expr),) = op.how.columns
+        self._separator: str | None = None
+        if isinstance(expr, Split) and len(expr.pattern) == 1 and expr.pattern.isascii():
+            assert isinstance(expr.child, Expr), "what is split is an expression"
+            self._separator, expr = expr.pattern, expr.child
         super().__init__(op, up, site, [expr], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
+        self._run = policy.JitPolicy()
 
     def emit(self, batch: Batch, values: list[Any]) -> Outputs:
         """Emit the elements of all lists, one after the other."""
         (lists,) = values
         self.site.accounts.passed += len(lists)
-        parents = pc.list_parent_indices(lists)
-        rows = batch.rows.take(parents)
-        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-        columns[self._name] = pc.list_flatten(lists)
-        children = pa.RecordBatch.from_arrays([columns[name] for name in self._down.names], schema=self._down)
-        yield OUT, place_children(batch, parents.to_numpy().astype(np.int64), children)
+        if self._separator is not None and not lists.null_count:
+            firsts, elements = split_text(lists, self._separator, self._run)
+        else:
+            lists = lists if self._separator is None else pc.split_pattern(lists, self._separator)
+            elements = pc.list_flatten(lists)
+            sizes = np.bincount(to_numpy(pc.list_parent_indices(lists)), minlength=len(lists))
+            firsts = np.append(0, np.cumsum(sizes)).astype(np.int32)
+        parents, index = np.empty((2, len(elements)), np.int64)
+        self._run(spread_lists, firsts, parents, index)
+        order = append_order(batch.order, index, parents)
+        added = pa.RecordBatch.from_arrays([elements], [self._name])
+        yield OUT, batch.repeat(parents, order, added, self._down)
+
+
+def split_text(
+    texts: pa.Array, separator: str, run: policy.JitPolicy
+) -> tuple[npt.NDArray[np.int32], pa.Array]:
+    """Return the number of the first word of each text, with that of all words behind them, and the words.
+
+    >>> firsts, words = split_text(pa.array(["a b", "", "c"]), " ", policy.JitPolicy())
+    >>> firsts.tolist(), words.to_pylist()
+    ([0, 2, 3, 4], ['a', 'b', '', 'c'])
+    """
+    _, ends, data = texts.buffers()
+    n_texts, mark = len(texts), ord(separator)
+    offsets = (
+        np.frombuffer(ends, np.int32, n_texts + 1, texts.offset * 4) if n_texts else np.zeros(1, np.int32)
+    )
+    octets = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    text = octets[offsets[0] : offsets[-1]]
+    n_words = n_texts + int(np.count_nonzero(text == mark))
+    firsts, starts = np.empty(n_texts + 1, np.int32), np.empty(n_words + 1, np.int32)
+    words = np.empty(len(text), np.uint8)
+    run(split_strings, offsets, octets, mark, firsts, starts, words, work=n_texts + len(text))
+    buffers = [None, pa.py_buffer(starts), pa.py_buffer(words)]
+    return firsts, pa.Array.from_buffers(pa.string(), n_words, buffers)
 
 
 class BatchFunctionStage(stage.StatelessStage):
@@ -358,5 +400,4 @@ def place_children(batch: Batch, parents: Ints, children: pa.RecordBatch) -> Bat
     first = np.append(True, parents[1:] != parents[:-1])[: len(parents)]
     starts = np.flatnonzero(first)
     index = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))
-    order = tuple(column[parents] for column in batch.order)
-    return Batch(children, batch.times[parents], append_order(order, index))
+    return Batch(children, batch.times[parents], append_order(batch.order, index, parents))

@@ -229,6 +229,15 @@ class Batch:
             return Batch(rows_to_columns(rows, schema), self.times, self.order)
         return RowBatch(rows, schema, self._times, self._order, self._origin)
 
+    def repeat(self, parents: Ints, order: Any, added: pa.RecordBatch, schema: pa.Schema) -> Batch:
+        """Return a row for each index in `parents`, at the time of that row, with further columns.
+
+        Columns of the same names are replaced; the others are taken when they are read.
+        """
+        repeated = self.rows.select([name for name in self.schema.names if name not in added.schema.names])
+        views = (ColumnView(added, None), ColumnView(repeated, Selection(len(parents), lambda: parents)))
+        return self._from_views(views, schema, len(parents), self.times.take(parents), order, None)
+
     def with_columns(self, added: Sequence[ColumnView], schema: pa.Schema) -> Batch:
         """Return the same rows with further columns, which stand elsewhere."""
         views = self._views or (ColumnView(self.rows, None),)

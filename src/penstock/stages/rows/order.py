@@ -139,20 +139,26 @@ NO_ORDER = -(2**63)
 Order = tuple[Ints, ...]
 
 
-def append_order(order: Order, index: Ints) -> Order:
+def append_order(order: Order, index: Ints, parents: Ints | None = None) -> Order:
     """Return the places of rows that were made of others: one number more, behind the last that each has.
 
     There is always one column more, so that all batches of a stream have the same number.
 
+    order    the places of the others
+    index    int64[n]  the new numbers
+    parents  int64[n]  which of the others each row was made of; None if row i was made of row i
+
     >>> left = np.array([1, 1]), np.array([5, NO_ORDER])
-    >>> [c.tolist() for c in append_order(left, np.array([0, 7]))] == [[1, 1], [5, 7], [0, NO_ORDER]]
-    True
+    >>> [c.tolist() for c in append_order(left, np.array([0, 7]))]
+    [[1, 1], [5, 7], [0, -9223372036854775808]]
     """
     columns, pending = [], index
     for column in order:
-        ended = column == NO_ORDER
-        columns.append(np.where(ended, pending, column))
-        pending = np.where(ended, NO_ORDER, pending)
+        places = column if parents is None else column.take(parents)
+        if len(column) and column.min() == NO_ORDER:
+            ended = places == NO_ORDER
+            places, pending = np.where(ended, pending, places), np.where(ended, NO_ORDER, pending)
+        columns.append(places)
     return (*columns, pending)
 
 

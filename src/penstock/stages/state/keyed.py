@@ -395,14 +395,13 @@ class AccumulateStage(KeyedStage):
         super().__init__(op, up, site, op.how, op.new_state)
         if self._only_field is not None and len(self._key) == 1 and self.exact:
             self._process_plain = self._build_process()
-        self.loop = loops.build_accumulate_loop(
-            self._call, up.schema, op.state_schema, self._columns, op.new_state
-        )
+        state, call = op.state_schema, self._call
+        self.loop = loops.build_accumulate_loop(call, up.schema, state, self._columns, op.new_state)
 
     def collect(self, results: calls.RowResults) -> Batch:
         """Return the keys and the new states as columns."""
-        self.site.accounts.passed += results.rows.num_rows
         rows = results.rows
+        self.site.accounts.passed += rows.num_rows
         keys = [rows.values(name) for name in self._key]
         for place, name in enumerate(self._key):
             if name in self._float_keys:  # equal zeros are one key, 0.0
