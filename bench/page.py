@@ -57,7 +57,8 @@ def build_page(result: Result) -> str:
     """Return the whole page as HTML text."""
     title = f"{result.workload} benchmark"
     sections = (_claims(result), _charts(result), _ratios(result), _plots(result))
-    body = "\n".join(part for part in (*sections, _figures(result), _facts(result)) if part)
+    ends = (_figures(result), _remarks(result), _facts(result))
+    body = "\n".join(part for part in (*sections, *ends) if part)
     return wrap_page(title, result.about, body)
 
 
@@ -208,6 +209,11 @@ def _figures(result: Result) -> str:
         rows.append([*one.cell, *(format_duration(span) for span in spans), ", ".join(remarks)])
     head = ["case", "way", "median", "lower quartile", "upper quartile", "least", "rates and notes"]
     return f"<h2>All figures</h2>\n{_table(head, rows)}"
+
+
+def _remarks(result: Result) -> str:
+    items = "\n".join(f"<li>{escape(remark)}</li>" for remark in result.remarks)
+    return f"<h2>Not measured</h2>\n<ul>\n{items}\n</ul>" if items else ""
 
 
 def _facts(result: Result) -> str:

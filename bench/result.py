@@ -123,6 +123,7 @@ class Result:
     verdicts: tuple[Verdict, ...]
     charts: tuple[Chart, ...] = ()
     command: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def n_held(self) -> int:
@@ -270,6 +271,7 @@ def _result_from_json(fields: dict[str, Any]) -> Result:
             "figures": tuple(_figures_from_json(one) for one in fields["figures"]),
             "verdicts": tuple(_verdict_from_json(one) for one in fields["verdicts"]),
             "charts": tuple(_chart_from_json(one) for one in fields["charts"]),
+            "remarks": tuple(fields.get("remarks", ())),
         }
     )
 

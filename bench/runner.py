@@ -84,6 +84,7 @@ def measure(
         figures=tuple(figures),
         verdicts=tuple(evaluate_claim(claim, by_cell) for claim in workload.claims),
         charts=workload.charts,
+        remarks=workload.remarks,
     )
 
 

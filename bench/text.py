@@ -20,6 +20,8 @@ def format_result(result: Result) -> str:
     if any(len(result.of_case(case)) > 1 for case in result.cases):
         parts.append(_format_ratios(result))
     parts.append(_format_figures(result))
+    if result.remarks:
+        parts.append("\n".join(f"  not measured: {remark}" for remark in result.remarks))
     parts.append(align_columns([[f"  {name}", value] for name, value in list_facts(result)]))
     if result.machine.busy:
         parts.append(f"  note: the machine was busy before the first round (load {result.machine.load})")

@@ -181,7 +181,7 @@ class Workload:
     with an answer, or None. `counts(expected)` returns units of work that only the right answer knows, for
     example its rows. `collector=True` leaves the garbage collector on while the clock runs. `rounds` is the
     default number of timed rounds and `warm_up` that of rounds before them; 0 and None leave that to the
-    runner. `forget()` frees what cases share, so that
+    runner. `remarks` say what is not measured, and why. `forget()` frees what cases share, so that
     `make` builds it again.
     """
 
@@ -197,6 +197,7 @@ class Workload:
     counts: Callable[[Any], Mapping[str, int]] | None = None
     rounds: int = 0
     warm_up: int | None = None
+    remarks: tuple[str, ...] = ()
     forget: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:

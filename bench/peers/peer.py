@@ -35,9 +35,35 @@ class Peer:
     cannot: Mapping[str, str] = field(default_factory=dict)
 
 
+NO_ROWS_BEFORE = {
+    "fraud-detection": "{} has no windows of the last rows of a key",
+    "spike-detection": "{} has no windows of the last rows of a key",
+}
 BYTEWAX = Peer("Bytewax", "on_bytewax.py", ("bytewax==0.21.1", "pyarrow==25.0.1"))
-PATHWAY = Peer("Pathway", "on_pathway.py", ("pathway==0.33.0",))
+PATHWAY = Peer(
+    "Pathway",
+    "on_pathway.py",
+    ("pathway==0.33.0",),
+    cannot={query: reason.format("Pathway") for query, reason in NO_ROWS_BEFORE.items()},
+)
+# Why no packages: PySpark is one of ours, so its process uses our environment, and nothing else of it.
+PYSPARK = Peer(
+    "PySpark by hand",
+    "on_pyspark.py",
+    (),
+    cannot={query: reason.format("a streaming DataFrame") for query, reason in NO_ROWS_BEFORE.items()},
+)
+QUIX = Peer(
+    "Quix Streams",
+    "on_quix.py",
+    ("quixstreams==3.25.0",),
+    cannot=dict.fromkeys(
+        ("swa", "ysb", "ysb-star", "word-count", "fraud-detection", "spike-detection"),
+        "it reads and writes nothing but Kafka topics, and the package registry has no broker",
+    ),
+)
 FLINK = Peer("Flink SQL", "on_flink.py", ("apache-flink==2.3.0",))
+FLINK_LIVE = Peer("Flink SQL", "on_flink_live.py", FLINK.requirements)
 FLINK_PACED = Peer("Flink SQL", "on_flink_paced.py", FLINK.requirements)
 POLARS = Peer("Polars, at rest", "on_polars.py", ("polars==2.1.0",))
 DUCKDB = Peer("DuckDB, at rest", "on_duckdb.py", ("duckdb==2.0.0", "pyarrow==25.0.1"))
@@ -103,7 +129,12 @@ class PeerProcess:
 
 
 def open_environment(peer: Peer) -> Path:
-    """Return the Python of a peer's environment; make it at first use, or when its packages change."""
+    """Return the Python of a peer's environment; make it at first use, or when its packages change.
+
+    A peer that needs no packages of its own runs in ours.
+    """
+    if not peer.requirements:
+        return Path(sys.executable)
     digest = hashlib.sha256("\n".join(peer.requirements).encode()).hexdigest()[:12]
     # Why the first two words: programs of one peer share its environment.
     folder = ENVIRONMENTS / f"{'_'.join(Path(peer.script).stem.split('_')[:2])}-{digest}"

@@ -64,7 +64,7 @@ def _section(name: str, result: Result) -> str:
         head = ["held", "claim", "figure", "quartiles", "wanted"]
         parts.append(format_table(head, [_verdict_row(verdict) for verdict in result.verdicts]))
     figures = {one.cell: one for one in result.figures}
-    parts += [_charts(result, figures), _others(result)]
+    parts += [_charts(result, figures), _others(result), _remarks(result)]
     return "\n".join(part for part in parts if part)
 
 
@@ -87,6 +87,11 @@ def _others(result: Result) -> str:
     drawn = {point.cell for chart in result.charts for point in chart.points}
     rows = [_figure_row(one) for one in result.figures if one.cell not in drawn]
     return format_table(["case", "way", "median time", "rates and notes"], rows) if rows else ""
+
+
+def _remarks(result: Result) -> str:
+    lines = "".join(f"- {remark}\n" for remark in result.remarks)
+    return f"Not measured:\n\n{lines}" if lines else ""
 
 
 def _figure_row(one: Figures) -> list[str]:

@@ -9,7 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from bench import BenchError, Cell, Chart, Claim, Line, Point, Result, load_result, load_workload, measure
+from bench import (
+    BenchError,
+    Cell,
+    Chart,
+    Claim,
+    Line,
+    Point,
+    Result,
+    build_page,
+    format_result,
+    load_result,
+    load_workload,
+    measure,
+)
 from bench.report.command import COMMANDS, build_documents
 from bench.report.markdown import build_markdown
 from bench.report.overview import build_overview, topic_of
@@ -77,6 +90,14 @@ def test_the_page_tells_every_claim_with_its_command() -> None:
     section = text[text.index("## Claims that did not hold") : text.index("## sorting")]
     assert "built-in takes no time" in section
     assert "built-in is fast" not in section
+
+
+def test_what_is_not_measured_is_told_everywhere() -> None:
+    remark = "Nobody, sorting: it cannot & will not"
+    summary = summarise(replace(measure_sorting(), remarks=(remark,)), "python -m bench sorting")
+    assert f"not measured: {remark}" in format_result(summary)
+    assert "<li>Nobody, sorting: it cannot &amp; will not</li>" in build_page(summary)
+    assert f"Not measured:\n\n- {remark}\n" in build_markdown({"sorting": summary})
 
 
 class Values(HTMLParser):

@@ -6,8 +6,11 @@ but while Bytewax is slower than the event time of the rows, its watermark would
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +119,80 @@ class Words:
         return [[word, n] for word, n in dict(self.counts).items() if word]
 
 
+class Frauds:
+    """FraudDetection: the mean of what the last four transitions of a customer had against them."""
+
+    def prepare(self, folder: Path) -> None:
+        """Make tuples of (customer, (transaction, number of its kind))."""
+        table = pyarrow.ipc.open_file(folder / "transactions.arrow").read_all()
+        model = json.loads((folder / "model.json").read_text())
+        numbers = {state: number for number, state in enumerate(model["states"])}
+        kinds = [numbers[state] for state in table.column("state").to_pylist()]
+        entities, names = (table.column(name).to_pylist() for name in ("entity", "transaction"))
+        self.rows = list(zip(entities, zip(names, kinds, strict=True), strict=True))
+        self.misses, self.threshold = model["misses"], model["threshold"]
+
+    def run(self) -> None:
+        """Run the dataflow to its end."""
+        self.scores: list[Any] = []
+        flow = Dataflow("fraud-detection")
+        rows = op.input("rows", flow, TestingSource(self.rows, batch_size=BATCH))
+        scores = op.stateful_map("predictor", rows, self._score)
+        frauds = op.filter("threshold", scores, lambda one: one[1][1] > self.threshold)
+        op.output("out", frauds, TestingSink(self.scores))
+        run_main(flow)
+
+    def _score(self, last: list[int] | None, row: tuple[str, int]) -> tuple[list[int], tuple[str, float]]:
+        kinds = [*(last or ()), row[1]]
+        if len(kinds) < 5:
+            return kinds, (row[0], 0.0)
+        score = sum(self.misses[one][other] for one, other in pairwise(kinds)) / 4
+        return kinds[1:], (row[0], score)
+
+    def answer(self) -> Rows:
+        """Return customer, transaction, score."""
+        return [[entity, *scored] for entity, scored in self.scores]
+
+
+class Spikes:
+    """SpikeDetection: values far from the mean of the last 1,000 of their device."""
+
+    def prepare(self, folder: Path) -> None:
+        """Make tuples of (device, (time, value))."""
+        table = pyarrow.ipc.open_file(folder / "readings.arrow").read_all()
+        devices = map(str, table.column("device").to_pylist())
+        values = zip(*(table.column(name).to_pylist() for name in ("time", "value")), strict=True)
+        self.rows = list(zip(devices, values, strict=True))
+
+    def run(self) -> None:
+        """Run the dataflow to its end."""
+        self.spikes: list[Any] = []
+        flow = Dataflow("spike-detection")
+        rows = op.input("rows", flow, TestingSource(self.rows, batch_size=BATCH))
+        averages = op.stateful_map("average", rows, self._average)
+        op.output("out", op.filter("spikes", averages, is_spike), TestingSink(self.spikes))
+        run_main(flow)
+
+    def _average(self, last: Any, row: tuple[int, float]) -> tuple[Any, tuple[int, float, float | None]]:
+        values, total = last if last is not None else (deque[float](), 0.0)
+        values.append(row[1])
+        total += row[1]
+        if len(values) > 1_000:
+            total -= values.popleft()
+        average = total / 1_000 if len(values) == 1_000 else None
+        return (values, total), (*row, average)
+
+    def answer(self) -> Rows:
+        """Return time, device, value, average."""
+        return [[time, int(device), value, average] for device, (time, value, average) in self.spikes]
+
+
+def is_spike(row: tuple[str, tuple[int, float, float | None]]) -> bool:
+    """Return whether a value is far from the average."""
+    _, (_, value, average) = row
+    return average is not None and abs(value - average) > 0.25 * average
+
+
 def split_line(line: str) -> Iterable[str]:
     """Return the words of a line."""
     return line.split(" ")
@@ -136,4 +213,13 @@ def load_lines(folder: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    serve({"swa": Counts, "ysb": Views, "ysb-star": Ratios, "word-count": Words})
+    serve(
+        {
+            "swa": Counts,
+            "ysb": Views,
+            "ysb-star": Ratios,
+            "word-count": Words,
+            "fraud-detection": Frauds,
+            "spike-detection": Spikes,
+        }
+    )

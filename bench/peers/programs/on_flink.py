@@ -6,6 +6,7 @@ read from memory: no file and no parser in its way. Two slots, one for each core
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,78 @@ class Words:
         return [[word, n] for word, n in counts.items()]
 
 
+class LastRows:
+    """Queries over the last rows of a key, from a file of lines: the generator cannot make these rows.
+
+    The file is compressed, so that one task reads it and rows stay in order; they are taken as they come.
+    """
+
+    columns = name = sql = ""
+
+    def prepare(self, folder: Path) -> None:
+        """Declare the file."""
+        self.tables = open_tables()
+        self.folder = folder
+        self.tables.execute_sql(f"""
+            CREATE TABLE {self.name} ({self.columns}, now AS PROCTIME()) WITH (
+              'connector' = 'filesystem', 'path' = '{(folder / self.name).with_suffix(".csv.gz").as_uri()}',
+              'format' = 'csv')
+        """)
+
+    def run(self) -> None:
+        """Run the job to its end and take its rows."""
+        with self.tables.execute_sql(self.build_sql()).collect() as results:
+            self.rows = [list(row) for row in results]
+
+    def build_sql(self) -> str:
+        """Return the query."""
+        return self.sql
+
+    def answer(self) -> Rows:
+        """Return the rows."""
+        return self.rows
+
+
+class Frauds(LastRows):
+    """FraudDetection: the mean of what the last four transitions of a customer had against them."""
+
+    name = "transactions"
+    columns = "`time` BIGINT, entity STRING, `transaction` STRING, state STRING, number BIGINT"
+
+    def build_sql(self) -> str:
+        """Return the query, with the model as an array."""
+        model = json.loads((self.folder / "model.json").read_text())
+        misses = ", ".join(f"CAST({miss!r} AS DOUBLE)" for row in model["misses"] for miss in row)
+        kind = f"(POSITION(state IN '{','.join(model['states'])}') - 1) / 4"
+        before = [f"LAG(kind, {back}) OVER w AS k{back}" for back in (1, 2, 3, 4)]
+        steps = " + ".join(
+            f"misses[{older} * 18 + {newer} + 1]"
+            for older, newer in (("k4", "k3"), ("k3", "k2"), ("k2", "k1"), ("k1", "kind"))
+        )
+        return f"""
+            SELECT entity, `transaction`, score FROM (
+              SELECT entity, `transaction`, ({steps}) / 4 AS score FROM (
+                SELECT entity, `transaction`, kind, {", ".join(before)}, ARRAY[{misses}] AS misses FROM (
+                  SELECT entity, `transaction`, {kind} AS kind, now FROM transactions)
+                WINDOW w AS (PARTITION BY entity ORDER BY now))
+              WHERE k4 IS NOT NULL)
+            WHERE score > {model["threshold"]}
+        """  # noqa: S608 (a model of our own)
+
+
+class Spikes(LastRows):
+    """SpikeDetection: values far from the mean of the last 1,000 of their device."""
+
+    name = "readings"
+    columns = "`time` BIGINT, device BIGINT, `value` DOUBLE, number BIGINT"
+    sql = """
+        SELECT `time`, device, `value`, average FROM (
+          SELECT `time`, device, `value`, AVG(`value`) OVER w AS average, COUNT(*) OVER w AS n FROM readings
+          WINDOW w AS (PARTITION BY device ORDER BY now ROWS BETWEEN 999 PRECEDING AND CURRENT ROW))
+        WHERE n = 1000 AND ABS(`value` - average) > 0.25 * average
+    """
+
+
 def open_tables() -> Any:
     """Return a table environment of two slots, in UTC, tuned as Flink's manual advises."""
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
@@ -144,4 +217,13 @@ def micros(time: Any) -> int:
 
 
 if __name__ == "__main__":
-    serve({"swa": Counts, "ysb": Views, "ysb-star": Ratios, "word-count": Words})
+    serve(
+        {
+            "swa": Counts,
+            "ysb": Views,
+            "ysb-star": Ratios,
+            "word-count": Words,
+            "fraud-detection": Frauds,
+            "spike-detection": Spikes,
+        }
+    )

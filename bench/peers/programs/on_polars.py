@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -72,5 +73,59 @@ class Words:
         return [list(row) for row in self.result.rows()]
 
 
+class Frauds:
+    """FraudDetection: the mean of what the last four transitions of a customer had against them."""
+
+    def prepare(self, folder: Path) -> None:
+        """Load the transactions and the model."""
+        self.rows = pl.read_ipc(folder / "transactions.arrow").rechunk()
+        self.model = json.loads((folder / "model.json").read_text())
+
+    def run(self) -> None:
+        """Run the query."""
+        states = self.model["states"]
+        misses = pl.Series([miss for row in self.model["misses"] for miss in row])
+        numbers = dict(zip(states, range(len(states)), strict=True))
+        kind = pl.col("state").replace_strict(numbers, return_dtype=pl.Int64)
+        kinds = self.rows.lazy().with_columns(kind=kind)
+        pairs = kinds.with_columns(pair=pl.col("kind").shift(1).over("entity") * len(states) + pl.col("kind"))
+        steps = pairs.with_columns(step=pl.lit(misses).gather(pl.col("pair")))
+        four = sum((pl.col("step").shift(back).over("entity") for back in (1, 2, 3)), pl.col("step"))
+        scores = steps.with_columns(score=four / 4).filter(pl.col("score") > self.model["threshold"])
+        self.result: Any = scores.select("entity", "transaction", "score").collect()
+
+    def answer(self) -> Rows:
+        """Return customer, transaction, score."""
+        return [list(row) for row in self.result.rows()]
+
+
+class Spikes:
+    """SpikeDetection: values far from the mean of the last 1,000 of their device."""
+
+    def prepare(self, folder: Path) -> None:
+        """Load the readings."""
+        self.rows = pl.read_ipc(folder / "readings.arrow").rechunk()
+
+    def run(self) -> None:
+        """Run the query."""
+        average = pl.col("value").rolling_mean(1_000).over("device")
+        averages = self.rows.lazy().with_columns(average=average)
+        far = (pl.col("value") - pl.col("average")).abs() > 0.25 * pl.col("average")
+        self.result: Any = averages.filter(far).select("time", "device", "value", "average").collect()
+
+    def answer(self) -> Rows:
+        """Return time, device, value, average."""
+        return [list(row) for row in self.result.rows()]
+
+
 if __name__ == "__main__":
-    serve({"swa": Counts, "ysb": Views, "ysb-star": Ratios, "word-count": Words})
+    serve(
+        {
+            "swa": Counts,
+            "ysb": Views,
+            "ysb-star": Ratios,
+            "word-count": Words,
+            "fraud-detection": Frauds,
+            "spike-detection": Spikes,
+        }
+    )

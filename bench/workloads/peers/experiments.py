@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from bench.peers.peer import BYTEWAX, DUCKDB, FLINK, PATHWAY, POLARS, Peer, PeerProcess
+from bench.peers.peer import BYTEWAX, DUCKDB, FLINK, PATHWAY, POLARS, PYSPARK, QUIX, Peer, PeerProcess
 from bench.workload import (
     Case,
     Cell,
@@ -25,7 +25,7 @@ from bench.workload import (
     Workload,
     expected_of,
 )
-from bench.workloads.peers import queries
+from bench.workloads.peers import last_rows, queries
 from bench.workloads.peers.queries import Answer, Input
 
 OURS = "penstock"
@@ -55,9 +55,17 @@ QUERIES = (
         queries.run_ysb_star,
     ),
     Query("WordCount", "word-count", queries.build_lines, queries.run_word_count, "words"),
+    Query("FraudDetection", "fraud-detection", last_rows.build_transactions, last_rows.run_frauds),
+    Query("SpikeDetection", "spike-detection", last_rows.build_readings, last_rows.run_spikes),
 )
+OTHERS = (
+    "TrafficMonitoring: positions are matched to roads by a function, which no peer has as columns",
+    "LinearRoad: tolls need a state by vehicle and by segment; no peer has it as one query of columns",
+    "VoipStream: filters that decay are functions of rows; ours has no form of columns either",
+)
+"""Applications that are not compared by columns, and why."""
 SHORT, LONG = "short input", "long input"
-PEERS = {SHORT: (BYTEWAX, PATHWAY), LONG: (FLINK, POLARS, DUCKDB)}
+PEERS = {SHORT: (BYTEWAX, PATHWAY, QUIX), LONG: (FLINK, PYSPARK, POLARS, DUCKDB)}
 AT_LEAST = {BYTEWAX: 50.0, PATHWAY: 50.0, FLINK: 10.0}
 """How many times as fast ours should be."""
 
@@ -77,7 +85,7 @@ def workload(size: Size) -> Workload:
     ]
     return Workload(
         name="peers",
-        about="SWA, YSB, YSB* and WordCount in process, beside Flink, Bytewax, Pathway, Polars and DuckDB",
+        about="applications by columns, in process, beside Flink, PySpark, Bytewax, Pathway, Polars, DuckDB",
         cases=tuple(cases),
         ways=(
             Way(OURS, _run_ours),
@@ -90,6 +98,7 @@ def workload(size: Size) -> Workload:
                 )
                 for length, peers in PEERS.items()
                 for peer in peers
+                if any(query.name not in peer.cannot for query in QUERIES)
             ),
         ),
         oracle=expected_of,
@@ -97,7 +106,18 @@ def workload(size: Size) -> Workload:
         claims=tuple(_claims()),
         charts=tuple(_charts()),
         rounds=3 if size == "quick" else 5,
+        remarks=(*_tell_gaps(), *OTHERS),
     )
+
+
+def _tell_gaps() -> list[str]:
+    """Return what peers cannot do, with the reason, each reason once."""
+    gaps: dict[tuple[str, str], list[str]] = {}
+    for peer in (peer for peers in PEERS.values() for peer in peers):
+        for query in QUERIES:
+            if query.name in peer.cannot:
+                gaps.setdefault((peer.name, peer.cannot[query.name]), []).append(query.title)
+    return [f"{name}, {' and '.join(titles)}: {reason}" for (name, reason), titles in gaps.items()]
 
 
 class _Case(NamedTuple):

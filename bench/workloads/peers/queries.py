@@ -61,11 +61,11 @@ def build_events(n: int, expected: Callable[[dict[str, pa.Table]], Answer]) -> I
         }
     )
     tables = {"events": events, "campaigns": pa.table({"ad": ads, "campaign": ads // ADS_EACH})}
-    folder = _new_folder()
+    folder = new_folder()
     for name, table in tables.items():
         with ipc.new_file(folder / f"{name}.arrow", table.schema) as file:
             file.write_table(table)
-    return _keep_folder(Input(tables, folder, expected))
+    return keep_folder(Input(tables, folder, expected))
 
 
 def build_lines(n_words: int, seed: int) -> Input:
@@ -75,9 +75,9 @@ def build_lines(n_words: int, seed: int) -> Input:
     drawn = words[(chance.zipf(1.2, n_words) - 1) % len(words)]
     ends = np.cumsum(chance.poisson(10.3, n_words // 11) + 1)
     lines = [" ".join(part) for part in np.split(drawn, ends[ends < n_words]) if len(part)]
-    folder = _new_folder()
+    folder = new_folder()
     (folder / "lines.txt").write_text("\n".join(lines) + "\n")
-    return _keep_folder(Input({"lines": pa.table({"line": lines})}, folder, count_words))
+    return keep_folder(Input({"lines": pa.table({"line": lines})}, folder, count_words))
 
 
 def count_words(tables: dict[str, pa.Table]) -> Answer:
@@ -169,11 +169,12 @@ def _draw_words(n: int, seed: int) -> list[str]:
     return list(words)
 
 
-def _new_folder() -> Path:
+def new_folder() -> Path:
+    """Return an empty folder for the data of a case."""
     return Path(tempfile.mkdtemp(prefix="penstock-peers-"))
 
 
-def _keep_folder(case_input: Input) -> Input:
+def keep_folder(case_input: Input) -> Input:
     """Remove the folder when the case is freed."""
     finalize(case_input, shutil.rmtree, case_input.folder, ignore_errors=True)
     return case_input

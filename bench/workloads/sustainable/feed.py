@@ -124,14 +124,14 @@ class FileFeed:
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self._root = Path(tempfile.mkdtemp(prefix="penstock-feed-"))
-        self.folder, self._staged = self._root / "in", self._root / "staged"
+        self.folder, self.staged = self._root / "in", self._root / "staged"
         self.folder.mkdir()
-        self._staged.mkdir()
+        self.staged.mkdir()
         for number, batch in enumerate(
             [*feed.prime(), *(feed.tick(n) for n in range(feed.n_ticks)), feed.close()]
         ):
             table = pa.Table.from_batches([batch])
-            pq.write_table(table, self._staged / f"{number:05d}.parquet", compression="lz4")
+            pq.write_table(table, self.staged / f"{number:05d}.parquet", compression="lz4")
 
     def new_folder(self) -> Path:
         """Return an empty folder for a checkpoint."""
@@ -142,7 +142,7 @@ class FileFeed:
         Thread(target=self._move_files, daemon=True).start()
 
     def _move_files(self) -> None:
-        files = sorted(self._staged.iterdir())
+        files = sorted(self.staged.iterdir())
         first, second, *ticks, last = files
         for file in (first, second):
             self._move(file)

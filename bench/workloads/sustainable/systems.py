@@ -170,10 +170,10 @@ class FlinkSystem:
             (Path(name) / "feed.json").write_text(json.dumps(settings))
             self._process.prepare(query.kind, Path(name))
             results = self._process.run().answer()
-        return _build_flink_trial(feed, results)
+        return build_flink_trial(feed, results)
 
 
-def _build_flink_trial(feed: Feed, results: list[Any]) -> Trial:
+def build_flink_trial(feed: Feed, results: list[Any]) -> Trial:
     """Return the trial of results of (end of window, moment, value)."""
     right, ends = feed.expected_value(), feed.window_ends()
     totals: dict[int, float] = {}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench import BenchError, load_workload
-from bench.peers.peer import POLARS, Peer, PeerProcess
-from bench.workload import Outcome
+from bench.peers.peer import PATHWAY, POLARS, PYSPARK, QUIX, Peer, PeerProcess, open_environment
+from bench.workload import Cell, Outcome
 from bench.workloads.peers.experiments import QUERIES, Query, explain_rows
 
 HERE = Path(sys.executable)
@@ -75,8 +75,24 @@ def test_rows_that_differ_are_named() -> None:
     assert wrong == "expected ('b', 0, 2.0), got ('b', 0, 2.1)"
 
 
+def test_what_a_peer_cannot_do_is_told_with_the_reason() -> None:
+    workload = load_workload("peers", "quick")
+    for peer in (PATHWAY, PYSPARK, QUIX):
+        remarks = [remark for remark in workload.remarks if remark.startswith(peer.name)]
+        assert remarks, peer.name
+        assert {remark.partition(": ")[2] for remark in remarks} == set(peer.cannot.values())
+    assert QUIX.name not in {way.name for way in workload.ways}
+    cells = {cell for group in workload.groups for cell in workload.cells_of(group)}
+    assert Cell("FraudDetection, long input", PYSPARK.name) not in cells
+    assert Cell("YSB, long input", PYSPARK.name) in cells
+
+
+def test_a_peer_without_packages_of_its_own_runs_in_our_environment() -> None:
+    assert open_environment(PYSPARK) == HERE
+
+
 @pytest.mark.parametrize("size", ["quick", "full"])
 def test_every_claim_compares_ways_of_one_case(size: str) -> None:
     workload = load_workload("peers", size)  # type: ignore[arg-type]
-    assert len(workload.claims) == 13
+    assert len(workload.claims) == 17
     assert all(claim.over is not None and claim.over.case == claim.cell.case for claim in workload.claims)
