@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import select
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,10 @@ PROGRAMS = (
 )
 N_FILES = 4
 WORKER_CORES = 4
+LIMIT_S = 600
+"""Seconds within which an order must be done: a cluster without free slots would wait for ever."""
+STOP_S = 30
+"""Seconds within which a driver must end by itself."""
 CONF = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
 
 
@@ -175,7 +180,7 @@ class Driver:
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the process)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bench.workloads.windflow.driver"],
+            [sys.executable, "-c", "from bench.workloads.windflow import driver; driver.run_orders()"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -184,21 +189,30 @@ class Driver:
         )
 
     def run(self, order: Order) -> None:
-        """Run an order; raise RuntimeError if it fails."""
+        """Run an order; raise RuntimeError if it fails, or takes longer than LIMIT_S."""
         assert self._process.stdin is not None, "orders are written to it"
         assert self._process.stdout is not None, "its reports are read"
         self._process.stdin.write(order.to_json())
         self._process.stdin.flush()
+        if not select.select([self._process.stdout], [], [], LIMIT_S)[0]:
+            self._process.kill()
+            raise RuntimeError(f"the driver has not answered within {LIMIT_S} s")
         line = self._process.stdout.readline()
         report = json.loads(line) if line else {"failed": "the driver has ended"}
         if "failed" in report:
             raise RuntimeError(report["failed"])
 
     def stop(self) -> None:
-        """End the process; Spark ends with it, and gives its executors back."""
+        """End the process, by force if it must be; Spark ends with it and gives its executors back."""
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.wait()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
         self._errors.close()
 
 

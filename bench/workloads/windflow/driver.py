@@ -1,6 +1,6 @@
 """A driver in a process of its own: it runs AIR's programs on a cluster, one order after the other.
 
-    python -m bench.workloads.windflow.driver < orders
+    run_orders()
 
 One order per line on standard input, as JSON; for each, one JSON object per line on standard output, with
 `failed` if there was an error. The orders of a process share one Spark, so they have the same settings.
@@ -71,7 +71,8 @@ def read_files(files: list[Path]) -> Iterator[pa.RecordBatch]:
         yield pq.read_table(file).combine_chunks().to_batches()[0]
 
 
-if __name__ == "__main__":
+def run_orders() -> None:
+    """Run the orders of standard input until its end."""
     for line in sys.stdin:
         try:
             run_order(Order(**json.loads(line)))

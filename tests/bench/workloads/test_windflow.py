@@ -6,6 +6,8 @@ import io
 import json
 import os
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ import penstock as ps
 from bench import load_workload
 from bench.workload import Outcome
 from bench.workloads.windflow import breakdown, cluster, figures
-from bench.workloads.windflow.driver import Order, run_order
+from bench.workloads.windflow.driver import Order, run_order, run_orders
 from bench.workloads.windflow.experiments import check_answer
 from bench.workloads.windflow.programs import (
     BY_COLUMNS,
@@ -182,27 +184,49 @@ def test_overcommit_doubles_the_slots_of_an_executor(monkeypatch: pytest.MonkeyP
     assert len(list(Path(orders[0].input).iterdir())) == cluster.N_FILES
 
 
-def test_a_driver_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+ORDER = Order("yahoo", {}, "in", "out", pipelined=True, master="spark://here", partitions=1)
+
+
+def driver_that_runs(program: str, monkeypatch: pytest.MonkeyPatch) -> cluster.Driver:
+    """A driver whose process runs a program of the test's."""
+    popen = subprocess.Popen
     monkeypatch.setattr(
-        "subprocess.Popen", lambda *args, **settings: FakeProcess(json.dumps({"failed": "no slots"}))
+        "subprocess.Popen", lambda command, **settings: popen([sys.executable, "-c", program], **settings)
     )
-    driver = cluster.Driver()
-    order = Order("yahoo", {}, "in", "out", pipelined=True, master="spark://here", partitions=1)
+    return cluster.Driver()
+
+
+def test_a_driver_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = driver_that_runs("""input(), print('{"failed": "no slots"}')""", monkeypatch)
     with pytest.raises(RuntimeError, match="no slots"):
-        driver.run(order)
-    with pytest.raises(RuntimeError, match="the driver has ended"):
-        driver.run(order)
+        driver.run(ORDER)
     driver.stop()
 
 
-class FakeProcess:
-    """A process that says a line and ends."""
+def test_a_driver_that_has_ended_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = driver_that_runs("input()", monkeypatch)
+    with pytest.raises(RuntimeError, match="the driver has ended"):
+        driver.run(ORDER)
+    driver.stop()
 
-    def __init__(self, line: str) -> None:
-        self.stdin, self.stdout = io.StringIO(), io.StringIO(line + "\n")
 
-    def wait(self) -> int:
-        return 0
+def test_a_driver_that_hangs_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "LIMIT_S", 0)
+    driver = driver_that_runs("import threading; threading.Event().wait()", monkeypatch)
+    with pytest.raises(RuntimeError, match="the driver has not answered within 0 s"):
+        driver.run(ORDER)
+    driver.stop()
+
+
+def test_orders_are_answered_one_by_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(ORDER.to_json() * 2))
+    answers: list[list[int]] = [[], [1]]
+    monkeypatch.setattr("bench.workloads.windflow.driver.run_order", lambda order: 1 // len(answers.pop()))
+    run_orders()
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first, list(second)) == ({}, ["failed"])
 
 
 @pytest.mark.parametrize("pipelined", [True, False])
