@@ -1,9 +1,12 @@
 """Layouts on the cores of this machine: scans by one worker and by several, and the model beside them.
 
 Before every run the model's constant is measured anew, at once and with a window of another length: so a
-machine that others use too slows down both. Bandwidth is results per second at saturation, as in Fig. 6. The
-rate that can be sustained (Fig. 7b) follows from how long the probes of a second take, because the work grows
-with the square of the rate (expression 3).
+machine that others use too slows down both. T_on is what a comparison takes on a core while its neighbours
+work too, for they share caches and memory: it is measured with as many threads at work as the layout has,
+each with a join of its own, so that none of them waits for another.
+
+Bandwidth is results per second at saturation, as in Fig. 6. The rate that can be sustained (Fig. 7b) follows
+from how long the probes of a second take, because the work grows with the square of the rate (expression 3).
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -18,7 +22,14 @@ from math import sqrt
 import numpy as np
 
 from bench.workload import Case, Cell, Chart, Line, Point, Way
-from bench.workloads.join.stage import FilledStage, JoinOutput, fill_for_scans, run_scans
+from bench.workloads.join.stage import (
+    FilledStage,
+    JoinOutput,
+    fill_for_scans,
+    run_probes,
+    run_scans,
+    scan_only,
+)
 from bench.workloads.join.streams import HIT_RATE, Ints, Shape, Streams, draw_streams
 from penstock.stages.join.model import JoinLoad, Layout
 
@@ -95,13 +106,15 @@ def build_ways(cases: Sequence[str]) -> list[Way]:
     ]
 
 
-def measure_comparison(seed: int = 1, n_tries: int = 1) -> ScanTime:
-    """Return the time of one comparison of a single worker, the least of some tries: T_on."""
+def measure_comparison(n_threads: int = 1, seed: int = 1) -> ScanTime:
+    """Return the time of one comparison of a worker while as many are at work, on average: T_on."""
     streams = draw_streams(CALIBRATION, seed)
-    times = [_time_scans(fill_for_scans(streams))[1] for _ in range(n_tries)]
-    n_compared = CALIBRATION.n_compared
+    stages = [fill_for_scans(streams) for _ in range(n_threads)]
+    with scan_only(), ThreadPoolExecutor(n_threads) as pool:
+        joined = list(pool.map(run_probes, stages))
+    n_compared = CALIBRATION.n_compared * n_threads
     return ScanTime(
-        min(one.seconds for one in times) / n_compared, min(one.core_s for one in times) / n_compared
+        sum(one.seconds for one in joined) / n_compared, sum(one.core_s for one in joined) / n_compared
     )
 
 
@@ -115,7 +128,7 @@ def fill_layout(streams: Streams, layout: Layout) -> LayoutTrial:
     """Fill a stage of that layout, and then measure what one comparison takes."""
     n_threads = count_threads(layout)
     filled = fill_for_scans(streams, layout, n_threads)
-    return LayoutTrial(filled, measure_comparison(), n_threads)
+    return LayoutTrial(filled, measure_comparison(n_threads), n_threads)
 
 
 def run_layout(trial: LayoutTrial) -> LayoutRun:

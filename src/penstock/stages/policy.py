@@ -55,6 +55,10 @@ class SizePolicy(Frozen):
                       of so many is a pause
     compared_at_once  rows times boxes of one call, at most: all of them may be pairs
     pairs_at_once     candidate pairs that a user's function gets in one call, at most
+    results_at_once   rows that leave a join in one batch, at most; new rows that may find more are joined in
+                      several steps, so that memory is bounded
+    loop_rows         so many new rows of a join of bands are encoded, looked up and stored in one loop
+                      (`python -m bench join`, band)
     selection_share   a filter keeps its input and a selection while at least one row in this many is
                       selected; otherwise the selected rows are copied, so that little holds much in memory
     """
@@ -81,6 +85,8 @@ class SizePolicy(Frozen):
     payload_rows: int = 1 << 20
     compared_at_once: int = 1 << 26
     pairs_at_once: int = 1 << 16
+    results_at_once: int = 1 << 16
+    loop_rows: int = 4096
     selection_share: int = 16
 
 

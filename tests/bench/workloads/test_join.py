@@ -303,3 +303,15 @@ def test_a_pipeline_finds_the_pairs_of_cells_and_lets_them_wait(layout: str) -> 
     assert stage.check_pairs(find_all_pairs(streams), outcome.answer()) is None
     # Three quarters of a quarter of 4 s.
     assert outcome.notes[handshake.WAIT] == pytest.approx(0.75 if layout == "handshake" else 0.02, rel=0.25)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 4, 7])
+def test_pairs_of_a_pipeline_meet_when_it_is_derived_that_they_do(n_workers: int) -> None:
+    """A window of 1,000 steps: every age of the older row, and every step until the two have met."""
+    stay, waits = 1_000 / n_workers, []
+    for age in range(1_000):
+        wait = 0
+        while (wait + 0.5) // stay + (age + wait + 0.5) // stay < n_workers - 1:
+            wait += 1
+        waits.append(wait)
+    assert np.mean(waits) == pytest.approx(handshake.expect_wait(1_000, n_workers, 0), abs=1)

@@ -32,6 +32,7 @@ def test_arrays_by_slot_are_whole_rows_in_memory_after_the_live_rows_have_moved_
     for begin in range(0, 40_000, 4_000):
         store.add(rows_of(range(begin, begin + 4_000)), run)
         store.expire(begin)
+        store.settle()
         assert store.codes.flags.c_contiguous
     assert len(store) == 4_000
     assert store.live_rows().times.tolist() == list(range(36_000, 40_000))

@@ -21,6 +21,7 @@ from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.build import build_join_stage
 from penstock.stages.functions.calls import plain_rows_of
+from penstock.stages.join.pairs import JoinResults, RoundResults
 from penstock.stages.join.stage import EXPIRY_SHARE, JoinStage
 from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.stage import StageContext
@@ -161,12 +162,15 @@ class Driver:
         return build_join_stage(self.join.op, LEFTS, RIGHTS, site, layout=layout, sharing=sharing)
 
     def take(self, outputs: Any) -> None:
+        times = [np.empty(0, np.int64)]
         for port, batch in outputs:
             if port == OUT:
-                assert (np.diff(batch.times) >= 0).all(), "what leaves is in order of time"
+                assert batch.num_rows <= max(policy.SIZES.results_at_once, policy.SIZES.few_rows)
+                times.append(batch.times)
                 self.out += batch.rows.to_pylist()
             else:
                 self.late[(LATE, LATE_RIGHT).index(port)] += batch.num_rows
+        assert (np.diff(np.concatenate(times)) >= 0).all(), "what leaves is in order of time"
 
     def save(self, changes_only: bool) -> None:
         partly = set(self.state) if changes_only else set()
@@ -194,10 +198,12 @@ SIZES = [
     replace(policy.SIZES, index_rows=1, index_cost=0, index_share=1, payload_rows=5),
     replace(policy.SIZES, index_rows=1, index_cost=0, index_share=1, compared_at_once=3, pairs_at_once=2),
     replace(policy.SIZES, index_rows=4, index_cost=2, compile_after=0),
+    replace(policy.SIZES, index_rows=2, index_cost=0, index_share=1, few_rows=3, results_at_once=2),
 ]
+KINDS = ["scan", "small batches", "small steps", "compiled", "few results at once"]
 
 
-@pytest.mark.parametrize("sizes", SIZES, ids=["scan", "small batches", "small steps", "compiled"])
+@pytest.mark.parametrize("sizes", SIZES, ids=KINDS)
 def test_a_join_gives_what_brute_force_gives(
     sizes: policy.SizePolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +217,46 @@ def test_a_join_gives_what_brute_force_gives(
     law()
 
 
-def run_and_compare(join: Join, rows: Any, rounds: list[Any], layout: tuple[int, int]) -> None:
+def test_results_leave_in_the_same_order_however_few_leave_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    @settings(deadline=None, derandomize=True, max_examples=150)
+    @given(joins(), sides(), ROUNDS, st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    def law(join: Join, rows: Any, rounds: list[Any], layout: tuple[int, int]) -> None:
+        outputs = []
+        for sizes in (SIZES[0], SIZES[-1]):
+            monkeypatch.setattr(policy, "SIZES", sizes)
+            driver = run_and_compare(join, rows, rounds, layout)
+            outputs.append((repr(driver.out), driver.accounts))
+        assert outputs[0] == outputs[1]
+
+    law()
+
+
+@pytest.mark.parametrize("layout", [(1, 1), (2, 2)])
+def test_a_round_of_very_many_pairs_holds_few_of_them(
+    layout: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 x 400 rows, all of them pairs; in the first steps nothing is known of how many there are."""
+    monkeypatch.setattr(policy, "SIZES", replace(policy.SIZES, results_at_once=1_000))
+    held, emit = [0], JoinResults.emit
+
+    def emit_and_note(results: JoinResults, leaving: RoundResults, until: int | None) -> Any:
+        held.append(len(leaving))
+        return emit(results, leaving, until)
+
+    monkeypatch.setattr(JoinResults, "emit", emit_and_note)
+    op = StreamJoin([ps.band("x", "r_x", 1)], within=1_000, suffix=None)
+    driver = Driver(Join(op, [], {}, 0), layout)
+    row = {"k": None, "x": 1, "f": None}
+    lefts = [{**row, "t": place % 400, "n": place} for place in range(0, 2_800, 7)]
+    rights = [{f"r_{name}": value for name, value in left.items()} | {"t": left["t"]} for left in lefts]
+    batches = {LEFT: batch_of(lefts, LEFTS), RIGHT: batch_of(rights, RIGHTS)}
+    driver.take(driver.stage.on_round(batches, -math.inf, 400))
+    assert len(driver.out) == 160_000
+    assert len({key_of(row) for row in driver.out}) == 160_000
+    assert max(held) < 5_000
+
+
+def run_and_compare(join: Join, rows: Any, rounds: list[Any], layout: tuple[int, int]) -> Driver:
     driver = Driver(join, layout)
     rest = [list(rows[0]), list(rows[1])]
     admitted: tuple[list[Any], list[Any]] = ([], [])
@@ -270,6 +315,7 @@ def run_and_compare(join: Join, rows: Any, rounds: list[Any], layout: tuple[int,
     assert (account.late, account.no_window, account.rows_out) == (sum(n_late), n_outside, len(driver.out))
     if driver.stage._predicate.keys is not None:
         assert driver.stage._predicate.keys.keys.n_live == 0
+    return driver
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -301,7 +347,9 @@ def test_a_few_rows_are_joined_as_many_are(
     sizes: policy.SizePolicy, as_rows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(join: Join, rows: Any, cuts: list[tuple[int, int, int]], n_few: int) -> Any:
-        monkeypatch.setattr(policy, "SIZES", replace(sizes, few_rows=n_few, plain_pairs=n_few // 4))
+        monkeypatch.setattr(
+            policy, "SIZES", replace(sizes, few_rows=n_few, loop_rows=n_few, plain_pairs=n_few // 4)
+        )
         driver, watermark = Driver(join, (1, 1)), -math.inf
         rest = [list(rows[0]), list(rows[1])]
         for n_left, n_right, step in [*cuts, (99, 99, 0)]:

@@ -331,10 +331,15 @@ class FragmentTask:
     ) -> Outputs:
         schemas = {port.port: port.stream.schema for port in step.inputs}
         rows = {port: merge_batches(batches, schemas[port]) for port, batches in by_port.items()}
-        began, after = time.perf_counter(), AFTER_ALL if advance.over else advance.after
-        outputs = list(stage.on_round(rows, advance.before, after, copies))
-        self._join_seconds[step.name] = self._join_seconds.get(step.name, 0.0) + time.perf_counter() - began
-        return iter(outputs)
+        outputs = stage.on_round(rows, advance.before, AFTER_ALL if advance.over else advance.after, copies)
+        while True:  # one batch of pairs at a time, so that no more of them are in memory
+            began = time.perf_counter()
+            output = next(outputs, None)
+            took = time.perf_counter() - began
+            self._join_seconds[step.name] = self._join_seconds.get(step.name, 0.0) + took
+            if output is None:
+                return
+            yield output
 
     def _emit(self, ref: Ref, batch: Batch, round_: int) -> Iterator[WireRow]:
         """Hand a batch to the steps of this fragment that read it, and pack it for those of others."""

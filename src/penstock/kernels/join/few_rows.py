@@ -72,8 +72,8 @@ def join_few(
 ) -> int:
     """Find the pairs of new rows with stored ones, and store them; return how many pairs there are.
 
-    Return `NOT_DONE`, and store nothing, if a value is NaN, a box lies in too many cells, or there are more
-    pairs than there is room for.
+    Return `NOT_DONE`, and store nothing, if a value is NaN or a box lies in too many cells. If there may be
+    more pairs than there is room for, store nothing either, and return less: minus how many there may be.
 
     codes, floats, units, widths, reaches, lows, highs  as `bound_codes` has them, the clock too
     attributes            int64[a, n]     what else is stored of the new rows: times; buckets and numbers,
@@ -133,7 +133,7 @@ def join_few(
                         rows[n_hits] = slot
                     n_hits += 1
     if n_hits > boxes.shape[0]:
-        return NOT_DONE
+        return -int(n_hits)
     for hit in range(n_hits):
         held[hit] = True
     for place in range(1, n_codes):

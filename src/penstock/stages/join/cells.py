@@ -102,17 +102,17 @@ class CellGrid:
                 for rows in part.take_all():
                     self.store(side, rows, run)
 
-    def store(self, side: int, rows: JoinRows, run: policy.JitPolicy) -> None:
-        """Store rows of one side, each in its part."""
+    def store(self, side: int, rows: JoinRows, run: policy.JitPolicy) -> int | None:
+        """Store rows of one side, each in its part; return the slot of the first if all are in one."""
         parts = self.parts[side]
         if len(parts) == 1:
-            parts[0].add(rows, run)
-            return
+            return parts[0].add(rows, run)
         part_of = self._parts_of(rows.buckets, len(parts))
         for number, part in enumerate(parts):
             at = np.flatnonzero(part_of == number)
             if len(at):
                 part.add(rows.take(at), run)
+        return None
 
     def cells(self, side: int, rows_of_side: JoinRows, places: Ints) -> Iterator[Cell]:
         """Yield the cells that new rows of a side meet; `places` says which of the rows look for partners."""
@@ -170,13 +170,14 @@ class HandshakePipeline(CellGrid):
         """Implement `CellGrid.begin_at`."""
         self.watermark = watermark
 
-    def store(self, side: int, rows: JoinRows, run: policy.JitPolicy) -> None:
+    def store(self, side: int, rows: JoinRows, run: policy.JitPolicy) -> int | None:
         """Implement `CellGrid.store`: each in the cell of its age."""
         cell_of = self._find_cells(side, rows.codes[CLOCK])
         for cell, part in enumerate(self.parts[side]):
             at = np.flatnonzero(cell_of == cell)
             if len(at):
                 part.add(rows.take(at), run)
+        return None
 
     def cells(self, side: int, rows_of_side: JoinRows, places: Ints) -> Iterator[Cell]:
         """Implement `CellGrid.cells`."""

@@ -23,6 +23,7 @@ from penstock.stages.join.bounds import ALL_OVER, LEFT_SIDE, RIGHT_SIDE, Admissi
 from penstock.stages.join.cell_places import NO_BUCKET
 from penstock.stages.join.conditions import CLOCK
 from penstock.stages.join.join_rows import JoinRows, concat_join_rows
+from penstock.stages.join.pairs import RoundResults
 from penstock.stages.join.stage import PORTS, JoinStage
 from penstock.stages.join.state import SavedJoin, no_rows
 from penstock.stages.rows.batch import Batch, Ints, Mask
@@ -73,7 +74,7 @@ class LastRowsJoinStage(JoinStage):
         return super().nbytes + sum(rows.nbytes for waiting in self._waiting for rows in waiting)
 
     def _take_in(
-        self, port: str, batch: Batch, watermark: float, rows: list[Batch], *, is_home: bool = True
+        self, port: str, batch: Batch, watermark: float, leaving: RoundResults, *, is_home: bool = True
     ) -> Outputs:
         side, accounts = PORTS.index(port), self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
@@ -96,7 +97,7 @@ class LastRowsJoinStage(JoinStage):
             return np.full(len(times), watermark > 0)
         return np.asarray(times < int(watermark) - self._resolved.lateness)
 
-    def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
+    def _advance(self, watermark: float, leaving: RoundResults) -> Outputs:
         """Put in order what the watermark has passed, and let each row meet the rows before it."""
         self.watermark = max(self.watermark, watermark)
         ready = [self._take_ready(side, watermark) for side in (LEFT_SIDE, RIGHT_SIDE)]
@@ -122,10 +123,12 @@ class LastRowsJoinStage(JoinStage):
             past = n_before[1 - side] + n_met
             self._ranks.met = (past - self._n_last[1 - side], past - 1)
             self.site.accounts.passed += len(matchable) + len(unmatchable)
-            yield from self._finder.find(side, matchable, rows, in_order=self._is_alone)
+            yield from self._finder.find(side, matchable, leaving)
             if self._leaves_alone[side]:
-                rows.append(self._results.leave_alone(side, matchable, np.flatnonzero(~matchable.has_pair)))
-                rows.append(self._results.leave_alone(side, unmatchable, np.arange(len(unmatchable))))
+                alone = np.flatnonzero(~matchable.has_pair)
+                leaving.alone.append(self._results.leave_alone(side, matchable, alone))
+                every = np.arange(len(unmatchable))
+                leaving.alone.append(self._results.leave_alone(side, unmatchable, every))
         for side, (matchable, _) in enumerate(split):
             if not self._n_last[side] and keys is not None:  # no row of this side is ever met
                 keys.release(matchable.codes[1])

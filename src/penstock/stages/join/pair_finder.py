@@ -1,10 +1,10 @@
 """The pairs of new rows of a join: stored rows are searched, cell by cell, and candidates are tested.
 
-For a few new rows of inner joins of bands within a time, in one cell, there is a quick way. All work on them
-is one call of a loop (`kernels/join/few_rows.py`); the rows are stored where others are, and the pairs are
-the same. What is not as usual (a null, a NaN, a late row, very many pairs) goes the usual way: then nothing
-has happened here. With one row at a time the stage is 2 to 3 times quicker by it (`python -m bench join`,
-latency).
+For new rows of inner joins of bands within a time, in one cell, there is a quick way. All work on them is one
+call of a loop (`kernels/join/few_rows.py`); the rows are stored where others are, and the pairs are the same.
+What is not as usual (a null, a NaN, a late row, very many rows) goes the usual way: then nothing has happened
+here. With one row at a time the stage is 2 to 3 times quicker by it (`python -m bench join`, latency), with
+some hundred 1.3 times (band).
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from penstock.stages.join.cell_places import NO_BUCKET, WHOLE, CellPlace
 from penstock.stages.join.cells import Cell, CellGrid, HandshakePipeline, RunCells, Search, run_in_turn
 from penstock.stages.join.conditions import CLOCK, BandEncoder
 from penstock.stages.join.index import Boxes
-from penstock.stages.join.join_rows import JoinRows
+from penstock.stages.join.join_rows import JoinRows, RowsOfSide
 from penstock.stages.join.model import JoinWork
-from penstock.stages.join.pairs import JoinResults, Pairs
+from penstock.stages.join.pairs import JoinResults, Pairs, RoundResults, keys_of_pairs
 from penstock.stages.join.predicate import FailedPairs, JoinPredicate, select_at_home
 from penstock.stages.join.row_store import RowStore
 from penstock.stages.join.state import ChangedRows
@@ -38,18 +38,20 @@ from penstock.stages.stage import Outputs, RowErrors, StageContext
 from penstock.timing.windows import AFTER_ALL
 
 ROOM = 512
-"""Pairs of a few rows, at most; of more the usual way is as quick."""
+"""Pairs that there is room for at first, and at least."""
 
 
 class FewPairs(NamedTuple):
     """What became of a few rows.
 
     attributes  int64[a, n]  their times, buckets, numbers and places
+    begin       the first of their slots
     rows        which of them, pair by pair
     slots       with which stored rows
     """
 
     attributes: Ints
+    begin: int
     rows: Ints
     slots: Ints
 
@@ -62,15 +64,17 @@ class FewRows:
 
     def __init__(self, encoder: BandEncoder, bound: WithinBound) -> None:
         self._encoder, self.bound = encoder, bound
-        n_rows = policy.SIZES.few_rows
-        self._boxes, self._rows = np.empty((2, ROOM), np.int64)
-        self._scratch = (
-            *np.empty((2, MOST_CELLS * n_rows), np.int64),
-            np.empty(1 + n_rows, np.int64),
-            self._boxes,
-            self._rows,
-            np.empty(ROOM, np.bool_),
-        )
+        self._n_rows = self._room = 0
+        self._make_room(policy.SIZES.few_rows, ROOM)
+
+    def _make_room(self, n_rows: int, n_pairs: int) -> None:
+        """Have memory for so many new rows and pairs, at least."""
+        if n_rows > self._n_rows:
+            self._n_rows = n_rows
+            self._open = *np.empty((2, MOST_CELLS * n_rows), np.int64), np.empty(1 + n_rows, np.int64)
+        if n_pairs > self._room:
+            self._room = n_pairs
+            self._pairs = *np.empty((2, n_pairs), np.int64), np.empty(n_pairs, np.bool_)
 
     def load(self, run: policy.JitPolicy) -> None:
         """Load the loop where others run compiled already, so that no row waits for it."""
@@ -90,43 +94,59 @@ class FewRows:
 
         first  the number of the first row
         """
-        if not stored.is_searched_as_is:
+        if not stored.is_searched_as_is(batch.num_rows):
             return None
         attributes = np.array([batch.times, *[batch.times] * 2, *batch.order])
         codes = self._encoder.read(side, batch, attributes[0])
         if codes is None:
             return None
         n_codes, n_rows = codes.shape
+        values = codes[1:].copy()
         begin = own.reserve(n_rows, n_codes, len(attributes))
         lows, highs = np.empty((2, n_codes, n_rows), np.int64)
-        n_pairs = run(
-            join_few,
-            codes,
-            codes.view(np.float64),
-            attributes,
-            *self._encoder.settings,
-            *self.bound.reach(side),
-            first,
-            *own.list_own_arrays(begin),
-            *stored.list_searched_arrays(n_codes),
-            lows,
-            highs,
-            *self._scratch,
-            work=n_rows * 32,
-        )
-        if n_pairs == NOT_DONE:
-            return None
+        self._make_room(n_rows, ROOM)
+        while True:
+            n_pairs = run(
+                join_few,
+                codes,
+                codes.view(np.float64),
+                attributes,
+                *self._encoder.settings,
+                *self.bound.reach(side),
+                first,
+                *own.list_own_arrays(begin),
+                *stored.list_searched_arrays(n_codes),
+                lows,
+                highs,
+                *self._open,
+                *self._pairs,
+                work=n_rows * 32,
+            )
+            if n_pairs >= 0:
+                break
+            if n_pairs == NOT_DONE:
+                return None
+            self._make_room(n_rows, -2 * n_pairs)
+            codes[1:] = values  # of floats, codes are in their place
         own.keep_reserved(begin, attributes[0], batch)
-        return FewPairs(attributes, self._boxes[:n_pairs].copy(), self._rows[:n_pairs].copy())
+        new_at, stored_at, _ = self._pairs
+        pairs = FewPairs(attributes, begin, new_at[:n_pairs].copy(), stored_at[:n_pairs].copy())
+        if self._room > policy.SIZES.results_at_once:  # that was an exception
+            self._room = 0
+        return pairs
 
-    def build_pairs(self, side: int, batch: Batch, few: FewPairs, stored: RowStore) -> Pairs:
+    def build_pairs(self, side: int, batch: Batch, few: FewPairs, own: RowStore, stored: RowStore) -> Pairs:
         """Return pairs as results are made of them; of an inner join nobody asks whether rows have one."""
-        times, buckets, numbers, *order = few.attributes
-        codes = few.attributes[:1]
-        new = JoinRows(codes, times, tuple(order), batch, buckets, numbers, _NO_PAIRS)
+        new: RowsOfSide = own
+        if len(few.rows) > policy.SIZES.few_rows:
+            new_at = few.rows + few.begin
+        else:  # they are at hand
+            times, buckets, numbers, *order = few.attributes
+            new_at, codes = few.rows, few.attributes[:1]
+            new = JoinRows(codes, times, tuple(order), batch, buckets, numbers, _NO_PAIRS)
         if side == LEFT_SIDE:
-            return Pairs(new, few.rows, stored, few.slots)
-        return Pairs(stored, few.slots, new, few.rows)
+            return Pairs(new, new_at, stored, few.slots)
+        return Pairs(stored, few.slots, new, new_at)
 
 
 _NO_PAIRS = np.zeros(0, np.bool_)
@@ -166,49 +186,46 @@ class PairFinder:
         self._predicate, self._bound, self._cells, self._changes = predicate, bound, cells, changes
         self._few = build_few_rows(self._how, predicate, bound)
 
-    def join_few(
-        self, side: int, batch: Batch, watermark: float, first: int, *, in_order: bool
-    ) -> list[Batch] | None:
-        """Store a few new rows the quick way; return their pairs, or None: then nothing has happened.
+    def join_at_once(
+        self, side: int, batch: Batch, watermark: float, first: int, leaving: RoundResults
+    ) -> bool:
+        """Store new rows the quick way; their pairs go to `leaving`. Return False if nothing has happened.
 
-        first     the number of the first row
-        in_order  as `JoinResults.join` has it
+        first  the number of the first row
         """
-        few = self._few
-        if few is None or self._cells.n_cells > 1 or self._place is not WHOLE:
-            return None
-        n_rows = batch.num_rows
+        few, n_rows = self._few, batch.num_rows
+        if few is None or n_rows > policy.SIZES.loop_rows:
+            return False
+        if self._cells.n_cells > 1 or self._place is not WHOLE:
+            return False
         if not few.bound.admits_all(batch.times, watermark):
-            return None
+            return False
         own, stored = self._cells.parts[side][0], self._cells.parts[1 - side][0]
         started_at = perf_counter()
         pairs = few.join(side, batch, first, own, stored, self._run)
         if pairs is None:
-            return None
+            return False
         self.work.count(n_rows, n_rows * stored.n_scanned, perf_counter() - started_at)
         self._changes.note(side, pairs.attributes[1])
-        if not len(pairs.rows):
-            return []
-        return [self._results.join([few.build_pairs(side, batch, pairs, stored)], in_order=in_order)]
+        if len(pairs.rows):
+            leaving.pairs.append(few.build_pairs(side, batch, pairs, own, stored))
+        return True
 
     def find(
         self,
         side: int,
         new: JoinRows,
-        rows: list[Batch],
+        leaving: RoundResults,
         wanted: tuple[Boxes, Ints] | None = None,
         *,
-        in_order: bool,
         is_old: bool = False,
     ) -> Outputs:
-        """Find the pairs of new rows with stored ones, which go to `rows`, and emit those that failed.
+        """Find the pairs of new rows with stored ones, which go to `leaving`, and emit those that failed.
 
-        wanted    what the rows look for, and which rows do; None if it is not known yet
-        in_order  as `JoinResults.join` has it
-        is_old    the rows are not new, but meet others than before
+        wanted  what the rows look for, and which rows do; None if it is not known yet
+        is_old  the rows are not new, but meet others than before
         """
         errors: list[FailedPairs] = []
-        lots: list[Pairs] = []
         if wanted is None and len(new):
             clocks = self._bound.ranges(side, new.codes[CLOCK])
             wanted = self._predicate.boxes(new.codes, clocks)
@@ -220,21 +237,25 @@ class PairFinder:
             pairs, failures = self._predicate.select(pairs, self._run, stops=self._errors.stops)
             if failures and self._errors.stops:
                 failed, contexts = failures[0]
-                self._errors.handle(self._results.join([failed]), np.ones(len(failed), np.bool_), contexts)
+                self._errors.handle(self._results.join(failed), np.ones(len(failed), np.bool_), contexts)
             errors += failures
             if len(pairs):
-                rows += self._note_pairs(pairs, None if is_old else side)
+                leaving.alone += self._note_pairs(pairs, None if is_old else side)
                 if self._place.pairs_meet_twice:
                     pairs = pairs.where(pairs.left.buckets[pairs.left_at] != NO_BUCKET)
-                lots += [pairs] if len(pairs) else []
-        if lots and self._how not in ("semi", "anti"):
-            rows.append(self._results.join(lots, in_order=in_order))
-            if isinstance(self._cells, HandshakePipeline) and abs(self._cells.watermark) < AFTER_ALL:
-                self.work.n_pairs += rows[-1].num_rows
-                self.work.waited_us += int(np.maximum(self._cells.watermark - rows[-1].times, 0).sum())
+                if len(pairs) and self._how not in ("semi", "anti"):
+                    leaving.pairs.append(pairs)
+                    self._count_wait(pairs)
         yield from self._handle_errors(
             side, select_at_home(side, errors) if self._place.pairs_meet_twice else errors
         )
+
+    def _count_wait(self, pairs: Pairs) -> None:
+        """Count how long after the later of their rows pairs meet in a pipeline."""
+        if isinstance(self._cells, HandshakePipeline) and abs(self._cells.watermark) < AFTER_ALL:
+            times = keys_of_pairs(pairs)[0]
+            self.work.n_pairs += len(pairs)
+            self.work.waited_us += int(np.maximum(self._cells.watermark - times, 0).sum())
 
     def _handle_errors(self, side: int, errors: Iterable[FailedPairs]) -> Outputs:
         """Count the new rows of which pairs failed, each once, and emit the pairs."""
@@ -244,7 +265,7 @@ class PairFinder:
             n_before = len(charged)
             charged.update(rows.numbers[at].tolist())
             failed = self._errors.handle(
-                self._results.join([pairs]),
+                self._results.join(pairs),
                 np.ones(len(pairs), np.bool_),
                 contexts,
                 counted=len(charged) - n_before,

@@ -2,14 +2,16 @@
 
 A pair has the later of the two times; its place among rows of one time is that of the left row and then that
 of the right row. A row without a partner keeps its own, and so does a left row of a semi or anti join.
+
+What leaves in a round leaves in order. Until then a pair is two places; its columns are taken once, in that
+order, for a bounded number of pairs at a time (`python -m bench join`, band).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
-from typing import NamedTuple
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +34,9 @@ from penstock.stages.rows.order import (
     sort_indices,
 )
 
+FIRST_ROWS = 64
+"""New rows that are joined at once while nothing is known of how many pairs they find."""
+
 
 class Pairs:
     """Pairs that may join, or do: a place among left rows and one among right rows for each."""
@@ -48,6 +53,10 @@ class Pairs:
             return self
         return Pairs(self.left, self.left_at[mask], self.right, self.right_at[mask])
 
+    def take(self, at: Ints) -> Pairs:
+        """Return some of the pairs."""
+        return Pairs(self.left, self.left_at[at], self.right, self.right_at[at])
+
     @cached_property
     def left_batch(self) -> pa.RecordBatch:
         """Return the left rows, one for each pair."""
@@ -59,13 +68,101 @@ class Pairs:
         return self.right.take_batch(self.right_at)
 
 
+class RoundResults:
+    """What is to leave a join in a round.
+
+    pairs  whose columns are not taken yet; rows that they name by a slot must not move before they leave
+    alone  rows without a partner, or of one side only
+    """
+
+    def __init__(self) -> None:
+        self.pairs: list[Pairs] = []
+        self.alone: list[Batch] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self.pairs)) + sum(batch.num_rows for batch in self.alone)
+
+    def name_stored(self, new: RowsOfSide, stored: RowsOfSide, first: int) -> None:
+        """Take note that new rows are stored now, at the places from the first on.
+
+        So the pairs of both sides' new rows are of the same rows, and all are taken in one step.
+        """
+        for pairs in self.pairs:
+            if pairs.left is new:
+                pairs.left, pairs.left_at = stored, pairs.left_at + first
+            if pairs.right is new:
+                pairs.right, pairs.right_at = stored, pairs.right_at + first
+
+    def unite(self) -> None:
+        """Put pairs of the same rows together."""
+        if len(self.pairs) < 2:
+            return
+        lots: dict[tuple[int, int], list[Pairs]] = {}
+        for pairs in self.pairs:
+            lots.setdefault((id(pairs.left), id(pairs.right)), []).append(pairs)
+        self.pairs = [
+            Pairs(
+                lot[0].left,
+                np.concatenate([pairs.left_at for pairs in lot]),
+                lot[0].right,
+                np.concatenate([pairs.right_at for pairs in lot]),
+            )
+            for lot in lots.values()
+        ]
+
+    def clear(self) -> None:
+        """Forget what has left."""
+        self.pairs, self.alone = [], []
+
+
+class RowQuota:
+    """How many new rows are joined at once, so that about a bounded number of pairs waits to leave.
+
+    It begins low, because nothing is known of the rows; then it follows the pairs that rows have found.
+    """
+
+    def __init__(self) -> None:
+        self._n_rows = min(FIRST_ROWS, policy.SIZES.results_at_once)
+
+    def note(self, n_rows: int, n_pairs: int) -> None:
+        """Take note of how many pairs so many new rows have found."""
+        most = policy.SIZES.results_at_once
+        growth = min(most, max(self._n_rows, 2 * n_rows))
+        self._n_rows = max(1, min(growth, n_rows * most // max(1, n_pairs)))
+
+    def cut(self, lots: Sequence[Batch], floor: int) -> Iterator[tuple[list[Batch], int | None]]:
+        """Yield rows of a round in steps, by time; and the time up to which a step has all, None in the last.
+
+        What is found in a step has no earlier time than its rows, so results up to that time are complete.
+
+        floor  rows of this time and before are in one step, as they came: they may be late
+        """
+        n_rows = sum(batch.num_rows for batch in lots)
+        if n_rows <= self._n_rows:
+            yield list(lots), None
+            return
+        times = [np.maximum(batch.times, floor) for batch in lots]
+        orders = [np.argsort(of_lot, kind="stable") for of_lot in times]
+        times = [of_lot[order] for of_lot, order in zip(times, orders, strict=True)]
+        in_order = np.sort(np.concatenate(times))
+        begins, end = [0] * len(lots), 0
+        while end < n_rows:
+            last = in_order[min(end + self._n_rows, n_rows) - 1]
+            ends = [int(np.searchsorted(of_lot, last, side="right")) for of_lot in times]
+            end = sum(ends)
+            cuts = zip(lots, orders, begins, ends, strict=True)
+            begins = ends
+            yield [lot.take(order[a:b]) for lot, order, a, b in cuts], int(last) if end < n_rows else None
+
+
 class JoinResults:
     """Builds the rows that leave a join.
 
     schema  their columns
     """
 
-    def __init__(self, op: StreamJoin, left: Stream, right: Stream) -> None:
+    def __init__(self, op: StreamJoin, left: Stream, right: Stream, run: policy.JitPolicy) -> None:
+        self._run = run
         self.schema: pa.Schema = op.outputs({LEFT: left, RIGHT: right})[OUT].schema
         resolved = op.resolve(left, right)
         self._left_names = left.columns
@@ -76,21 +173,48 @@ class JoinResults:
         self._window = resolved.window if resolved.has_window_columns else None
         self._time = left.require_time("the left side of a join")
 
-    def join(self, lots: Sequence[Pairs], *, in_order: bool = False) -> Batch:
-        """Return the columns of both rows of all pairs, at the later time.
+    def emit(self, leaving: RoundResults, until: int | None = None) -> Iterator[Batch]:
+        """Yield what is to leave, by (time, place, columns), some rows at a time; it is forgotten.
 
-        in_order  by time and place, if that is easy: rows that are taken in order are not taken again
+        until  what has a later time stays; None if all leaves
         """
-        if len(lots) == 1 and len(lots[0]) <= policy.SIZES.few_rows:
-            return self._join_few(lots[0], in_order=in_order)
-        if in_order and len(lots) == 1:
-            lots = [_sort_pairs(lots[0])]
-        left = _take_rows([(pairs.left, pairs.left_at) for pairs in lots])
-        right = _take_rows([(pairs.right, pairs.right_at) for pairs in lots])
-        columns = [*left.rows.columns, *(right.rows.column(name) for name, _ in self._right_fields)]
-        columns += self._window_columns(left.clock)
-        rows = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        return Batch(rows, np.maximum(left.times, right.times), _join_orders(left.order, right.order))
+        n_rows = len(leaving)
+        if not n_rows:
+            return
+        if until is None and n_rows <= policy.SIZES.few_rows:
+            batches = [self.join(pairs, in_order=len(leaving.pairs) == 1) for pairs in leaving.pairs]
+            batches += [batch for batch in leaving.alone if batch.num_rows]
+            leaving.clear()
+            yield self._merge(batches)
+            return
+        leaving.unite()
+        lots = _ResultLots(self, leaving)
+        places = sort_indices(lots.keys, lots, self._run)
+        leaving.clear()
+        if until is not None:
+            n_now = int(np.searchsorted(lots.keys[0][places], until, side="right"))
+            places, later = places[:n_now], places[n_now:]
+            lots.put_back(later, leaving)
+        for begin in range(0, len(places), policy.SIZES.results_at_once):
+            yield lots.build(places[begin : begin + policy.SIZES.results_at_once])
+
+    def join(self, pairs: Pairs, *, in_order: bool = False) -> Batch:
+        """Return the columns of both rows of pairs, at the later time.
+
+        in_order  by time and place, if pairs are few
+        """
+        if len(pairs) <= policy.SIZES.few_rows:
+            return self._join_few(pairs, in_order=in_order)
+        times, *order = keys_of_pairs(pairs)
+        return Batch(self.take_pairs(pairs), times, tuple(order))
+
+    def take_pairs(self, pairs: Pairs) -> pa.RecordBatch:
+        """Return the columns of both rows of pairs."""
+        left, right = pairs.left_batch, pairs.right_batch
+        columns = [*left.columns, *(right.column(name) for name, _ in self._right_fields)]
+        if self._window is not None:
+            columns += self._window_columns(pairs.left.codes[CLOCK][pairs.left_at])
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _join_few(self, pairs: Pairs, *, in_order: bool) -> Batch:
         """Return what `join` does of a few pairs; as plain rows if the new ones are such."""
@@ -122,7 +246,7 @@ class JoinResults:
 
     def leave_alone(self, side: int, rows: RowsOfSide, at: Ints) -> Batch:
         """Return rows of one side, with nulls for the other, but a shared column is a right row's own."""
-        own, times, order, clock = _take_rows([(rows, at)])
+        own, clock = rows.take_batch(at), rows.codes[CLOCK][at]
         if side == LEFT_SIDE:
             columns = list(own.columns)
             columns += [pa.nulls(len(at), field.type) for _, field in self._right_fields]
@@ -133,16 +257,16 @@ class JoinResults:
             ]
             columns += [own.column(name) for name, _ in self._right_fields]
         columns += self._window_columns(clock)
-        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), times, order)
+        order = tuple(column[at] for column in rows.order)
+        return Batch(pa.RecordBatch.from_arrays(columns, schema=self.schema), rows.times[at], order)
 
-    def merge(self, batches: Sequence[Batch]) -> Batch:
-        """Return all rows by (time, place, columns)."""
+    def _merge(self, batches: Sequence[Batch]) -> Batch:
+        """Return all of a few rows by (time, place, columns)."""
         whole = merge_batches(batches, self.schema)
-        if whole.num_rows <= policy.SIZES.few_rows:
-            times, order = whole.plain_times_and_order()
-            places = list(zip(times, *order, strict=True))
-            if all(before < after for before, after in pairwise(places)):
-                return whole
+        times, order = whole.plain_times_and_order()
+        places = list(zip(times, *order, strict=True))
+        if all(before < after for before, after in pairwise(places)):
+            return whole
         keys = [whole.times, *whole.order]
         at = sort_indices(keys, whole.rows)
         return whole if (at[1:] > at[:-1]).all() else whole.take(at)
@@ -154,40 +278,73 @@ class JoinResults:
         return [build_time_column(bounds, self._time) for bounds in (starts, starts + self._window.size)]
 
 
-def _sort_pairs(pairs: Pairs) -> Pairs:
-    """Return pairs by time and place, as far as these tell them apart."""
+class _ResultLots:
+    """Pairs and rows alone that are to leave, one after the other; a place is a number among all of them.
+
+    keys  their times, and their places among rows of one time
+    """
+
+    def __init__(self, results: JoinResults, leaving: RoundResults) -> None:
+        self._results = results
+        self._lots: list[Pairs | Batch] = [*leaving.pairs, *(one for one in leaving.alone if one.num_rows)]
+        sizes = [len(lot) if isinstance(lot, Pairs) else lot.num_rows for lot in self._lots]
+        self._begins = [0, *accumulate(sizes)]
+        parts = [
+            keys_of_pairs(lot) if isinstance(lot, Pairs) else (lot.times, *lot.order) for lot in self._lots
+        ]
+        self.keys = parts[0] if len(parts) == 1 else concat_orders(list(zip(parts, sizes, strict=True)))
+
+    def build(self, places: Ints) -> Batch:
+        """Return the rows at some places."""
+        times, *order = (key[places] for key in self.keys)
+        return Batch(self._take(places), times, tuple(order))
+
+    def take(self, places: pa.Array) -> pa.RecordBatch:
+        """Return the columns at some places."""
+        return self._take(places.to_numpy())
+
+    def _take(self, places: Ints) -> pa.RecordBatch:
+        if len(self._lots) == 1:
+            return self._take_of(self._lots[0], places)
+        lot_of = np.searchsorted(self._begins, places, side="right") - 1
+        by_lot = np.argsort(lot_of, kind="stable")
+        ends = np.searchsorted(lot_of[by_lot], np.arange(len(self._lots) + 1))
+        parts = [
+            self._take_of(lot, places[by_lot[ends[number] : ends[number + 1]]] - self._begins[number])
+            for number, lot in enumerate(self._lots)
+            if ends[number + 1] > ends[number]
+        ]
+        back = np.empty(len(places), np.int64)
+        back[by_lot] = np.arange(len(places))
+        return pa.concat_batches(parts).take(pa.array(back))
+
+    def _take_of(self, lot: Pairs | Batch, at: Ints) -> pa.RecordBatch:
+        if isinstance(lot, Batch):
+            return lot.rows.take(pa.array(at))
+        return self._results.take_pairs(lot.take(at))
+
+    def put_back(self, places: Ints, leaving: RoundResults) -> None:
+        """Let what is at some places leave later."""
+        if not len(places):
+            return
+        stays = np.zeros(self._begins[-1], np.bool_)
+        stays[places] = True
+        for begin, end, lot in zip(self._begins, self._begins[1:], self._lots, strict=False):
+            if not stays[begin:end].any():
+                continue
+            if isinstance(lot, Batch):
+                leaving.alone.append(lot.where(stays[begin:end]))
+            else:
+                leaving.pairs.append(lot.where(stays[begin:end]))
+
+
+def keys_of_pairs(pairs: Pairs) -> tuple[Ints, ...]:
+    """Return the times of pairs, and their places among those of one time."""
     left, left_at, right, right_at = pairs.left, pairs.left_at, pairs.right, pairs.right_at
-    if len(pairs) == 1:
-        return pairs
     order = _join_orders(
         tuple(column[left_at] for column in left.order), tuple(column[right_at] for column in right.order)
     )
-    places = sort_indices([np.maximum(left.times[left_at], right.times[right_at]), *order])
-    return Pairs(left, left_at[places], right, right_at[places])
-
-
-class _RowsAt(NamedTuple):
-    """What results need of rows: columns, times, places, and the clock."""
-
-    rows: pa.RecordBatch
-    times: Ints
-    order: Order
-    clock: Ints
-
-
-def _take_rows(lots: Sequence[tuple[RowsOfSide, Ints]]) -> _RowsAt:
-    """Return the rows at some places of several lots, one after the other; of one lot in one step."""
-    if all(rows is lots[0][0] for rows, _ in lots):
-        rows, at = lots[0][0], np.concatenate([at for _, at in lots])
-        order = tuple(column[at] for column in rows.order)
-        return _RowsAt(rows.take_batch(at), rows.times[at], order, rows.codes[CLOCK][at])
-    parts = [_take_rows([lot]) for lot in lots]
-    return _RowsAt(
-        pa.concat_batches([part.rows for part in parts]),
-        np.concatenate([part.times for part in parts]),
-        concat_orders([(part.order, len(part.times)) for part in parts]),
-        np.concatenate([part.clock for part in parts]),
-    )
+    return np.maximum(left.times[left_at], right.times[right_at]), *order
 
 
 def _join_places(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:

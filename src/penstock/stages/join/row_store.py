@@ -2,7 +2,8 @@
 
 A row has a slot, which is the number of rows that were stored before it; every attribute is an array by slot
 that grows. Their order by clock is kept apart, because rows may come late (`ClockRuns`). When half of the
-slots are of rows that are over, those that live move together.
+slots are of rows that are over, those that live move together: between two rounds (`settle`), so that inside
+one a pair can be named by its slots.
 
 Whether a scan or an index (`index.py`) finds the rows of a box is a question of cost: rows are scanned until
 that has cost as much as an index does, and then get one, if boxes are small. The answer is the same.
@@ -150,10 +151,10 @@ class RowStore:
         self._clear()
         return rows
 
-    def add(self, rows: JoinRows, run: policy.JitPolicy) -> slice:
-        """Store rows; return their slots, which hold until more come."""
+    def add(self, rows: JoinRows, run: policy.JitPolicy) -> int:
+        """Store rows; return the first of their slots, which hold until `settle`."""
         if not len(rows):
-            return slice(0, 0)
+            return self._n_slots
         begin = self.reserve(len(rows), len(rows.codes), len(rows.order) + 3)
         end = begin + len(rows)
         self._codes[:, begin:end] = rows.codes
@@ -171,12 +172,10 @@ class RowStore:
         self._runs.add(clock, begin)
         if self._index is not None:
             self._index.add(self._codes, begin, end, run)
-        return slice(begin, end)
+        return begin
 
     def reserve(self, n_rows: int, n_codes: int, n_attributes: int) -> int:
         """Make room for rows; return the first of their slots."""
-        if self._n_slots > 2 * len(self) + policy.SIZES.index_rows:
-            self._move_together()
         begin = self._n_slots
         if begin + n_rows > self._capacity or n_attributes > len(self._attributes):
             self._grow(begin + n_rows, n_codes, n_attributes)
@@ -196,10 +195,11 @@ class RowStore:
         self._payload.add(batch)
         self._runs.add(clock, begin)
 
-    @property
-    def is_searched_as_is(self) -> bool:
-        """Return whether a few boxes need nothing prepared: there is an index, or too few rows for one."""
-        return self._index is not None or len(self) < policy.SIZES.index_rows
+    def is_searched_as_is(self, n_boxes: int) -> bool:
+        """Return whether boxes need nothing prepared: there is an index, or there is little to compare."""
+        if self._index is not None:
+            return True
+        return len(self) < policy.SIZES.index_rows and n_boxes <= policy.SIZES.few_rows
 
     def list_searched_arrays(self, n_codes: int) -> tuple[Any, ...]:
         """Return what `join_few` looks for rows in."""
@@ -222,6 +222,11 @@ class RowStore:
         tops[here], paired[here] = self._tops[here], self._paired[here]
         self._codes, self._attributes, self._tops, self._paired = codes, attributes, tops, paired
 
+    def settle(self) -> None:
+        """Let the live rows move together, if half of the slots are of others."""
+        if self._n_slots > 2 * len(self) + policy.SIZES.index_rows:
+            self._move_together()
+
     def _move_together(self) -> None:
         """Give the live rows the first slots, and free the others."""
         slots = self._runs.slots()
@@ -242,7 +247,7 @@ class RowStore:
         self._index, self._keeps_scanning = None, False
 
     def expire(self, horizon: int) -> Ints:
-        """Let rows go whose clock is before the horizon; return their slots, which hold until more come."""
+        """Let rows go whose clock is before the horizon; return their slots, which hold until `settle`."""
         over = self._runs.expire(horizon)
         if len(over):
             self._first = int(np.searchsorted(self._tops[: self._n_slots], horizon))

@@ -32,7 +32,7 @@ from penstock.stages.join.index import Boxes
 from penstock.stages.join.join_rows import JoinRows
 from penstock.stages.join.model import JoinLoad, JoinWork, Layout, pipeline_latency
 from penstock.stages.join.pair_finder import PairFinder
-from penstock.stages.join.pairs import JoinResults
+from penstock.stages.join.pairs import JoinResults, RoundResults, RowQuota
 from penstock.stages.join.predicate import JoinPredicate
 from penstock.stages.join.row_store import RowStore
 from penstock.stages.join.state import (
@@ -86,16 +86,15 @@ class JoinStage:
             if op.layout == HANDSHAKE
             else CellGrid(layout, has_keys=has_keys, sharing=sharing, has_copies=place.pairs_meet_twice)
         )
-        self._results = JoinResults(op, left, right)
+        self._run = policy.JitPolicy()
+        self._results = JoinResults(op, left, right, self._run)
         self._snapshots = JoinSnapshots(op, left, right, site.step, site.history)
         # Which side's rows leave without a partner, and so have to be kept to the end.
         self._leaves_alone = (op.how in ("left", "full", "anti"), op.how in ("right", "full"))
-        self._run = policy.JitPolicy()
         self._finder = PairFinder(op, site, place, self._results, self._run, run_cells)
         self._last_work = JoinWork()
         self._no_rows = (no_rows(left.schema), no_rows(right.schema))
         self._expires_at_once = (self._leaves_alone[0] or has_keys, self._leaves_alone[1] or has_keys)
-        self._is_alone = True  # rows of one side only are processed: their pairs are all that leave
         self._begin()
 
     def _begin(self) -> None:
@@ -108,7 +107,7 @@ class JoinStage:
         self._unmatchable = (RowStore(), RowStore())
         self._changes = ChangedRows()
         self._finder.begin(self._predicate, self._bound, self._cells, self._changes)
-        self._n_rows = 0
+        self._n_rows, self._quota = 0, RowQuota()
         self._next_horizon = [NONE_OVER, NONE_OVER]
         self.watermark: float = BEFORE_ALL
         self._saved_watermark: float = BEFORE_ALL
@@ -157,16 +156,13 @@ class JoinStage:
 
     def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
         """Take rows of one side in: emit late ones, and the pairs that they make with what is stored."""
-        rows: list[Batch] = []
-        self._is_alone = True
-        yield from self._take_in(port, batch, watermark, rows)
-        yield from self._emit(rows)
+        yield from self._take_round({port: batch}, watermark, None, {})
 
     def on_watermark(self, watermark: float) -> Outputs:
         """Forget the rows that are over; emit those that leave without a partner."""
-        rows: list[Batch] = []
-        yield from self._advance(watermark, rows)
-        yield from self._emit(rows)
+        leaving = RoundResults()
+        yield from self._advance(watermark, leaving)
+        yield from self._emit(leaving)
 
     def drain(self) -> Outputs:
         """Emit what is left, because both streams have ended."""
@@ -181,19 +177,46 @@ class JoinStage:
     ) -> Outputs:
         """Take a round: rows by port, the watermark that judges them, and the one that is reached.
 
-        What leaves on the main port is one batch, in order.
+        What leaves on the main port is in order, in batches of a bounded size.
 
         copies  rows whose home is another cell
         """
-        rows: list[Batch] = []
-        self._is_alone = sum(batch.num_rows > 0 for batch in batches.values()) == 1
-        for port in (RIGHT, LEFT):
-            if port in batches:
-                yield from self._take_in(port, batches[port], before, rows)
-            if copies and port in copies:
-                yield from self._take_in(port, copies[port], before, rows, is_home=False)
-        yield from self._advance(after, rows)
-        yield from self._emit(rows)
+        yield from self._take_round(batches, before, after, copies or {})
+
+    def _take_round(
+        self,
+        batches: Mapping[str, Batch],
+        before: float,
+        after: float | None,
+        copies: Mapping[str, Batch],
+    ) -> Outputs:
+        """Take the rows of a round, and advance if there is a watermark to reach."""
+        leaving = RoundResults()
+        for store in (*self._cells.parts[0], *self._cells.parts[1], *self._unmatchable):
+            store.settle()
+        lots = [(port, of_port) for port in (RIGHT, LEFT) for of_port in (batches, copies) if port in of_port]
+        for rows, until in self._cut([of_port[port] for port, of_port in lots], before):
+            n_kept = len(leaving)
+            for (port, of_port), batch in zip(lots, rows, strict=True):
+                yield from self._take_in(port, batch, before, leaving, is_home=of_port is batches)
+            self._quota.note(sum(batch.num_rows for batch in rows), len(leaving) - n_kept)
+            if until is not None:
+                yield from self._emit(leaving, until)
+        if after is not None:
+            yield from self._advance(after, leaving)
+        yield from self._emit(leaving)
+
+    def _cut(self, lots: list[Batch], before: float) -> Iterator[tuple[list[Batch], int | None]]:
+        """Yield the rows of a round in steps, where that changes nothing but the memory of their pairs.
+
+        In an inner join nothing leaves but pairs, and none of them before its time; where a function may
+        fail, it matters which of two new rows is charged with that.
+        """
+        is_plain = self.op.how == "inner" and not self._predicate.tests and self._resolved.last_rows is None
+        if not is_plain or isinstance(self._cells, HandshakePipeline) or before == AFTER_ALL:
+            return iter([(lots, None)])
+        floor = NONE_OVER if before == BEFORE_ALL else int(before) - self._resolved.lateness - 1
+        return self._quota.cut(lots, floor)
 
     @property
     def layout(self) -> Layout:
@@ -286,31 +309,26 @@ class JoinStage:
     def _parts(self, side: int) -> list[RowStore]:
         return [*self._cells.parts[side], self._unmatchable[side]]
 
-    def _emit(self, rows: list[Batch]) -> Outputs:
-        rows = [batch for batch in rows if batch.num_rows]
-        if rows:
-            whole = self._results.merge(rows)
-            self.site.accounts.rows_out += whole.num_rows
-            yield OUT, whole
+    def _emit(self, leaving: RoundResults, until: int | None = None) -> Outputs:
+        """Emit results in order; those of later times than `until` stay."""
+        for batch in self._results.emit(leaving, until):
+            self.site.accounts.rows_out += batch.num_rows
+            yield OUT, batch
 
     def _take_in(
-        self, port: str, batch: Batch, watermark: float, rows: list[Batch], *, is_home: bool = True
+        self, port: str, batch: Batch, watermark: float, leaving: RoundResults, *, is_home: bool = True
     ) -> Outputs:
-        """Judge new rows, find their pairs, and store them; what leaves on the main port goes to `rows`."""
+        """Judge new rows, find their pairs, which go to `leaving`, and store them."""
         side = PORTS.index(port)
         accounts = self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
         self._finder.work.n_rows[side] += batch.num_rows
         if not batch.num_rows:
             return
-        in_order = self._is_alone
-        if batch.num_rows <= policy.SIZES.few_rows and is_home:
-            joined = self._finder.join_few(side, batch, watermark, self._n_rows, in_order=in_order)
-            if joined is not None:
-                self._n_rows += batch.num_rows
-                accounts.passed += batch.num_rows
-                rows += joined
-                return
+        if is_home and self._finder.join_at_once(side, batch, watermark, self._n_rows, leaving):
+            self._n_rows += batch.num_rows
+            accounts.passed += batch.num_rows
+            return
         admitted = self._bound.admit(batch.times, watermark)
         n_late = n_outside = 0
         if admitted.late is not None:
@@ -329,8 +347,8 @@ class JoinStage:
                 codes, lows, highs = encoded
                 new = self._number_rows(side, batch, None, codes, is_home=is_home)
                 wanted = Boxes(lows, highs), np.arange(len(new))
-                yield from self._finder.find(side, new, rows, wanted, in_order=in_order)
-                self._store_split(side, new, self._no_rows[side])
+                yield from self._finder.find(side, new, leaving, wanted)
+                self._store_split(side, new, self._no_rows[side], leaving)
                 return
         numbered = self._number_rows(
             side, batch, admitted.rows, admitted.clock.reshape(1, -1), is_home=is_home
@@ -338,8 +356,8 @@ class JoinStage:
         new, unmatchable = self._split_matchable(side, numbered)
         if not is_home:
             unmatchable = self._no_rows[side]
-        yield from self._finder.find(side, new, rows, in_order=in_order)
-        self._store_split(side, new, unmatchable)
+        yield from self._finder.find(side, new, leaving)
+        self._store_split(side, new, unmatchable, leaving)
 
     def _number_rows(
         self, side: int, batch: Batch, at: Ints | None, codes: Ints, *, is_home: bool = True
@@ -372,34 +390,38 @@ class JoinStage:
     def _store_new(self, side: int, rows: JoinRows) -> None:
         self._store_split(side, *self._split_matchable(side, rows))
 
-    def _store_split(self, side: int, rows: JoinRows, unmatchable: JoinRows) -> None:
+    def _store_split(
+        self, side: int, rows: JoinRows, unmatchable: JoinRows, leaving: RoundResults | None = None
+    ) -> None:
         """Store rows, those that find no partner only if they leave without one."""
         if self._predicate.keys is not None:
             self._predicate.keys.keep(rows.codes[1])
-        self._cells.store(side, rows, self._run)
+        first = self._cells.store(side, rows, self._run)
+        if first is not None and leaving is not None and len(leaving) > policy.SIZES.few_rows:
+            leaving.name_stored(rows, self._cells.parts[side][0], first)
         self._changes.note(side, rows.buckets)
         if self._leaves_alone[side]:
             self._unmatchable[side].add(unmatchable, self._run)
             self._changes.note(side, unmatchable.buckets)
 
-    def _advance(self, watermark: float, rows: list[Batch]) -> Outputs:
-        """Forget what the watermark has passed; rows that leave without a partner go to `rows`."""
+    def _advance(self, watermark: float, leaving: RoundResults) -> Outputs:
+        """Forget what the watermark has passed; rows that leave without a partner go to `leaving`."""
         self.watermark = max(self.watermark, watermark)
         if isinstance(self._cells, HandshakePipeline):
-            yield from self._move_on(self._cells, rows)
+            yield from self._move_on(self._cells, leaving)
         for side in (LEFT_SIDE, RIGHT_SIDE):
-            self._forget(side, self._bound.horizon(side, watermark), rows)
+            self._forget(side, self._bound.horizon(side, watermark), leaving)
 
-    def _move_on(self, pipeline: HandshakePipeline, rows: list[Batch]) -> Outputs:
+    def _move_on(self, pipeline: HandshakePipeline, leaving: RoundResults) -> Outputs:
         """Let stored rows go on to the cells of their age, and meet those that are there."""
         for side in (LEFT_SIDE, RIGHT_SIDE):
             for cell, moved in pipeline.take_moved(side, self.watermark):
                 pipeline.before = cell
-                yield from self._finder.find(side, moved, rows, in_order=self._is_alone, is_old=True)
+                yield from self._finder.find(side, moved, leaving, is_old=True)
                 pipeline.store(side, moved, self._run)
             pipeline.before = -1
 
-    def _forget(self, side: int, horizon: int, rows: list[Batch]) -> None:
+    def _forget(self, side: int, horizon: int, leaving: RoundResults) -> None:
         """Let the rows of a side go that are before the horizon: a share of a window at a time, where that
         makes no difference, because no row that is over is in a box.
         """
@@ -413,7 +435,7 @@ class JoinStage:
             if len(over) and self._leaves_alone[side]:
                 alone = over[~part.has_pair[over] & (part.buckets[over] != NO_BUCKET)]
                 if len(alone):
-                    rows.append(self._results.leave_alone(side, part, alone))
+                    leaving.alone.append(self._results.leave_alone(side, part, alone))
         over = self._unmatchable[side].expire(horizon)
         if len(over):
-            rows.append(self._results.leave_alone(side, self._unmatchable[side], over))
+            leaving.alone.append(self._results.leave_alone(side, self._unmatchable[side], over))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,28 @@ import pyarrow.types as kind
 
 from penstock.expr import compute as pc
 from penstock.expr.values import from_numpy, numbers_of, to_plain, valid_in
+from penstock.kernels.ties import order_short_ties
+from penstock.stages import policy
 from penstock.stages.rows.batch import Batch, Ints, Mask
 
 Keys = Sequence[npt.NDArray[Any]]
 FEW = 128
 """So many rows are sorted by all keys at once; of more, by as many as fit into one number."""
+SHORT = 32
+"""Rows that tie, at most, where each tie is sorted by itself."""
 
 
-def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
+class Rows(Protocol):
+    """What columns are taken from where keys tie; a `RecordBatch` is that."""
+
+    def take(self, places: Any) -> pa.RecordBatch:
+        """Return the rows at some places, an Arrow array."""
+
+
+def sort_indices(keys: Keys, rows: Rows | None = None, run: policy.JitPolicy | None = None) -> Ints:
     """Return the places of rows by `keys`, the most significant first, and where these are equal by columns.
+
+    run  runs a loop over the ties, if they are short; else they are sorted together
 
     >>> rows = pa.RecordBatch.from_pydict({"x": [2, None, 1]})
     >>> sort_indices([np.array([7, 7, 5])], rows).tolist()
@@ -45,7 +58,13 @@ def sort_indices(keys: Keys, rows: pa.RecordBatch | None = None) -> Ints:
         rest: Keys = ()
     else:
         places, tied, rest = _sort_by_leading(keys)
-    if len(rest) and tied.any():
+    if (
+        len(rest)
+        and tied.any()
+        and not (
+            run is not None and run(order_short_ties, places, tied, np.array(rest), SHORT, work=len(places))
+        )
+    ):
         _order_ties(places, tied, lambda subset: [key[subset] for key in rest])
     if rows is not None and tied.any():
         _order_ties(
