@@ -276,3 +276,8 @@ class RowConverter:
             return None
         converted: Row | None = self._convert_complete({name: row.get(name) for name in self._schema.names})
         return converted
+
+
+def is_batch(item: object) -> bool:
+    """Return whether what a generator yields is a batch of its own."""
+    return isinstance(item, pa.RecordBatch | list | tuple) and not hasattr(item, "_fields")

@@ -71,7 +71,7 @@ def build_stage(op: Op, up: Stream, site: StageContext, *, totally_ordered: bool
         case Split() | Relay():
             return _build_split(op, up, site)
         case Accumulate():
-            from penstock.stages.state.keyed import AccumulateStage
+            from penstock.stages.state.operators import AccumulateStage
 
             return AccumulateStage(op, up, site)
         case WithColumns() | Map() | Filter() | FlatMap():
@@ -91,9 +91,9 @@ def _build_map(op: WithColumns | Map | Filter | FlatMap, up: Stream, site: Stage
         return stages.ExpressionMap(op, up, site)
     classes: dict[type[Op], Callable[..., Stage]]
     if op.state is not None:
-        from penstock.stages.state import keyed
+        from penstock.stages.state import operators
 
-        classes = {Map: keyed.StateMap, Filter: keyed.StateFilter, FlatMap: keyed.StateFlatMap}
+        classes = {Map: operators.StateMap, Filter: operators.StateFilter, FlatMap: operators.StateFlatMap}
     elif isinstance(op.how, BatchFunction):
         classes = {Map: stages.BatchMap, Filter: stages.BatchFilter, FlatMap: stages.BatchFlatMap}
     elif isinstance(op.how, Expr | Expressions):

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
 from penstock.connect import batching
-from penstock.connect.batching import RowRange, SourceRowBatch, check_size, to_source_batch
+from penstock.connect.batching import RowRange, SourceRowBatch, check_size, is_batch, to_source_batch
 from penstock.connect.conversion import cast_batch, convert_rows
 from penstock.connect.protocol import BadRow, Delivery, SourceBatch
 from penstock.connect.read_claims import (
@@ -47,6 +47,7 @@ RowIterable = Items | Callable[[], Items]
 Stamp = Callable[[], int]
 """Returns the time at which a row was read, in microseconds."""
 _END = object()
+_SIGNS = (Watermark, Position)
 
 
 class IterableReader:
@@ -241,14 +242,6 @@ class GeneratorReader(IterableReader):
                 hint=f"yield the columns {', '.join(self.schema.names)}",
             ) from problem
         return to_source_batch([good], self.schema)
-
-
-_SIGNS = (Watermark, Position)
-
-
-def is_batch(item: object) -> bool:
-    """Return whether what a generator yields is a batch of its own."""
-    return isinstance(item, pa.RecordBatch | list | tuple) and not hasattr(item, "_fields")
 
 
 class RowRead(WaitingRead):
