@@ -429,8 +429,7 @@ def generator(
     """Read what a generator function yields: rows, lists of rows, RecordBatches and `Watermark(t)`.
 
     Single rows are cut every `batch` rows (default 1,000), or `wait` after the first of them (None: never);
-    a list or a RecordBatch is a batch of its own. An `async def` generator is read by an event loop of its
-    own.
+    a list or a RecordBatch is a batch of its own. An `async def` generator has an event loop of its own.
 
     A function with a parameter `position` may also yield `Position(at)`. A run that resumes calls it with
     the last one of what was saved, and it yields from there on what it would have yielded, in the same lists;
