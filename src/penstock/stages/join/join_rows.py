@@ -38,7 +38,7 @@ class RowsOfSide(Protocol):
 
     @property
     def numbers(self) -> Ints:
-        """Return int64[n]: of the rows as they came, each once."""
+        """Return int64[n]: of the rows as they came to the cell of their bucket."""
 
     @property
     def has_pair(self) -> Mask:
@@ -72,7 +72,7 @@ class JoinRows(Frozen):
     order    their place among rows of equal time
     batch    all their columns
     buckets  int64[n]     by which they are saved, and spread over cells
-    numbers  int64[n]     of the rows as they came, each once
+    numbers  int64[n]     of the rows as they came to the cell of their bucket
     has_pair bool[n]      which have a partner; the one thing that changes
     """
 
