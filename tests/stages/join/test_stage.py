@@ -21,7 +21,7 @@ from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
 from penstock.stages.build import build_join_stage
 from penstock.stages.functions.calls import plain_rows_of
-from penstock.stages.join.pairs import JoinResults, RoundResults
+from penstock.stages.join.pairs import JoinResults, RoundResults, RowQuota
 from penstock.stages.join.stage import EXPIRY_SHARE, JoinStage
 from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.stage import StageContext
@@ -330,6 +330,23 @@ def judge(row: dict[str, Any], watermark: float, join: Join) -> list[Any] | None
     windows = window_starts(row["t"], size, every)
     still_open = [start for start in windows if watermark < start + size + join.lateness]
     return still_open if still_open or not windows else None
+
+
+def count_steps(quota: RowQuota, n_rows: int) -> int:
+    times = np.arange(n_rows)
+    batch = Batch(pa.record_batch({"t": times}), times, (times,))
+    return len(list(quota.cut([batch], -1)))
+
+
+def test_rounds_without_rows_or_with_few_cut_no_later_round_into_more_steps() -> None:
+    quota = RowQuota()
+    quota.note(4_096, 4_096)
+    assert count_steps(quota, 8_000) == 1
+    for n_rows in (0, 1, 2):
+        quota.note(n_rows, n_rows)
+    assert count_steps(quota, 8_000) == 1
+    quota.note(10, 10 * policy.SIZES.results_at_once)
+    assert count_steps(quota, 8_000) == 8_000
 
 
 def test_the_twin_knows_what_nulls_and_nan_do() -> None:

@@ -125,7 +125,9 @@ class RowQuota:
         self._n_rows = min(FIRST_ROWS, policy.SIZES.results_at_once)
 
     def note(self, n_rows: int, n_pairs: int) -> None:
-        """Take note of how many pairs so many new rows have found."""
+        """Take note of how many pairs so many new rows have found; none say nothing."""
+        if not n_rows:
+            return
         most = policy.SIZES.results_at_once
         growth = min(most, max(self._n_rows, 2 * n_rows))
         self._n_rows = max(1, min(growth, n_rows * most // max(1, n_pairs)))
