@@ -67,8 +67,8 @@ def workload(size: Size) -> Workload:
 
 def _layout_shapes(*, full: bool) -> list[Shape]:
     """Return the rate of Fig. 6; the whole also has windows of 900 s, at a rate that makes them as large."""
-    shapes = [Shape((2_100, 2_100), 300, 2_000, 4)]
-    return [*shapes, Shape((700, 700), 900, 2_000, 4)] if full else shapes
+    shapes = [Shape((2_100, 2_100), 300, 4_000, 2)]
+    return [*shapes, Shape((700, 700), 900, 4_000, 2)] if full else shapes
 
 
 def _layout_claims(cases: list[Case]) -> list[Claim]:

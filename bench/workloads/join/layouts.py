@@ -1,9 +1,9 @@
 """Layouts on the cores of this machine: scans by one worker and by several, and the model beside them.
 
-Before every run the model's constant is measured anew, at once and with a window of another length: so a
-machine that others use too slows down both. T_on is what a comparison takes on a core while its neighbours
-work too, for they share caches and memory: it is measured with as many threads at work as the layout has,
-each with a join of its own, so that none of them waits for another.
+Before and after every run the model's constant is measured anew, with a window of another length and as many
+comparisons: so a machine that others use too slows down both. T_on is what a comparison takes on a core while
+its neighbours work too, for they share caches and memory: it is measured with as many threads at work as the
+layout has, each with a join of its own, so that none of them waits for another.
 
 Bandwidth is results per second at saturation, as in Fig. 6. The rate that can be sustained (Fig. 7b) follows
 from how long the probes of a second take, because the work grows with the square of the rate (expression 3).
@@ -35,7 +35,7 @@ from penstock.stages.join.model import JoinLoad, Layout
 
 BANDWIDTH, ERROR, RATE = "results/s at saturation", "model's error", "sustained rows/s per stream"
 CORE_ERROR, COMPARE = "model's error by core time", "one comparison in ns"
-CALIBRATION = Shape((2_100, 2_100), 100, 1_200, 2)
+CALIBRATION = Shape((2_100, 2_100), 100, 6_000, 3)
 N_CORES = min(2, os.cpu_count() or 1)
 LAYOUTS: tuple[Layout, ...] = ((1, 1), (1, 2), (2, 1), (2, 2))
 
@@ -61,6 +61,10 @@ class ScanTime:
 
     seconds: float
     core_s: float
+
+    def mean(self, other: ScanTime) -> ScanTime:
+        """Return the mean of two."""
+        return ScanTime((self.seconds + other.seconds) / 2, (self.core_s + other.core_s) / 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +147,15 @@ def layout_notes(run: LayoutRun) -> Mapping[str, float]:
     By core time the bandwidth is results per second of one core: what a layout costs besides its comparisons.
     """
     shape = run.joined.streams.shape
+    comparison = run.comparison.mean(measure_comparison(run.n_threads))
     n_results = sum(batch.num_rows for batch in run.joined.batches)
     bandwidth, per_core = n_results / run.took.seconds, n_results / run.took.core_s
     return {
         BANDWIDTH: bandwidth,
-        ERROR: abs(bandwidth / _predict(shape, run.comparison.seconds, run.n_threads) - 1),
-        CORE_ERROR: abs(per_core / _predict(shape, run.comparison.core_s, 1) - 1),
+        ERROR: abs(bandwidth / _predict(shape, comparison.seconds, run.n_threads) - 1),
+        CORE_ERROR: abs(per_core / _predict(shape, comparison.core_s, 1) - 1),
         RATE: shape.rates[0] / sqrt(run.took.seconds / shape.probe_s),
-        COMPARE: run.comparison.core_s * 1e9,
+        COMPARE: comparison.core_s * 1e9,
     }
 
 

@@ -7,7 +7,10 @@ import os
 import random
 import signal
 from collections.abc import Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -181,6 +184,21 @@ def test_threads_of_cells_give_results_in_order_and_raise_what_a_cell_raises() -
     assert (threads.delay or 0) > 0
     with pytest.raises(ZeroDivisionError):
         threads.run([lambda: 1, lambda: 1 // 0])
+    threads.close()
+
+
+def test_a_thread_takes_the_searches_that_wait_while_another_is_busy_with_one() -> None:
+    threads, others_are_done = CellThreads("join", 2), Event()
+    n_done = count(1)
+
+    def search(number: int) -> int:
+        if number == 0:
+            assert others_are_done.wait(60), "the other thread has taken all others"
+        elif next(n_done) == 4:
+            others_are_done.set()
+        return number
+
+    assert list(threads.run([partial(search, number) for number in range(5)])) == [0, 1, 2, 3, 4]
     threads.close()
 
 

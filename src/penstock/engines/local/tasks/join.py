@@ -6,8 +6,9 @@ on threads of their own when there are several (`stages/join/stage.py`): a fork 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from time import monotonic, perf_counter
 from typing import Any
@@ -44,20 +45,25 @@ class CellThreads:
         self._pool: ThreadPoolExecutor | None = None
 
     def run(self, searches: Sequence[Callable[[], Any]]) -> Iterable[Any]:
-        """Run all searches, the first in this thread; return what they found, in their order."""
-        if self._n_threads == 1:
+        """Run all searches, some in this thread; return what they found, in their order."""
+        n_others = min(self._n_threads, len(searches)) - 1
+        if n_others <= 0:
             return [search() for search in searches]
         if self._pool is None:
             name = f"penstock-{self._step}-cell"
             self._pool = ThreadPoolExecutor(self._n_threads - 1, thread_name_prefix=name)
+        # Why one queue: where there are more cells than threads, none of them is idle while others wait.
+        waiting, hits = deque(enumerate(searches)), [None] * len(searches)
         asked_at = perf_counter()
-        futures = [self._pool.submit(_run_and_time, search) for search in searches[1:]]
-        first = searches[0]()
-        lots = [future.result() for future in futures]
-        # The first is for a thread that waits; later ones may have waited for a thread.
-        delay = lots[0][0] - asked_at
+        futures = [self._pool.submit(_run_waiting, waiting, hits) for _ in range(n_others)]
+        try:
+            _run_waiting(waiting, hits)
+        finally:
+            waiting.clear()  # if one has failed, nobody needs the others
+            wait(futures)
+        delay = min(future.result() for future in futures) - asked_at
         self.delay = delay if self.delay is None else self.delay + (delay - self.delay) * NEWS
-        return [first, *(hits for _, hits in lots)]
+        return hits
 
     def close(self) -> None:
         """End the threads."""
@@ -65,9 +71,15 @@ class CellThreads:
             self._pool.shutdown()
 
 
-def _run_and_time(search: Callable[[], Any]) -> tuple[float, Any]:
-    """Run a search; return when it began, and what it found."""
-    return perf_counter(), search()
+def _run_waiting(waiting: deque[tuple[int, Callable[[], Any]]], hits: list[Any]) -> float:
+    """Run searches that wait, until none does, and put what they find in its place; return when it began."""
+    began_at = perf_counter()
+    while True:
+        try:
+            at, search = waiting.popleft()
+        except IndexError:
+            return began_at
+        hits[at] = search()
 
 
 class JoinStep(StageStep):
