@@ -21,10 +21,10 @@ import penstock as ps
 from penstock import crash_points
 from penstock.accounts import Accounts, JoinAccounts
 from penstock.engines.frontiers import Frontier
-from penstock.engines.local.channels import Channel
+from penstock.engines.local.channels import Channel, EndOfRound
 from penstock.engines.local.metrics.statistics import TaskStatistics
 from penstock.engines.local.tasks.join import CellThreads, JoinTask
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 from tests.support import crashing_graph as dying
 from tests.support import joining_graph as joining
 
@@ -291,6 +291,15 @@ class RecordingTask(JoinTask):
         self.log.append(("end", channel.reached[round_group]))
 
 
+def build_channel() -> Channel:
+    """Build a channel to the left port of a join."""
+    channel = Channel(SimpleNamespace(now=lambda: 0), 64, 64, "left")  # type: ignore[arg-type]
+    channel.writer = SimpleNamespace(statistics=TaskStatistics("left"))  # type: ignore[assignment]
+    channel.reader = channel.writer
+    channel.schema = pa.schema([("t", pa.int64())])
+    return channel
+
+
 @pytest.mark.parametrize(
     ("times", "expected"),
     [
@@ -303,14 +312,37 @@ class RecordingTask(JoinTask):
 def test_single_rows_that_wait_are_joined_together_and_judged_one_by_one(
     times: list[int | None], expected: list[Any]
 ) -> None:
-    channel = Channel(SimpleNamespace(now=lambda: 0), 64, 64, "left")  # type: ignore[arg-type]
-    channel.writer = SimpleNamespace(statistics=TaskStatistics("left"))  # type: ignore[assignment]
-    channel.schema = pa.schema([("t", pa.int64())])
+    channel = build_channel()
     watermark = -math.inf
     for number, time in enumerate(times):
         watermark = watermark if time is None else max(watermark, time)
         values = None if time is None else {"t": time}
         channel.items.append((values, number, time or 0, 0, (0, None), Frontier(watermark), 0))
+    task = RecordingTask()
+    while channel.items:
+        task.take(channel, channel.pop())
+    assert task.log == expected
+
+
+@pytest.mark.parametrize(
+    ("rounds", "expected"),
+    [
+        ([[1, 2], [2], [], [3, 4]], [("rows", [1, 2, 2, 3, 4]), ("end", 3)]),
+        # A row of the second is late after the round of the first, so that round ends before it.
+        ([[5], [6, 4], [6]], [("rows", [5]), ("end", 0), ("rows", [6, 4, 6]), ("end", 2)]),
+        ([[1] * 40, [2] * 40], [("rows", [1] * 40), ("end", 0), ("rows", [2] * 40), ("end", 1)]),
+    ],
+)
+def test_small_batches_that_wait_are_joined_together_and_judged_one_by_one(
+    rounds: list[list[int]], expected: list[Any]
+) -> None:
+    channel, watermark = build_channel(), -math.inf
+    assert channel.schema is not None
+    for number, times in enumerate(rounds):
+        rows, places = [{"t": time} for time in times], tuple(range(len(times)))
+        channel.push(RowBatch(rows, channel.schema, tuple(times), ((number,) * len(times), places)))
+        watermark = max([watermark, *times])
+        channel.push(EndOfRound(0, number, Frontier(watermark)))
     task = RecordingTask()
     while channel.items:
         task.take(channel, channel.pop())

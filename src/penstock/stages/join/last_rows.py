@@ -143,6 +143,7 @@ class LastRowsJoinStage(JoinStage):
         for part in self._cells.parts[side]:
             over = part.expire(horizon)
             if len(over):
+                self._may_settle = True
                 if self._predicate.keys is not None:
                     self._predicate.keys.release(part.codes[1, over])
                 self._changes.note(side, part.buckets[over])

@@ -108,7 +108,7 @@ class JoinStage:
         self._changes = ChangedRows()
         self._finder.begin(self._predicate, self._bound, self._cells, self._changes)
         self._n_rows, self._quota = 0, RowQuota()
-        self._next_horizon = [NONE_OVER, NONE_OVER]
+        self._next_horizon, self._may_settle = [NONE_OVER, NONE_OVER], False
         self.watermark: float = BEFORE_ALL
         self._saved_watermark: float = BEFORE_ALL
 
@@ -192,8 +192,10 @@ class JoinStage:
     ) -> Outputs:
         """Take the rows of a round, and advance if there is a watermark to reach."""
         leaving = RoundResults()
-        for store in (*self._cells.parts[0], *self._cells.parts[1], *self._unmatchable):
-            store.settle()
+        if self._may_settle:  # Why only then: new rows make the share of slots of others smaller
+            self._may_settle = False
+            for store in (*self._cells.parts[0], *self._cells.parts[1], *self._unmatchable):
+                store.settle()
         lots = [(port, of_port) for port in (RIGHT, LEFT) for of_port in (batches, copies) if port in of_port]
         for rows, until in self._cut([of_port[port] for port, of_port in lots], before):
             n_kept = len(leaving)
@@ -408,6 +410,7 @@ class JoinStage:
         """Forget what the watermark has passed; rows that leave without a partner go to `leaving`."""
         self.watermark = max(self.watermark, watermark)
         if isinstance(self._cells, HandshakePipeline):
+            self._may_settle = True
             yield from self._move_on(self._cells, leaving)
         for side in (LEFT_SIDE, RIGHT_SIDE):
             self._forget(side, self._bound.horizon(side, watermark), leaving)
@@ -428,6 +431,7 @@ class JoinStage:
         if horizon < self._next_horizon[side] and not self._expires_at_once[side]:
             return
         self._next_horizon[side] = horizon + self._bound.span(side) // EXPIRY_SHARE
+        self._may_settle = True
         for part in self._cells.parts[side]:
             over = part.expire(horizon)
             if len(over) and self._predicate.keys is not None:

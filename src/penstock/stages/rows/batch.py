@@ -328,16 +328,23 @@ def rows_to_columns(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def chain_plain(batches: Sequence[Batch]) -> Sequence[Plain]:
+    """Return the rows of batches of plain rows, one after the other."""
+    parts = [batch.plain or () for batch in batches]
+    if not any(isinstance(rows, RowLists) for rows in parts):
+        return list(chain.from_iterable(parts))
+    names = batches[0].schema.names
+    lists = [RowLists.of(rows, names).lists for rows in parts]
+    return RowLists(names, [list(chain.from_iterable(column)) for column in zip(*lists, strict=True)])
+
+
 def batches_to_columns(batches: Sequence[Batch]) -> list[pa.RecordBatch]:
     """Return batches of one stream as columns, in order; neighbouring batches of plain rows as one."""
     columns: list[pa.RecordBatch] = []
     for is_plain, group in groupby(batches, lambda batch: batch.plain is not None):
         neighbours = list(group)
         if is_plain:
-            names = neighbours[0].schema.names
-            parts = [RowLists.of(batch.plain or (), names).lists for batch in neighbours]
-            lists = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
-            columns.append(rows_to_columns(RowLists(names, lists), neighbours[0].schema))
+            columns.append(rows_to_columns(chain_plain(neighbours), neighbours[0].schema))
         else:
             columns += [batch.rows for batch in neighbours]
     return columns

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,7 +24,7 @@ from penstock.expr import compute as pc
 from penstock.expr.values import from_numpy, numbers_of, to_plain, valid_in
 from penstock.kernels.ties import order_short_ties
 from penstock.stages import policy
-from penstock.stages.rows.batch import Batch, Ints, Mask
+from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch, chain_plain
 
 Keys = Sequence[npt.NDArray[Any]]
 FEW = 128
@@ -185,10 +186,23 @@ def merge_batches(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
     """Return batches of streams that flow together, or of one at different times, as one batch."""
     if len(batches) == 1:
         return batches[0]
+    is_plain = all(batch.plain is not None for batch in batches)
+    if is_plain and sum(batch.num_rows for batch in batches) <= policy.SIZES.plain_rows:
+        return _merge_plain(batches, schema)
     table = pa.Table.from_batches([batch.rows for batch in batches], schema=schema).combine_chunks()
     rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=schema)
     times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in batches)])
     return Batch(rows, times, concat_orders([(batch.order, batch.num_rows) for batch in batches]))
+
+
+def _merge_plain(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
+    """Return batches of plain rows as one."""
+    times, orders = zip(*[batch.plain_times_and_order() for batch in batches], strict=True)
+    if len({len(order) for order in orders}) == 1:
+        order: Any = tuple(tuple(chain(*columns)) for columns in zip(*orders, strict=True))
+    else:
+        order = concat_orders([(batch.order, batch.num_rows) for batch in batches])
+    return RowBatch(chain_plain(batches), schema, tuple(chain(*times)), order)
 
 
 def concat_orders(parts: Sequence[tuple[Order, int]]) -> Order:

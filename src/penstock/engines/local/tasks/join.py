@@ -6,6 +6,7 @@ on threads of their own when there are several (`stages/join/stage.py`): a fork 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -185,16 +186,41 @@ class JoinTask(InputTask):
             self._join.feed_port(channel.port, batch)
 
     def take(self, channel: Channel, message: Any) -> None:
-        """Handle one message; single rows with those behind them that wait already.
+        """Handle one message; single rows, and a few in a batch, with those behind them that wait already.
 
         Their rounds end with the last of them. A row that its own round would find late is not taken before
         that round: so what is late is the same.
         """
-        is_row = type(message) is tuple and message[0] is not None
-        if is_row and channel.items and not (self._in_rounds or self.progress.is_observed):
+        if not channel.items or self._in_rounds or self.progress.is_observed:
+            super().take(channel, message)
+        elif type(message) is tuple and message[0] is not None:
             self._take_rows(channel, message)
+        elif type(message) is RowBatch:
+            self._take_batches(channel, message)
         else:
             super().take(channel, message)
+
+    def _take_batches(self, channel: Channel, message: RowBatch) -> None:
+        """Process batches of a few plain rows, and end their rounds, of the last if it has ended."""
+        batches, n_rows, items = [message], message.num_rows, channel.items
+        end: EndOfRound | None = None
+        while items and type(items[0]) is EndOfRound:
+            if end is not None and end.round_group != items[0].round_group:
+                break
+            end = channel.pop()
+            assert isinstance(end, EndOfRound), "it is the message that was looked at"
+            following = items[0] if items else None
+            if not isinstance(following, RowBatch):
+                break
+            n_rows += following.num_rows
+            times, _ = following.plain_times_and_order()
+            is_late = min(times, default=math.inf) < end.frontier.watermark
+            if is_late or end.frontier.idle or n_rows > policy.SIZES.few_rows:
+                break
+            batches.append(channel.pop())
+        self.on_rows(channel, merge_batches(batches, message.schema))
+        if end is not None:
+            super().take(channel, end)
 
     def _take_rows(self, channel: Channel, message: OneRow) -> None:
         """Process single rows, and end their rounds."""
