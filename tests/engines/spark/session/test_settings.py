@@ -104,9 +104,9 @@ def test_none_of_our_settings_is_about_allocation_speculation_or_retries(master:
 
 def test_the_users_java_options_come_after_ours() -> None:
     options = settings.core_settings("local", {"spark.driver.extraJavaOptions": "-Da=b"})
-    ours, _, theirs = options["spark.driver.extraJavaOptions"].partition(" ")
-    assert ours.startswith("-Dlog4j2.configurationFile=file:")
-    assert theirs == "-Da=b"
+    log, memory, theirs = options["spark.driver.extraJavaOptions"].split(" ")
+    assert log.startswith("-Dlog4j2.configurationFile=file:")
+    assert (memory, theirs) == ("-XX:+ExitOnOutOfMemoryError", "-Da=b")
 
 
 @pytest.mark.parametrize(

@@ -114,3 +114,51 @@ def test_when_spark_does_not_start_the_error_says_why_and_hides_secrets(tmp_path
     assert "master" in master.partition("\n")[2].lower()
     assert "penstock doctor" in memory
     assert "hunter2" not in done.stdout
+
+
+DIES = """
+import json
+import os
+import signal
+import pyarrow as pa
+import penstock as ps
+from contextlib import suppress
+from pyspark import SparkContext
+
+def run_out_of_memory():
+    with suppress(Exception):
+        SparkContext._gateway.new_array(SparkContext._gateway.jvm.long, 2_000_000_000)
+
+def be_killed():
+    os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
+
+def run(end):
+    def rows():
+        yield [{"v": 1}]
+        end()
+        yield [{"v": 2}]
+
+    graph = ps.PipeGraph("dies")
+    out = ps.write.memory()
+    graph.source(ps.read.generator(rows, schema={"v": int})).sink(out)
+    try:
+        graph.run("spark")
+    except ps.EngineError as problem:
+        return [problem.fact, problem.hint]
+    return [row["v"] for row in out.rows()]
+
+print(json.dumps([run(run_out_of_memory), run(be_killed), run(lambda: None)]))
+"""
+
+
+def test_a_java_that_ends_during_a_run_is_told_and_the_next_run_starts_another(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", DIES], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    (no_memory, more), (killed, again), rows = json.loads(done.stdout.splitlines()[-1])
+    assert no_memory == "the driver's Java ran out of memory, and has ended"
+    assert "spark.driver.memory" in more
+    assert killed == "the driver's Java has ended by SIGKILL"
+    assert "a new Java is started" in again
+    assert rows == [1, 2]

@@ -21,6 +21,7 @@ from penstock.connect.writers.staged_files import StagedFile
 from penstock.engines.checkpoint.state_files import StateHandle
 from penstock.engines.spark.driver.read_ahead import merge_reports
 from penstock.engines.spark.session.executors import explain_failure
+from penstock.engines.spark.session.session import explain_dead_java
 from penstock.engines.spark.source_task import SourceReport
 from penstock.engines.spark.wire import Kind, from_wire
 from penstock.engines.wire import failure_from_dict
@@ -30,6 +31,8 @@ from penstock.operators.rows import user_function
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan
 
+DEATH_S = 5.0
+"""How long a Java whose connections are gone has to end, so that its code can be told."""
 _DIED = re.compile(r"Python worker (process )?(exited|crashed|terminated)")
 
 
@@ -176,6 +179,14 @@ def translate_failure(failure: BaseException, plan: Plan, checkpoint: Path | Non
 
     checkpoint  the checkpoint folder; None if nobody will resume from it
     """
+    if isinstance(failure, PenstockError) or not isinstance(failure, Exception):
+        return failure
+    # Why before all others: whoever talks to a Java that is gone fails in a way of its own.
+    is_cut_off = isinstance(failure, ConnectionError) or type(failure).__name__ == "Py4JNetworkError"
+    dead = explain_dead_java(DEATH_S if is_cut_off else 0.0)
+    if dead is not None:
+        dead.__cause__ = failure
+        return dead
     if not type(failure).__module__.startswith(("pyspark", "py4j")):
         return failure
     reasons = re.findall(r"^(?:Caused by: |: )?([\w.$]*(?:Exception|Error): .+)", str(failure), re.MULTILINE)

@@ -11,14 +11,16 @@ the machine can read.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
+import signal
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +105,7 @@ def _find_or_start(session: Any, master: str | None, conf: Mapping[str, str], na
     if session is not None:
         _check_users(session, master)
         return session
+    _forget_dead_java()
     running = SparkContext._active_spark_context
     if running is None:
         submitted = None
@@ -139,8 +142,52 @@ def _check_users(session: Any, master: str | None) -> None:
             detail=f'the session runs at "{without_login(session.sparkContext.master)}"',
             hint="leave one of them out",
         )
+    dead = explain_dead_java()
+    if dead is not None:
+        raise dead
     if session.sparkContext._jsc is None:
         raise EngineError("the SparkSession has been stopped", hint="give a session that is running")
+
+
+def explain_dead_java(patience_s: float = 0.0) -> EngineError | None:
+    """Return the error for a driver's Java that has ended; None if it runs, or was not started from here.
+
+    patience_s  how long one that is about to end is waited for
+    """
+    from pyspark import SparkContext
+
+    process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        return None
+    if code == settings.NO_MEMORY_CODE:
+        return EngineError(
+            "the driver's Java ran out of memory, and has ended",
+            detail="it holds the rows that sources in this process read: a micro-batch at a time",
+            hint='give it more: SparkOptions(conf={"spark.driver.memory": "4g"}); or sources less: batch=',
+        )
+    how = f"with code {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+    return EngineError(
+        f"the driver's Java has ended {how}",
+        detail="Spark runs in it; nobody here has stopped it",
+        hint="look whether the machine has run out of memory (dmesg), and run again: a new Java is started",
+    )
+
+
+def _forget_dead_java() -> None:
+    """Forget a Spark whose Java has ended, so that another can be started."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if explain_dead_java() is None:
+        return
+    with suppress(Exception):  # its other end is gone
+        SparkContext._gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
 
 
 def _is_submitted() -> bool:
@@ -312,7 +359,7 @@ def _home_without_archives() -> Path:
     return home
 
 
-@contextlib.contextmanager
+@contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)

@@ -64,6 +64,12 @@ FIXED = {
 }
 
 
+NO_MEMORY_OPTION, NO_MEMORY_CODE = "-XX:+ExitOnOutOfMemoryError", 3
+"""Lets a driver's Java end with that code when its memory is used up. Otherwise only the thread ends that asked
+for it, Spark's scheduler for one, and the run waits for ever.
+"""
+
+
 def core_settings(master: str, conf: Mapping[str, str], name: str = NAME) -> dict[str, str]:
     """Return the settings that Spark is started with: ours, the user's on top."""
     ours = {
@@ -85,7 +91,7 @@ def core_settings(master: str, conf: Mapping[str, str], name: str = NAME) -> dic
     theirs = {key: value for key, value in conf.items() if not key.startswith(SQL)}
     quiet = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
     options = "spark.driver.extraJavaOptions"
-    return {**ours, **theirs, options: f"{quiet} {theirs.get(options, '')}".strip()}
+    return {**ours, **theirs, options: f"{quiet} {NO_MEMORY_OPTION} {theirs.get(options, '')}".strip()}
 
 
 def _refuse_exposed(conf: Mapping[str, str]) -> None:
