@@ -65,8 +65,8 @@ FIXED = {
 
 
 NO_MEMORY_OPTION, NO_MEMORY_CODE = "-XX:+ExitOnOutOfMemoryError", 3
-"""Lets a driver's Java end with that code when its memory is used up. Otherwise only the thread ends that asked
-for it, Spark's scheduler for one, and the run waits for ever.
+"""Lets a driver's Java end with that code when its memory is used up. Otherwise only the thread ends that
+asked for it, Spark's scheduler for one, and the run waits for ever.
 """
 
 
