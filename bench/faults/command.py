@@ -178,6 +178,7 @@ def count_totals(outcomes: Sequence[Outcome]) -> dict[str, int]:
         "not ended": sum(not outcome.ended for outcome in outcomes),
         "with problems": sum(bool(outcome.problems) for outcome in outcomes),
         "kills": sum(len(outcome.kills) for outcome in outcomes),
+        "after a round": sum(bool(n) for outcome in outcomes for n in outcome.rounds),
         "missed": sum(outcome.missed for outcome in outcomes),
     }
 
