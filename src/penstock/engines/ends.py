@@ -81,6 +81,8 @@ class SourceReader:
         time = step.as_source.resolve()
         self.timed, self.follows_clock = time is not None, time is not None and time.follows_clock
         self._batches: Iterator[Any] | None = None
+        self._watched: Any = None  # the reader, once its wait can be interrupted
+        self._is_ending = False
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
         self._at: Any = None
@@ -239,7 +241,30 @@ class SourceReader:
     def _watch(self) -> Any:
         """Return the reader, as one whose wait can be interrupted if it can be."""
         watch = getattr(self._reader, "watch", None)
-        return self._reader if watch is None else watch()
+        self._watched = self._reader if watch is None else watch()
+        if self._is_ending:
+            self._watched.finish()
+        return self._watched
+
+    @property
+    def can_finish(self) -> bool:
+        """Return whether the source has an end wherever it is told to end, as a log that is followed has."""
+        return self.waits and hasattr(self._reader, "finish")
+
+    def request_end(self) -> None:
+        """Let a source that can finish end soon, from any thread; what it still gives is to be read."""
+        if self.can_finish:
+            self._is_ending = True
+            if self._watched is not None:  # else it is told when it is opened
+                self._watched.finish()
+
+    def finish(self) -> Iterator[Any]:
+        """Yield what a source gives that is to end now; nothing if it cannot be told to."""
+        if self.can_finish and not self.ended:
+            self.open()
+            self.request_end()
+            while (batch := self.next()) is not None:
+                yield batch
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""

@@ -154,6 +154,42 @@ def test_an_end_that_no_sink_has_seen_is_forgotten(files: Path, tmp_path: Path) 
     assert read_rows(tmp_path / "rows") == Counter([*FIRST, *LATER])
 
 
+@pytest.mark.parametrize("times", [1, 2, 3, 4])
+@pytest.mark.parametrize("place", ["in process", "spark"])
+def test_a_run_that_is_stopped_and_drained_at_once_repeats_the_rounds_that_sinks_have_committed(
+    files: Path, tmp_path: Path, place: str, times: int
+) -> None:
+    for number in range(6):
+        put(files, f"{number}.jsonl", (number, "a", 1 << number))
+    settings: Any = {"checkpoint": str(tmp_path / "checkpoint")}
+
+    def build_bounded() -> ps.PipeGraph:
+        graph = ps.PipeGraph("committed")
+        reader = ps.read.jsonl(files, schema={"t": int, "k": str, "v": int})
+        rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
+        rows.sink(ps.write.jsonl(tmp_path / "rows"), name="seen")
+        sums = rows.key_by("k").window(ps.tumbling("1 h"), name="windows").aggregate(v=ps.sum("v"))
+        sums.sink(ps.write.jsonl(tmp_path / "sums"), name="sums")
+        return graph
+
+    with dying_at(COMMITTED, times), suppress(Died, PenstockError):
+        if place == "spark":
+            build_bounded().run(InProcessSparkEngine(), drain=False, **settings)
+        else:
+            build_bounded().run("local", drain=False, options=ps.LocalOptions(save_every="1 h"), **settings)
+    if place == "spark":
+        assert (
+            build_bounded().run(InProcessSparkEngine(drains=True), until=0, **settings).outcome == "drained"
+        )
+    else:
+        run = build_bounded().start("local", **settings)
+        run.stop(drain=True)
+        assert run.wait(PATIENCE_S).outcome == "drained"
+    total = sum(row[-1] for row in read_rows(tmp_path / "rows"))
+    assert total
+    assert [row[-1] for row in read_rows(tmp_path / "sums")] == [total]
+
+
 def follow_the_clock(files: Path, folder: Path, clock: ps.ManualClock, n_sums: int, *death: Any) -> None:
     """Count rows by the time at which they are read; move the clock until so many windows are there."""
     graph = build(files, folder, time=ps.ingest_time(), time_unit=None)

@@ -62,7 +62,7 @@ class Runtime(Frozen):
             writer.open(resume=knows, n_written=n_written, link=link)
         if checkpoint is not None and coordinator is not None:
             checkpoint.adopt()
-            coordinator.resume_ends()
+            self.progress.n_committed = coordinator.resume_ends()
 
     def close(self) -> None:
         """Close all readers and sinks, whatever happens to one of them; then raise the first error."""

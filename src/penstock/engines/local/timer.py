@@ -91,6 +91,9 @@ class RoundTimer:
         """End a source that waits; return whether it has ended, here or by itself."""
         if task.statistics.state is COMPLETED:
             return True
+        if self._progress.is_draining and task.reader.can_finish:
+            task.reader.request_end()  # its thread then reads what is left, and ends
+            return False
         if task.reader.live_read is None or task.must_read or not _read_of(task).claim():
             return False
         read = _read_of(task)
