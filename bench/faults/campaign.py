@@ -25,7 +25,7 @@ from typing import IO, Any
 
 from bench.faults.child import Order
 from bench.faults.kills import Disturbance, Kill, Kind, Target
-from bench.faults.programs import ATTEMPTS, Place, Program, find_program, write_input
+from bench.faults.programs import ATTEMPTS, Place, Program, find_program
 from bench.faults.rows import Difference, Rows, compare_accounts, compare_sinks, read_sinks
 from tests.support.spark_cluster import ROOT, SparkCluster, start_cluster
 
@@ -208,7 +208,7 @@ class Campaign:
         """Compute the expected answers, and run every program once without a disturbance."""
         for name in names:
             program = find_program(name)
-            write_input(program, self._folder / name / "input", self._seed)
+            program.write_input(self._folder / name / "input", self._seed)
             self._tell(f"computing the expected rows of {name}")
             self._expected[name] = compute_expectation(program, self._folder / name)
             if program is ATTEMPTS:

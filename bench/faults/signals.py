@@ -33,7 +33,7 @@ from bench.faults.campaign import (
 )
 from bench.faults.child import Order
 from bench.faults.kills import Disturbance
-from bench.faults.programs import find_program, write_input
+from bench.faults.programs import find_program
 from bench.faults.rows import compare_accounts
 
 LATEST = 0.8
@@ -89,7 +89,7 @@ class SignalCampaign:
         for name in names:
             program, folder = find_program(name), self._folder / name
             if not (folder / "input").exists():
-                write_input(program, folder / "input", self._seed)
+                program.write_input(folder / "input", self._seed)
             self._tell(f"computing the expected rows of {name}")
             self._expected[name] = compute_expectation(program, folder, "expected in process")
             outcome = self.run(Disturbance(-1, None, name))

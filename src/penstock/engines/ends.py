@@ -1,8 +1,7 @@
 """Source readers and sink writers: the two ends of a plan, at work in a run.
 
 A reader's batches get times and order, and leave a frontier behind them. The rows of a round are written and
-committed under the round's number. Also loads the tables that steps join with: a table is read once, before
-the run, and travels with the step, so workers need not see its file and all replicas share it.
+committed under the round's number.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ from penstock.connect.batching import SourceRowBatch
 from penstock.connect.protocol import SourcePosition
 from penstock.connect.read_claims import WaitingRead
 from penstock.connect.readers.file_journal import count_entries
-from penstock.connect.readers.program import table
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.ends import Sink
-from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.source import SourceStage
@@ -318,20 +315,6 @@ def close_all(ends: Iterable[SourceReader | SinkWriter]) -> None:
             failures.append(failure)
     if failures:
         raise failures[0]
-
-
-def load_tables(plan: Plan) -> Plan:
-    """Return the plan with every joined table read into memory."""
-    steps = []
-    for step in plan:
-        if not isinstance(step.op, TableJoin):
-            steps.append(step)
-            continue
-        try:
-            steps.append(replace(step, op=replace(step.op, table=table(step.op.load()))))
-        except PenstockError as problem:
-            raise problem.at(step.name, step.where) from None
-    return replace(plan, steps=tuple(steps))
 
 
 class SinkWriter:
