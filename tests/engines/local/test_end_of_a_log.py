@@ -60,6 +60,15 @@ def test_a_stop_that_does_not_drain_leaves_the_line_to_the_next_run(log: Path) -
     assert (copies(log), counts(log)) == (["half whole", "last", "one", "two"], [4])
 
 
+def test_the_reference_engine_takes_the_last_line_too(log: Path) -> None:
+    lines = WholeLines(log.parent / "out")
+    run = build(log).start("reference", events=lines)
+    assert lines.written.wait(PATIENCE_S)
+    run.stop(drain=True)
+    assert run.wait(PATIENCE_S).outcome == "drained"
+    assert (copies(log), counts(log)) == (["half", "one", "two"], [3])
+
+
 @pytest.mark.parametrize("times", [1, 2, 3])
 @pytest.mark.parametrize("point", [JOURNALED, WRITTEN, STAGED, COMMITTED, PUBLISHED])
 def test_a_crash_while_the_last_line_is_taken_loses_and_doubles_nothing(
