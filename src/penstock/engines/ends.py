@@ -54,6 +54,7 @@ class SourceReader:
     n_batches   the number of batches read so far
     n_rows      the number of rows in them
     waits       rows may come at any time, so `open` may yield nothing for long
+    repeats_rows  the same rows come again after a crash
     wait_us     how long rows wait for others of their batch, in microseconds; None for ever
     reasons     why rows failed, of the batch at hand
     time_of     returns the time of a row that is a batch of its own
@@ -68,6 +69,7 @@ class SourceReader:
         self.bounded = self._reader.bounded
         self.waits = bool(getattr(self._reader, "waits", not self.bounded))  # as `may_wait` does
         self.wait_us: int | None = getattr(self._reader, "wait_us", None)
+        self.repeats_rows = self._reader.delivery is protocol.Delivery.EXACTLY_ONCE
         self.gives_rows = isinstance(self._reader, protocol.RowReader) and self._reader.gives_rows
         self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,44 @@ def test_a_run_that_is_stopped_and_drained_at_once_repeats_the_rounds_that_sinks
         assert run.wait(PATIENCE_S).outcome == "drained"
     total = sum(row[-1] for row in read_rows(tmp_path / "rows"))
     assert total
+    assert [row[-1] for row in read_rows(tmp_path / "sums")] == [total]
+
+
+def test_a_source_that_waits_gives_rounds_again_that_sinks_have_committed_before_a_stop_drains(
+    tmp_path: Path,
+) -> None:
+    goes_on = threading.Event()
+    goes_on.set()
+
+    def numbers(position: int | None = None) -> Iterator[object]:
+        for number in range(position or 0, 4):
+            goes_on.wait(PATIENCE_S)
+            yield [{"v": 1 << number}]
+            yield ps.Position(number + 1)
+        goes_on.clear()
+        goes_on.wait(PATIENCE_S)
+
+    def start() -> ps.Run:
+        graph = ps.PipeGraph("waits")
+        reader = ps.read.generator(numbers, schema={"v": int}, bounded=False)
+        rows = graph.source(reader, time=ps.ingest_time(), name="rows")
+        rows.sink(ps.write.jsonl(tmp_path / "rows"), name="seen")
+        sums = rows.window(ps.tumbling("365 d"), name="windows").aggregate(v=ps.sum("v"))
+        sums.sink(ps.write.jsonl(tmp_path / "sums"), name="sums")
+        options = ps.LocalOptions(save_every="1 h")
+        return graph.start("local", checkpoint=tmp_path / "checkpoint", options=options)
+
+    with dying_at(COMMITTED, 3), suppress(Died, PenstockError):
+        start().wait(PATIENCE_S)
+    goes_on.clear()
+    run = start()
+    run.stop(drain=True)
+    with pytest.raises(TimeoutError):
+        run.wait(0.5)
+    goes_on.set()
+    assert run.wait(PATIENCE_S).outcome == "drained"
+    total = sum(row[0] for row in read_rows(tmp_path / "rows"))
+    assert total >= 7
     assert [row[-1] for row in read_rows(tmp_path / "sums")] == [total]
 
 
