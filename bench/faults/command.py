@@ -70,7 +70,8 @@ def run_faults(
         list[str] | None, typer.Option(help="Only this program; may be repeated.", metavar="NAME")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Where programs of kind signal and kill run: local or spark.", metavar="ENGINE")
+        str,
+        typer.Option(help="Where programs of kind signal and kill run: local or spark.", metavar="ENGINE"),
     ] = "local",
     limit: Annotated[float, typer.Option(help="Seconds within which a try must end.", metavar="S")] = 180.0,
     json: Annotated[
