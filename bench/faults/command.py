@@ -71,7 +71,7 @@ def run_faults(
     ] = None,
     engine: Annotated[
         str,
-        typer.Option(help="Where programs of kind signal and kill run: local or spark.", metavar="ENGINE"),
+        typer.Option(help="Where runs of kind signal and kill are: local or spark.", metavar="ENGINE"),
     ] = "local",
     limit: Annotated[float, typer.Option(help="Seconds within which a try must end.", metavar="S")] = 180.0,
     json: Annotated[
