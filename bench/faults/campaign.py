@@ -25,18 +25,20 @@ from typing import IO, Any
 
 from bench.faults.child import Order
 from bench.faults.kills import Disturbance, Kill, Kind, Target
-from bench.faults.programs import ATTEMPTS, Place, Program, find_program, write_input
+from bench.faults.programs import ATTEMPTS, Place, Program, find_program
 from bench.faults.rows import Difference, Rows, compare_accounts, compare_sinks, read_sinks
 from tests.support.spark_cluster import ROOT, SparkCluster, start_cluster
 
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 CONF = {
     "spark.driver.memory": "512m",
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
 }
 ENVIRONMENT = {
-    # Programs run for seconds, so code is compiled once and quickly, not again and better.
+    # Programs run for seconds, so code is checked never, and compiled once and quickly.
     "PYSPARK_SUBMIT_ARGS": f'--conf "spark.driver.defaultJavaOptions={QUICK_JAVA}"'
     f' --conf "spark.executor.defaultJavaOptions={QUICK_JAVA}" pyspark-shell',
     "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
@@ -73,7 +75,9 @@ class Outcome:
     """What became of one run.
 
     kills     what was killed, and how many seconds after the run had begun
+    first_round_s  seconds from the beginning of the last try to its first round
     ended     whether the program came to its end within the limit
+    rounds    of tries that were killed or got a signal: how many rounds each had done before
     missed    whether nothing could be killed, or no second attempt was seen: the run shows nothing
     problems  what is wrong beside rows: errors, counts that differ
     """
@@ -82,8 +86,10 @@ class Outcome:
     kind: Kind | None
     program: str
     kills: list[tuple[str, float]] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)
     tries: int = 1
     seconds: float = 0.0
+    first_round_s: float = 0.0
     ended: bool = False
     missed: bool = False
     difference: Difference = field(default_factory=Difference)
@@ -202,7 +208,7 @@ class Campaign:
         """Compute the expected answers, and run every program once without a disturbance."""
         for name in names:
             program = find_program(name)
-            write_input(program, self._folder / name / "input", self._seed)
+            program.write_input(self._folder / name / "input", self._seed)
             self._tell(f"computing the expected rows of {name}")
             self._expected[name] = compute_expectation(program, self._folder / name)
             if program is ATTEMPTS:

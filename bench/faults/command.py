@@ -70,7 +70,8 @@ def run_faults(
         list[str] | None, typer.Option(help="Only this program; may be repeated.", metavar="NAME")
     ] = None,
     engine: Annotated[
-        str, typer.Option(help="Where programs of kind signal run: local or spark.", metavar="ENGINE")
+        str,
+        typer.Option(help="Where runs of kind signal and kill are: local or spark.", metavar="ENGINE"),
     ] = "local",
     limit: Annotated[float, typer.Option(help="Seconds within which a try must end.", metavar="S")] = 180.0,
     json: Annotated[
@@ -178,6 +179,7 @@ def count_totals(outcomes: Sequence[Outcome]) -> dict[str, int]:
         "not ended": sum(not outcome.ended for outcome in outcomes),
         "with problems": sum(bool(outcome.problems) for outcome in outcomes),
         "kills": sum(len(outcome.kills) for outcome in outcomes),
+        "after a round": sum(bool(n) for outcome in outcomes for n in outcome.rounds),
         "missed": sum(outcome.missed for outcome in outcomes),
     }
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from penstock import PenstockError, crash_points
 
 Kind = Literal["full", "read-only"]
 _IMAGE_MB = 24
+BUSY_S = 30.0
+"""How long a disk may be busy after a run."""
 _STRUCK_AT = 120
 """The last point of a run at which a disk is struck; a run passes about so many."""
 
@@ -64,8 +67,26 @@ class SmallDisk:
     def unmount(self) -> None:
         """Unmount it, and mend it as a machine does that starts again."""
         gc.collect()  # what a run that failed had open
-        _call("umount", str(self.folder))
+        deadline = time.monotonic() + BUSY_S
+        while True:
+            try:
+                _call("umount", str(self.folder))
+                break
+            except BenchError as problem:  # a worker of Spark may close its files after the run
+                if time.monotonic() > deadline:
+                    problem.detail = f"{problem.detail}; open files: {self._find_open_files()}"
+                    raise
+                time.sleep(BUSY_S / 100)
         subprocess.run(["e2fsck", "-p", str(self._image)], check=False, capture_output=True)  # noqa: S603, S607
+
+    def _find_open_files(self) -> list[str]:
+        """Return the files on the disk that some process has open."""
+        files = []
+        for link in Path("/proc").glob("[0-9]*/fd/*"):
+            with suppress(OSError):
+                if str(self.folder) in (target := str(link.readlink())):
+                    files.append(f"{link.parts[2]}: {target}")
+        return files
 
     def strike(self, kind: Kind) -> None:
         """Fill it, or let nobody write to it any more."""

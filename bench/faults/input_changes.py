@@ -321,7 +321,12 @@ def run_inputs(
     counts = Counter(change.verdict for change in judged)
     tell(", ".join(f"{verdict} {n}" for verdict, n in sorted(counts.items())))
     if json is not None:
-        about = {"commit": commit_of(), "machine": describe_machine(), "versions": package_versions()}
+        commit = commit_of()
+        about = {
+            "commit": asdict(commit) if commit else None,
+            "machine": asdict(describe_machine()),
+            "versions": package_versions(),
+        }
         text = jsonlib.dumps(
             {**about, "seed": seed, "changes": [asdict(change) for change in judged]}, indent=1
         )

@@ -1,34 +1,26 @@
-"""Programs that are run while processes are killed, and their input.
+"""Programs that are run while processes are killed; `rows.py` writes what they read.
 
-All of them have state or several sinks, so that rows of several steps are under way at every moment. Times
-are out of order and some are late. Values are whole sixteenths, so that sums are exact in any order.
+All of them have state or several sinks, so that rows of several steps are under way at every moment.
 Functions pause for a moment per batch or per some rows, without using a core: the run is then long enough to
 be killed in the middle, also on a machine with two cores.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 import penstock as ps
+from bench.faults.rows import SCHEMA, write_files
 from penstock import col
 
-SECOND = 1_000_000
-BEGIN = 1_700_000_000 * SECOND
 ROWS_PER_PAUSE = 500
-SCHEMA = {"ts": "int64", "key": "string", "value": "float64", "n": "int64"}
-"""The columns of every input; `ts` is in microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +55,11 @@ class Program:
     n_rows: int
     rounds: int | None = None
     follows: bool = False
+
+    def write_input(self, folder: Path, seed: int) -> None:
+        """Draw the rows of the program and write its files; those of errors are damaged."""
+        name = f"{self.name} {seed}"
+        write_files(folder, self.format, name, self.n_files, self.n_rows, damaged=self.build is errors)
 
 
 def windows(place: Place) -> ps.PipeGraph:
@@ -404,55 +401,3 @@ ATTEMPTS = Program("attempts", attempts, {"rows": "parquet", "counts": "jsonl"},
 def find_program(name: str) -> Program:
     """Return the program of that name."""
     return ATTEMPTS if name == ATTEMPTS.name else PROGRAMS[name]
-
-
-def write_input(program: Program, folder: Path, seed: int) -> None:
-    """Draw the rows of a program and write its files, all with distinct times of modification."""
-    folder.mkdir(parents=True)
-    rows = list(draw_rows(program.n_rows, Random(f"{program.name} {seed}")))  # noqa: S311
-    per_file = -(-len(rows) // program.n_files)
-    for number in range(program.n_files):
-        part = rows[number * per_file : (number + 1) * per_file]
-        file = folder / f"{number:05d}.{program.format}"
-        _WRITERS[program.format](file, part, damaged=program.build is errors)
-        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
-
-
-def draw_rows(n: int, chance: Random) -> Iterator[dict[str, Any]]:
-    """Yield rows over a minute, up to two seconds out of order, and one in a hundred far too late."""
-    for number in range(n):
-        late = (
-            chance.randrange(5 * SECOND, 30 * SECOND)
-            if chance.random() < 0.01
-            else chance.randrange(2 * SECOND)
-        )
-        yield {
-            "ts": BEGIN + number * 60 * SECOND // n - late,
-            "key": f"k{chance.randrange(40)}",
-            "value": chance.randrange(16_000) / 16.0,
-            "n": number,
-        }
-
-
-def _write_parquet(file: Path, rows: list[dict[str, Any]], *, damaged: bool) -> None:
-    schema = pa.schema([("ts", pa.int64()), ("key", pa.string()), ("value", pa.float64()), ("n", pa.int64())])
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), file)
-
-
-def _write_csv(file: Path, rows: list[dict[str, Any]], *, damaged: bool) -> None:
-    with file.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, list(SCHEMA))
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({**row, "value": "no number"} if damaged and row["n"] % 97 == 5 else row)
-
-
-def _write_jsonl(file: Path, rows: list[dict[str, Any]], *, damaged: bool) -> None:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-
-
-_WRITERS: dict[str, Callable[..., None]] = {
-    "parquet": _write_parquet,
-    "csv": _write_csv,
-    "jsonl": _write_jsonl,
-}

@@ -1,20 +1,30 @@
-"""What sinks show, as multisets of rows, and how two of them differ.
+"""The rows that programs read, drawn by a seed; what their sinks show, as multisets, and how these differ.
 
-A folder is read as any reader would: all visible files below it, whatever they are called. Names that begin
-with `.` or `_` are not data.
+Times are out of order and some are late. Values are whole sixteenths, so that sums are exact in any order.
+
+An output folder is read as any reader would: all visible files below it, whatever they are called. Names that
+begin with `.` or `_` are not data.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
+
+SECOND = 1_000_000
+BEGIN = 1_700_000_000 * SECOND
+SCHEMA = {"ts": "int64", "key": "string", "value": "float64", "n": "int64"}
+"""The columns of every input; `ts` is in microseconds."""
 
 Rows = Counter[str]
 """A row as JSON text with sorted names -> how often it is there."""
@@ -109,4 +119,61 @@ _READERS: dict[str, Callable[[Path], Iterator[dict[str, Any]]]] = {
     "parquet": _read_parquet,
     "csv": _read_csv,
     "jsonl": _read_jsonl,
+}
+
+
+def write_files(
+    folder: Path, format: str, seed: str, n_files: int, n_rows: int, *, damaged: bool = False
+) -> None:
+    """Draw rows and write them to files, all with distinct times of modification.
+
+    damaged  whether some of the rows cannot be read, where the format lets that be
+    """
+    folder.mkdir(parents=True)
+    rows = list(draw_rows(n_rows, Random(seed)))  # noqa: S311
+    per_file = -(-len(rows) // n_files)
+    for number in range(n_files):
+        part = rows[number * per_file : (number + 1) * per_file]
+        file = folder / f"{number:05d}.{format}"
+        _WRITERS[format](file, part, damaged=damaged)
+        os.utime(file, (1_700_000_000 + number, 1_700_000_000 + number))
+
+
+def draw_rows(n: int, chance: Random) -> Iterator[dict[str, Any]]:
+    """Yield rows over a minute, up to two seconds out of order, and one in a hundred far too late."""
+    for number in range(n):
+        late = (
+            chance.randrange(5 * SECOND, 30 * SECOND)
+            if chance.random() < 0.01
+            else chance.randrange(2 * SECOND)
+        )
+        yield {
+            "ts": BEGIN + number * 60 * SECOND // n - late,
+            "key": f"k{chance.randrange(40)}",
+            "value": chance.randrange(16_000) / 16.0,
+            "n": number,
+        }
+
+
+def _write_parquet(file: Path, rows: list[dict[str, Any]], *, damaged: bool) -> None:
+    schema = pa.schema([("ts", pa.int64()), ("key", pa.string()), ("value", pa.float64()), ("n", pa.int64())])
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), file)
+
+
+def _write_csv(file: Path, rows: list[dict[str, Any]], *, damaged: bool) -> None:
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.DictWriter(stream, list(SCHEMA))
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({**row, "value": "no number"} if damaged and row["n"] % 97 == 5 else row)
+
+
+def _write_jsonl(file: Path, rows: list[dict[str, Any]], *, damaged: bool) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+_WRITERS: dict[str, Callable[..., None]] = {
+    "parquet": _write_parquet,
+    "csv": _write_csv,
+    "jsonl": _write_jsonl,
 }

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,9 +15,10 @@ import pytest
 
 from bench.faults.command import KINDS, count_runs, count_totals, format_outcome, has_passed
 from bench.faults.kills import MOST_DRIVERS, TARGETS, Disturbance, Kind, plan_campaign
-from bench.faults.programs import ATTEMPTS, PROGRAMS, Place, Program, find_program, write_input
+from bench.faults.programs import ATTEMPTS, PROGRAMS, Place, Program, find_program
 from bench.faults.rows import Difference, compare_accounts, compare_rows, compare_sinks, read_rows, read_sinks
 from tests.support.command_line import bench
+from tests.support.spark_cluster import ROOT, children_of, is_alive
 
 
 def test_rows_are_lost_doubled_or_wrong() -> None:
@@ -126,7 +130,7 @@ def test_every_program_has_something_to_lose_in_every_sink(name: str, tmp_path: 
     program = Program(
         name, whole.build, whole.sinks, whole.format, n_files=4, n_rows=600, follows=whole.follows
     )
-    write_input(program, tmp_path / "input", seed=1)
+    program.write_input(tmp_path / "input", seed=1)
     assert len(list((tmp_path / "input").iterdir())) == 4
     place = Place(tmp_path / "input", tmp_path / "output", follow=False)
     result = program.build(place).run("reference", drain=not program.follows)
@@ -139,7 +143,7 @@ def test_every_program_has_something_to_lose_in_every_sink(name: str, tmp_path: 
 def test_the_same_seed_writes_the_same_input(tmp_path: Path) -> None:
     program = Program("errors", PROGRAMS["errors"].build, {}, "csv", n_files=2, n_rows=200)
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write_input(program, tmp_path / folder, seed)
+        program.write_input(tmp_path / folder, seed)
     a, b, c = ((tmp_path / name / "00001.csv").read_text() for name in "abc")
     assert a == b != c
     assert "no number" in a
@@ -186,3 +190,21 @@ def test_a_small_campaign_of_signals_loses_and_doubles_nothing(tmp_path: Path) -
     runs = json.loads(file.read_text())["runs"]
     assert (done.code, [run["verdict"].partition(";")[0] for run in runs]) == (0, ["exact"] * 3)
     assert [target for run in runs for target, _ in run["kills"]] != []
+
+
+@pytest.mark.slow
+def test_a_campaign_that_gets_sigterm_ends_the_programs_that_it_has_started() -> None:
+    campaign = subprocess.Popen(
+        [sys.executable, "-m", "bench", "faults", "--kind", "kill", "--only", "follow"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert campaign.stdout is not None
+    with campaign.stdout:
+        assert "computing the expected rows" in campaign.stdout.readline()
+        while not (programs := children_of(campaign.pid)):
+            assert campaign.poll() is None
+        campaign.send_signal(signal.SIGTERM)
+        assert campaign.wait(60) == 143
+    assert not any(map(is_alive, programs))

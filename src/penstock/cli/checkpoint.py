@@ -161,7 +161,7 @@ def skip(
     json: Json = False,
 ) -> None:
     """Leave out an input file."""
-    from penstock.engines.checkpoint.input_files import skip_file
+    from penstock.engines.checkpoint.checkpoint import skip_file
 
     with ending_with(Code.FAILED):
         if source is None:

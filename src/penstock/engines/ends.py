@@ -1,8 +1,7 @@
 """Source readers and sink writers: the two ends of a plan, at work in a run.
 
 A reader's batches get times and order, and leave a frontier behind them. The rows of a round are written and
-committed under the round's number. Also loads the tables that steps join with: a table is read once, before
-the run, and travels with the step, so workers need not see its file and all replicas share it.
+committed under the round's number.
 """
 
 from __future__ import annotations
@@ -20,13 +19,11 @@ from penstock.connect.batching import SourceRowBatch
 from penstock.connect.protocol import SourcePosition
 from penstock.connect.read_claims import WaitingRead
 from penstock.connect.readers.file_journal import count_entries
-from penstock.connect.readers.program import table
 from penstock.connect.writers.staged_files import StagedFile
 from penstock.crash_points import COMMITTED, pass_crash_point
 from penstock.engines.frontiers import OVER, Frontier
 from penstock.errors import CheckpointError, ConnectorError, PenstockError, describe_cause
 from penstock.operators.ends import Sink
-from penstock.operators.table_join import TableJoin
 from penstock.plan.plan import Plan, Step
 from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.source import SourceStage
@@ -57,6 +54,7 @@ class SourceReader:
     n_batches   the number of batches read so far
     n_rows      the number of rows in them
     waits       rows may come at any time, so `open` may yield nothing for long
+    repeats_rows  the same rows come again after a crash
     wait_us     how long rows wait for others of their batch, in microseconds; None for ever
     reasons     why rows failed, of the batch at hand
     time_of     returns the time of a row that is a batch of its own
@@ -71,6 +69,7 @@ class SourceReader:
         self.bounded = self._reader.bounded
         self.waits = bool(getattr(self._reader, "waits", not self.bounded))  # as `may_wait` does
         self.wait_us: int | None = getattr(self._reader, "wait_us", None)
+        self.repeats_rows = self._reader.delivery is protocol.Delivery.EXACTLY_ONCE
         self.gives_rows = isinstance(self._reader, protocol.RowReader) and self._reader.gives_rows
         self.rank = plan.sources.index(step) if len(plan.sources) > 1 else None
         self.reasons: list[str] = []
@@ -81,6 +80,8 @@ class SourceReader:
         time = step.as_source.resolve()
         self.timed, self.follows_clock = time is not None, time is not None and time.follows_clock
         self._batches: Iterator[Any] | None = None
+        self._watched: Any = None  # the reader, once its wait can be interrupted
+        self._is_ending = False
         self.ended = self._over = False
         self.n_batches = self.n_rows = 0
         self._at: Any = None
@@ -239,7 +240,30 @@ class SourceReader:
     def _watch(self) -> Any:
         """Return the reader, as one whose wait can be interrupted if it can be."""
         watch = getattr(self._reader, "watch", None)
-        return self._reader if watch is None else watch()
+        self._watched = self._reader if watch is None else watch()
+        if self._is_ending:
+            self._watched.finish()
+        return self._watched
+
+    @property
+    def can_finish(self) -> bool:
+        """Return whether the source has an end wherever it is told to end, as a log that is followed has."""
+        return self.waits and hasattr(self._reader, "finish")
+
+    def request_end(self) -> None:
+        """Let a source that can finish end soon, from any thread; what it still gives is to be read."""
+        if self.can_finish:
+            self._is_ending = True
+            if self._watched is not None:  # else it is told when it is opened
+                self._watched.finish()
+
+    def finish(self) -> Iterator[Any]:
+        """Yield what a source gives that is to end now; nothing if it cannot be told to."""
+        if self.can_finish and not self.ended:
+            self.open()
+            self.request_end()
+            while (batch := self.next()) is not None:
+                yield batch
 
     def accept(self, item: Any) -> Any:
         """Count what was read last and return it as a batch; None is the end."""
@@ -293,20 +317,6 @@ def close_all(ends: Iterable[SourceReader | SinkWriter]) -> None:
             failures.append(failure)
     if failures:
         raise failures[0]
-
-
-def load_tables(plan: Plan) -> Plan:
-    """Return the plan with every joined table read into memory."""
-    steps = []
-    for step in plan:
-        if not isinstance(step.op, TableJoin):
-            steps.append(step)
-            continue
-        try:
-            steps.append(replace(step, op=replace(step.op, table=table(step.op.load()))))
-        except PenstockError as problem:
-            raise problem.at(step.name, step.where) from None
-    return replace(plan, steps=tuple(steps))
 
 
 class SinkWriter:

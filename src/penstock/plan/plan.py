@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
-from penstock.errors import Where
+from penstock.connect.readers.program import table
+from penstock.errors import PenstockError, Where
 from penstock.frozen import Frozen
 from penstock.operators.ends import Sink, Source
 from penstock.operators.op import NO_HISTORY, OUT, Degree, Op, Routing, StepHistory, Stream
 from penstock.operators.rows import Split
+from penstock.operators.table_join import TableJoin
 
 if TYPE_CHECKING:
     from penstock.blocks import Derivation
@@ -172,3 +174,21 @@ def group_fused(plan: Plan) -> list[list[Step]]:
         task.append(step)
         task_of[step.name] = task
     return tasks
+
+
+def load_tables(plan: Plan) -> Plan:
+    """Return the plan with every joined table read into memory.
+
+    A table is read once, before the run, and travels with the step, so that workers need not see its file and
+    all replicas share it.
+    """
+    steps = []
+    for step in plan:
+        if not isinstance(step.op, TableJoin):
+            steps.append(step)
+            continue
+        try:
+            steps.append(replace(step, op=replace(step.op, table=table(step.op.load()))))
+        except PenstockError as problem:
+            raise problem.at(step.name, step.where) from None
+    return replace(plan, steps=tuple(steps))

@@ -153,6 +153,34 @@ def test_a_line_that_goes_on_after_it_was_taken_for_whole_is_refused(log: Path) 
     assert "without quiet= wait for the ends of lines" in str(refused.value.hint)
 
 
+@pytest.mark.parametrize("format", ["text", "jsonl", "csv"])
+def test_a_reader_that_is_to_end_takes_what_is_there_and_a_last_line_without_its_end(
+    tmp_path: Path, format: str
+) -> None:
+    file, form = tmp_path / "rows", {"text": "{}", "jsonl": '{{"v": "{}"}}', "csv": "{}"}[format]
+    head = "v\n" if format == "csv" else ""
+    file.write_text(head + form.format("one") + "\n" + form.format("two")[:-1])
+    read: Any = getattr(ps.read, format)
+    schema = {} if format == "text" else {"schema": {"v": str}}
+    reader = read(file, follow=True, **schema).watch()
+    batches = reader.batches()
+    assert lines(batches) == ["one"]
+    append(file, form.format("two")[-1] + "\n" + form.format("three"))
+    reader.finish()
+    assert [row for batch in batches for row in batch.rows.column(0).to_pylist()] == ["two", "three"]
+
+
+def test_a_reader_that_is_to_end_reads_the_files_that_wait_before(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(f"{name}\nhalf {name}")
+    reader = ps.read.text(tmp_path, follow=True).watch()
+    batches = reader.batches()
+    assert next(batches).rows.column(0).to_pylist() == ["a"]
+    reader.finish()
+    rest = [row for batch in batches for row in batch.rows.column(0).to_pylist()]
+    assert rest == ["b", "c", "half a", "half b", "half c"]
+
+
 def test_a_quiet_that_is_no_time_or_for_files_that_are_not_followed_is_refused(log: Path) -> None:
     append(log, "one\n")
     with pytest.raises(ConnectorError, match="quiet='0 s' is not a length of time") as refused:

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock import crash_points
 from penstock.connect.readers import file_identity
 from penstock.connect.readers import files as file_readers
-from penstock.engines.checkpoint.input_files import skip_file
+from penstock.engines.checkpoint.checkpoint import skip_file
 from penstock.errors import CheckpointError, ConnectorError
 from tests.support.file_runs import Died, dying_at
 from tests.support.input_runs import append, read_output, rows_in, run, write

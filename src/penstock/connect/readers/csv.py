@@ -150,7 +150,7 @@ def csv(
 
     With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
     log is rotated; what is new is looked for every `wait`. A last line without its end waits for that, for
-    ever, or until nobody has written to the file for as long as `quiet=` says.
+    ever, until nobody has written to the file for as long as `quiet=` says, or until `stop(drain=True)`.
     """
     if schema is None and not header:
         raise ConnectorError(

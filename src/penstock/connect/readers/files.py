@@ -63,6 +63,7 @@ class FileReader(Frozen):
     wait_us      how often files that are followed are looked at
     quiet_us     how long nobody has written to a file when its last line is taken without its end; 0: never
     interrupted  ends the wait for a change of these, once it is set
+    ending       says, once it is set, that the files are to end where they are now
 
     The position of a batch is the number of batches and rows up to its end, where files make the batches.
     Where rows do: the number of the file, a byte (or row) of it, the rows from there on, and all rows.
@@ -81,6 +82,7 @@ class FileReader(Frozen):
     wait_us: int = 100_000
     quiet_us: int = 0
     interrupted: threading.Event | None = None
+    ending: threading.Event | None = None
 
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
 
@@ -96,12 +98,18 @@ class FileReader(Frozen):
 
     def watch(self) -> Self:
         """Return a reader of the same files whose wait for a change `interrupt` ends: one for every run."""
-        return replace(self, interrupted=threading.Event())
+        return replace(self, interrupted=threading.Event(), ending=threading.Event())
 
     def interrupt(self) -> None:
         """End the wait for a change, now and later."""
         if self.interrupted is not None:
             self.interrupted.set()
+
+    def finish(self) -> None:
+        """Let files that are followed end as they are now: a last line without its end is taken too."""
+        if self.ending is not None:
+            self.ending.set()
+            self.interrupt()
 
     def batches(self, position: Any = None) -> Iterator[SourceBatch]:
         """List the files and read them in order, from a position on."""
@@ -163,12 +171,13 @@ class FileReader(Frozen):
             number += 1
             yield self._find_again(known, number, planned.get(number, ()), is_failed=number in failed)
         while True:
-            new = known.look()
+            is_last = self.ending is not None and self.ending.is_set()
+            new = known.look(is_last=is_last)
             batches = [new[first : first + self.files] for first in range(0, len(new), self.files)]
             entries = self._name_moved(known, number)
             entries += [JournalEntry(number + n, tuple(files)) for n, files in enumerate(batches, 1)]
             number += len(batches)
-            if not new and not self.bounded:
+            if not new and not self.bounded and not is_last:
                 if number >= until:
                     until = number + EMPTY_BATCHES_PER_ENTRY
                     entries.append(JournalEntry(until))
@@ -176,7 +185,7 @@ class FileReader(Frozen):
             if entries and self.journal is not None:
                 self.journal.append(*entries)
             yield from batches
-            if self.bounded:
+            if self.bounded or is_last:
                 return
             if not new:
                 self._wait_for_change(known)

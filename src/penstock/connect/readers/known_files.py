@@ -7,8 +7,8 @@ read is new if the file itself, or a copy, is status_of beside it, and refused i
 missed. Files that were rotated in between, while nobody looked, are read too.
 
 Of a file that is followed, a last line without its end waits for it, however long its writer takes. Only if
-the user has said so is it taken once nobody has written to the file for some time; if the writer then goes on
-with it, the run is refused. In JSON lines a whole object is a whole row.
+the user has said so is it taken once nobody has written to the file for some time, or when a stop drains the
+run; if the writer then goes on with it, the next run is refused. In JSON lines a whole object is a whole row.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class KnownFiles:
         self._packed: dict[str, int] = {}  # files that were packed -> where their text goes on
         self._skipped: set[str] = set()
         self._lively: list[str] = []
+        self._is_last = False
 
     def add(self, ranges: Iterable[FileRange]) -> None:
         """Take over what was read before, in this order."""
@@ -87,8 +88,12 @@ class KnownFiles:
         """Return whether a file is left out."""
         return bool(self._skipped) and str(Path(path).absolute()) in self._skipped
 
-    def look(self) -> list[FileRange]:
-        """Return what is there and has not been read; raise ConnectorError for a file that changed."""
+    def look(self, *, is_last: bool = False) -> list[FileRange]:
+        """Return what is there and has not been read; raise ConnectorError for a file that changed.
+
+        is_last  nobody will look again, so lines without their end are taken too
+        """
+        self._is_last = is_last
         listed = [*map(str, self._list())]
         if not self._stamps:  # files that an earlier run has followed to other names
             for path in self._known:
@@ -264,7 +269,8 @@ class KnownFiles:
 
     def _is_quiet(self, status: os.stat_result) -> bool:
         quiet_us = self._quiet_us
-        return self._follow and bool(quiet_us) and time.time() - status.st_mtime_ns / 1e9 > quiet_us / 1e6
+        is_quiet = bool(quiet_us) and time.time() - status.st_mtime_ns / 1e9 > quiet_us / 1e6
+        return self._follow and (self._is_last or is_quiet)
 
     def _find_next_line(self, path: str, known: FileRange, status: os.stat_result) -> int:
         """Return where the line after those that were read begins."""
@@ -279,7 +285,7 @@ class KnownFiles:
                     f'"{path}" grew in the middle of a line that was read',
                     detail=f"byte {known.last:,} is inside of a line, and the line was taken for whole",
                     hint="start with an empty checkpoint folder, and let follow=True without quiet= wait for "
-                    "the ends of lines",
+                    "the ends of lines; stop(drain=True) ends a log where it is",
                 )
             return known.last + (around[:1] == b"\r" and around[1:2] == b"\n")
         return known.last + (2 if around[1:] == b"\r\n" else 1)

@@ -89,7 +89,7 @@ def text(
 
     With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
     log is rotated; what is new is looked for every `wait`. A last line without its end waits for that, for
-    ever, or until nobody has written to the file for as long as `quiet=` says.
+    ever, until nobody has written to the file for as long as `quiet=` says, or until `stop(drain=True)`.
     """
     return build_file_reader(TextFormat(), path, None, batch, files, follow=follow, wait=wait, quiet=quiet)
 
@@ -173,7 +173,7 @@ def jsonl(
 
     With `follow=True` files that appear later are read too, and lines that are put behind others, also when a
     log is rotated; what is new is looked for every `wait`. A last line without its end waits for that, for
-    ever, or until nobody has written to the file for as long as `quiet=` says.
+    ever, until nobody has written to the file for as long as `quiet=` says, or until `stop(drain=True)`.
     """
     return build_file_reader(JsonlFormat(), path, schema, batch, files, follow=follow, wait=wait, quiet=quiet)
 

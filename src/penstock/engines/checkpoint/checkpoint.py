@@ -25,12 +25,15 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import xxhash
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
+from penstock.connect.protocol import SourcePosition
+from penstock.connect.readers.file_identity import FileRange
+from penstock.connect.readers.file_journal import JournalEntry, Mark, count_entries
 from penstock.connect.writers.staged_files import lock_file
 from penstock.crash_points import CLEANED, pass_crash_point
 from penstock.engines.checkpoint.graph import (
@@ -376,6 +379,48 @@ def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) 
     site = StageContext(step.name, step.where, Accounts(), WallClock(), history=step.history)
     pieces = convert_state(files.read(handles, step.name), form, step.op, step.up, site)
     return files.write(manifest.rounds, "converted", {step.name: pieces})[step.name]
+
+
+def skip_file(folder: str | Path, source: str, path: str | Path) -> None:
+    """Leave an input file out for good: runs that resume from the checkpoint read no more rows of it.
+
+    Rows that were read of it before stay. It is known by its path.
+
+    folder  the checkpoint
+    source  the name of the source step that reads the file
+    """
+    folder = Path(folder)
+    place = folder / "files" / f"{quote(source, safe='')}.jsonl"
+    graph = read_graph(folder)
+    if graph is None or not place.exists():
+        known = sorted(unquote(file.stem) for file in place.parent.glob("*.jsonl"))
+        names = f"its sources with files are {', '.join(known)}" if known else "no source of it reads files"
+        raise CheckpointError(
+            f'the checkpoint knows no files of a source "{source}"',
+            detail=f"{folder}: {names}",
+            hint="name the source as the program does: graph.source(…, name=…)",
+        )
+    lock = lock_file(folder / "lock")
+    if lock is None:
+        raise CheckpointError(
+            "another run is using this checkpoint",
+            detail=str(folder),
+            hint="stop it first, then leave the file out",
+        )
+    with lock:
+        run, newest = graph["run"], Manifest()
+        for manifest in sorted((folder / "commits").glob("*.json"))[-1:]:
+            newest = read_manifest(manifest, run, *([""] if is_old_run(run) else []))
+        journal = Journal(
+            place,
+            source,
+            run,
+            done=count_entries(newest.positions.get(source, SourcePosition())),
+            known=newest.journals.get(source),
+            is_old=is_old_run(run),
+        )
+        left_out = FileRange(str(Path(path).absolute()), 0, 0)
+        journal.append(JournalEntry(0, (left_out,), Mark.SKIPPED))
 
 
 def _local_path(folder: str) -> Path:

@@ -120,13 +120,17 @@ class CheckpointCoordinator:
                 )
         self._manifest = replace(self.done, state=state)
 
-    def resume_ends(self) -> None:
-        """Let sources end where an earlier run has ended them, if a sink has committed that."""
+    def resume_ends(self) -> int:
+        """Let sources end where an earlier run has ended them, if a sink has committed that.
+
+        Return the number of the first round that no sink has committed.
+        """
         committed = max((writer.last_committed for writer in self._graph.writers.values()), default=-1)
         ends = resume_ends(self.records, self._checkpoint, self._graph.readers, self.done.rounds, committed)
         for task in self._graph.tasks:
             if isinstance(task, SourceTask) and task.reader.step.name in ends:
                 task.end_at(ends[task.reader.step.name])
+        return committed + 1
 
     def hold_clock(self, clock: HeldClock, reader: SourceReader, number: int, *, took: bool) -> None:
         """Let the clock of a source stand still in a round, where it stood if the round is repeated."""
@@ -145,7 +149,9 @@ class CheckpointCoordinator:
             return  # nobody would take the round for one that is written
         names = {reader.step.name}
         if all_sources and not reader.ended:
-            names |= {one.step.name for one in self._graph.readers.values() if not one.ended}
+            # Why not those that can finish: they end in a round of their own, with what is left of them.
+            readers = self._graph.readers.values()
+            names |= {one.step.name for one in readers if not (one.ended or one.can_finish)}
         self.records.record_end(names, number)
 
     def begin_round(self, number: int) -> None:

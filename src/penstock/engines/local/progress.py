@@ -48,6 +48,7 @@ class Progress:
 
     in_rounds    rows are processed round by round, all sources in one round group
     is_draining  the run was stopped, and everything is emitted before it ends
+    n_committed  number of the first round that no sink has committed, in this run or an earlier one
     n_empty      number of rounds that the clock has made
     is_observed  whether anything happens when a task has completed a round
     next_report  number of the first round whose completion was not reported
@@ -81,6 +82,7 @@ class Progress:
         self._sinks: dict[int, list[str]] = {}
         self._rounds: dict[tuple[int, int], _Round] = {}
         self.next_report = first
+        self.n_committed = first
         self.stopping = self.shutdown_requested = self.failed = self.is_draining = False
         self.n_empty = 0
         self.checkpoint, self.latencies = checkpoint, latencies
@@ -97,10 +99,15 @@ class Progress:
         self._terminals.setdefault(round_group, set()).add(task.number)
         self._sinks.setdefault(round_group, []).extend(sinks)
 
-    def begin(self, round_group: int, number: int) -> bool:
-        """Begin a round for a source; return False if the source must stop instead."""
+    def begin(self, round_group: int, number: int, *, is_rest: bool = False) -> bool:
+        """Begin a round for a source; return False if the source must stop instead.
+
+        is_rest  the round has what is left of a source that ends, so it is beyond the others' last
+        """
         with self._lock:
-            if number >= self._limits.get(round_group, self._limit):
+            # Why: sinks that have committed a round take nothing more for it, so it must be as it was.
+            is_again = self.is_draining and number < self.n_committed
+            if not (is_rest or is_again) and number >= self._limits.get(round_group, self._limit):
                 return False
             is_first_source = number + 1 > self._n_begun.get(round_group, self.first)
             self._n_begun[round_group] = max(self._n_begun.get(round_group, self.first), number + 1)

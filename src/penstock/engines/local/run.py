@@ -14,7 +14,7 @@ from penstock.accounts import Accounts
 from penstock.clock import Clock
 from penstock.connect.protocol import OpeningStopped, SourceBatch
 from penstock.engines.background_run import BackgroundRun
-from penstock.engines.ends import close_all, load_tables
+from penstock.engines.ends import close_all
 from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder, needs_own_thread
 from penstock.engines.local.connect import ChannelBuilder
@@ -31,7 +31,7 @@ from penstock.engines.run_log import report_restore
 from penstock.errors import PenstockError
 from penstock.events import Event, EventSink, RunEnded, RunStarted, StepFailed, ignore_event
 from penstock.frozen import Frozen
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, load_tables
 
 if TYPE_CHECKING:
     from penstock.engines.checkpoint.checkpoint import Checkpoint
@@ -62,7 +62,7 @@ class Runtime(Frozen):
             writer.open(resume=knows, n_written=n_written, link=link)
         if checkpoint is not None and coordinator is not None:
             checkpoint.adopt()
-            coordinator.resume_ends()
+            self.progress.n_committed = coordinator.resume_ends()
 
     def close(self) -> None:
         """Close all readers and sinks, whatever happens to one of them; then raise the first error."""

@@ -91,6 +91,13 @@ class RoundTimer:
         """End a source that waits; return whether it has ended, here or by itself."""
         if task.statistics.state is COMPLETED:
             return True
+        if self._progress.is_draining and task.reader.can_finish:
+            task.reader.request_end()  # its thread then reads what is left, and ends
+            return False
+        # Why: a round that a sink has committed is waited for: nothing else can be written under its number.
+        is_again = task.reader.repeats_rows and self._progress.is_draining
+        if is_again and task.round < self._progress.n_committed:
+            return False
         if task.reader.live_read is None or task.must_read or not _read_of(task).claim():
             return False
         read = _read_of(task)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import queue
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -80,6 +81,7 @@ class ReferenceRun(BackgroundRun):
             if not self._wait_for_round(sources, deadlines):
                 self._run_last_rounds(sources)
                 if self._drains:
+                    self._finish(sources)
                     interpreter.drain()
                 return "drained" if self._drains else "stopped"
             now = interpreter.clock.now()
@@ -115,6 +117,18 @@ class ReferenceRun(BackgroundRun):
             if not batches:
                 return
             self._interpreter.round(batches, pending={})
+
+    def _finish(self, sources: Mapping[str, SourceFeed]) -> None:
+        """Run rounds of what is left of sources that have an end wherever they are told to end."""
+        for name, source in sources.items():
+            is_told = source.finish()
+            while is_told and not source.ended:
+                with self._interpreter.report_errors(self._interpreter.plan[name]):
+                    source.poll(None)
+                if (batch := source.take()) is not None:
+                    self._interpreter.round({name: batch}, pending={})
+                else:
+                    time.sleep(POLL_S)
 
     def _wait_for_round(self, sources: Mapping[str, SourceFeed], deadlines: Deadlines) -> bool:
         """Wait until every source has a batch or has ended, or the clock asks for a round.
@@ -167,6 +181,7 @@ class SourceFeed:
         self._next: SourceBatch | None = None
         time = step.as_source.resolve()
         stamp = clock.now if time is not None and time.follows_clock else None
+        self._watched: Any = None  # the reader, if it can be interrupted and told to end
         self._read: Iterator[SourceBatch] | WaitingRead
         self._queue: queue.Queue[Any] | None = None
         if not may_wait(self._reader):
@@ -175,7 +190,9 @@ class SourceFeed:
         if isinstance(self._reader, WaitingReader):
             self._read = self._reader.open(stamp)
         else:
-            self._read = WaitingRead(iter(self._reader.batches()))
+            watch = getattr(self._reader, "watch", None)
+            self._watched = self._reader if watch is None else watch()
+            self._read = WaitingRead(iter(self._watched.batches()), self._watched)
         self._first, self._first_at, self._looked_at = -1, 0, clock.now()
         self._queue = queue.Queue(1)
         self._thread = threading.Thread(target=self._pump, name=f"penstock-{step.name}", daemon=True)
@@ -212,6 +229,13 @@ class SourceFeed:
             return True, min(stamps, default=None)
         finally:
             read.release()
+
+    def finish(self) -> bool:
+        """Let the source end as it is now, if it has an end wherever it is; return whether it does."""
+        finish = getattr(self._watched, "finish", None)
+        if finish is not None:
+            finish()
+        return finish is not None
 
     def take(self) -> SourceBatch | None:
         """Return the batch, if there is one."""

@@ -18,7 +18,6 @@ from penstock.clock import WallClock
 from penstock.connect.protocol import SourceBatch
 from penstock.connect.readers.program import table
 from penstock.connect.readers.spark import SparkStreamReader
-from penstock.engines.ends import load_tables
 from penstock.engines.frontiers import WatermarkAdvance
 from penstock.engines.protocol import RunOptions
 from penstock.engines.spark.driver.jobs import ArrowFunction
@@ -33,7 +32,7 @@ from penstock.errors import NotSupported
 from penstock.events import ignore_event
 from penstock.operators.ends import Source
 from penstock.operators.op import OUT
-from penstock.plan.plan import Plan, Ref, Step
+from penstock.plan.plan import Plan, Ref, Step, load_tables
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import StageContext
 from penstock.timing.windows import BEFORE_ALL

@@ -106,10 +106,19 @@ class SourceTask(Task):
                     goes_on = self.carry(None, is_last=True)
             if not goes_on:
                 if self.progress.is_draining and not reader.ended:
-                    self.carry(None, is_last=True)
+                    self._finish()
                 return
             if self.now() >= self.deadline:
                 yield READY
+
+    def _finish(self) -> None:
+        """End the source, because the run drains: with what is there, if it has an end wherever it is."""
+        for batch in self.reader.finish():
+            self.progress.begin(self.round_group, self.round, is_rest=True)
+            self.carry(batch, is_last=False)
+            if self.round >= self._ends_at:
+                break
+        self.carry(None, is_last=True)
 
     def can_run(self) -> bool:
         """Implement `Task.can_run`: there is room to write, or something to read."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,9 @@ from penstock.timing.windows import AFTER_ALL, BEFORE_ALL
 
 if TYPE_CHECKING:
     from penstock.engines.spark.driver.jobs import SparkJobs
+
+
+_NOTHING: Size = (0, 0, 0, 0)
 
 
 @dataclass(slots=True)
@@ -168,10 +171,9 @@ class EpochPlanner:
         A micro-batch that an earlier run had begun is taken as it was: its number is known outside.
         """
         source_rounds: list[SourceRound] = []
-        size: Size = (0, 0, 0, 0)
-        n_again = len(self._recorded)
+        size, n_again = _NOTHING, len(self._recorded)
         while not self.over:
-            is_ready = self.polling.ready and all(map(operator.lt, size, self._max_size))
+            is_ready = self.polling.ready and self._fits(size)
             may_go_on = len(source_rounds) < n_again if n_again else is_ready
             if source_rounds and not may_go_on:
                 break
@@ -188,6 +190,10 @@ class EpochPlanner:
             size = tuple(map(operator.add, size, round_.size))
             source_rounds.append(round_)
         return source_rounds
+
+    def _fits(self, size: Size) -> bool:
+        """Return whether a micro-batch that has so much may take another round."""
+        return all(map(operator.lt, size, self._max_size))
 
     def _take(self) -> SourceRound | None:
         """Take one round; the one that drains when there are no more batches, if that is wanted."""
@@ -250,6 +256,40 @@ class EpochPlanner:
         rows = self._jobs.read(splits)
         for round_, source, _ in unread:
             round_.batches[source] = rows.batch(source, round_.batch_number(source))
+
+    def plan_rest(self) -> Iterator[list[PlannedRound]]:
+        """Plan what is taken before everything is closed, though the run was stopped: by micro-batches.
+
+        That is what an earlier run had begun, since sinks that have committed a round take nothing more for
+        it, and what is left of sources that have an end wherever they are told to end.
+        """
+        self._until = None
+        while self._recorded:
+            self.over = False
+            rounds = self.next_rounds()
+            if rounds:
+                yield rounds
+            if self.failure is not None:
+                raise self.failure
+            if not rounds or rounds[-1].last:
+                return
+        if self.refusal is not None:
+            return
+        source_rounds, size = list[SourceRound](), _NOTHING
+        for reader in self.readers:
+            for batch in reader.finish():
+                self._clock.us = self._now()
+                source_rounds.append(self._build_round({reader.step.name: batch}, last=False))
+                size = tuple(map(operator.add, size, source_rounds[-1].size))
+                if not self._fits(size):
+                    yield self._plan_rounds(source_rounds)
+                    source_rounds, size = [], _NOTHING
+        if source_rounds:
+            yield self._plan_rounds(source_rounds)
+
+    def _plan_rounds(self, source_rounds: Sequence[SourceRound]) -> list[PlannedRound]:
+        self._read_ahead(source_rounds)
+        return [self._plan_round(round_) for round_ in source_rounds]
 
     def plan_pushed(self, batches: Mapping[str, Any], *, last: bool) -> PlannedRound:
         """Plan a round, now, of batches that no reader gave; `last` closes everything."""

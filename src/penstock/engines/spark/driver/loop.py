@@ -247,7 +247,18 @@ class DriverLoop:
             self._run_rounds([round_])
 
     def drain(self) -> None:
-        """Close everything, unless that was done: the run was stopped, and takes no more input."""
+        """Close everything, unless that was done: the run was stopped, and takes no more input.
+
+        Rounds that an earlier run had begun are taken before, and of sources that have an end wherever they
+        are, such as a log, what is left.
+        """
+        if self._done.drained:
+            return
+        with self._report_failure():
+            for rounds in self._planner.plan_rest():
+                if self.checkpoint.durable:
+                    self.checkpoint.save_planned_rounds({of.plan.number: of.record for of in rounds})
+                self._run_rounds(rounds)
         if not self._done.drained:
             self.run_round({}, last=True)
 

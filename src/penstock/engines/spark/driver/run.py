@@ -22,7 +22,6 @@ from penstock.connect.protocol import OpeningStopped, SourceBatch
 from penstock.engines.background_run import BackgroundRun
 from penstock.engines.checkpoint.checkpoint import Checkpoint
 from penstock.engines.checkpoint.graph import describe_graph
-from penstock.engines.ends import load_tables
 from penstock.engines.protocol import RoundHarness, RunOptions, RunResult
 from penstock.engines.run_log import LOGGER
 from penstock.engines.spark.driver.job_results import translate_failure
@@ -35,7 +34,7 @@ from penstock.engines.spark.session.executors import check_executors, shared_fol
 from penstock.engines.spark.session.java import temporary_folder
 from penstock.engines.spark.session.session import RunSession
 from penstock.events import BatchDone, Event, EventSink, RunEnded, RunStarted
-from penstock.plan.plan import Plan
+from penstock.plan.plan import Plan, load_tables
 from penstock.timing.windows import BEFORE_ALL
 
 if TYPE_CHECKING:

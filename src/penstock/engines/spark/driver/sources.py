@@ -226,7 +226,6 @@ class RemoteSourceReader(WorkerSourceReader):
 
     allowed = True
     _fitting: pa.Schema | None = None
-    _watched: FileReader | None = None
 
     @property
     def _remote(self) -> RemoteSource | None:
@@ -253,7 +252,7 @@ class RemoteSourceReader(WorkerSourceReader):
                 proven = self._remote_batch((), times.n_rows, times)
             yield proven or UnreadBatch((), 0, 0)
             return
-        reader = self._watched = self._watch()
+        reader = self._watch()
         assert isinstance(reader, FileReader), "only files and DataFrames are read elsewhere"
         number, start = self._at or (0, 0)
         for ranges in reader.plan_batches(number):
