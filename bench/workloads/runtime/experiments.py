@@ -35,7 +35,7 @@ MOST_GROWTH = 32 << 20
 def workload(size: Size) -> Workload:
     """Build the workload: costs per step and per row, startup, latency and memory of the local engine."""
     quick = size == "quick"
-    n_rows = (8_000_000, 4_000_000) if quick else (16_000_000, 8_000_000)
+    n_rows = (8_000_000, 4_000_000) if quick else (256_000_000, 128_000_000)
     cases = [
         step_cost.build_case(2_000 if quick else 10_000),
         *ysb.build_cases(*n_rows),
