@@ -144,8 +144,8 @@ class CheckpointCoordinator:
         if not any(writer.is_durable for writer in self._graph.writers.values()):
             return  # nobody would take the round for one that is written
         names = {reader.step.name}
-        if all_sources and not reader.ended:
-            names |= {one.step.name for one in self._graph.readers.values() if not one.ended}
+        if all_sources:
+            names |= {one.step.name for one in self._graph.readers.values() if not one.frontier.over}
         self.records.record_end(names, number)
 
     def begin_round(self, number: int) -> None:
