@@ -8,7 +8,7 @@ A property test checks the sum on every engine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, fields
 
 from penstock.frozen import dataclass
 
@@ -56,14 +56,12 @@ class Accounts:
 
     def add(self, other: Accounts) -> None:
         """Add the counts of another period or replica of the same step."""
-        for name, count in asdict(other).items():
-            if name == "late_by_window":
-                merged = dict(self.late_by_window)  # replaced: another thread may be reading the old one
-                for window, missed in other.late_by_window.items():
-                    merged[window] = merged.get(window, 0) + missed
-                self.late_by_window = merged
-            else:
-                setattr(self, name, getattr(self, name) + count)
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        merged = dict(self.late_by_window)  # replaced: another thread may be reading the old one
+        for window, missed in other.late_by_window.items():
+            merged[window] = merged.get(window, 0) + missed
+        self.late_by_window = merged
 
     def take(self) -> Accounts:
         """Return the counts so far and start again from zero, in the same object."""
@@ -75,6 +73,10 @@ class Accounts:
     def to_dict(self) -> Mapping[str, object]:
         """Return the counts as plain data for JSON."""
         return asdict(self)
+
+
+COUNTS = tuple(one.name for one in fields(Accounts) if one.name != "late_by_window")
+"""What is a number in accounts."""
 
 
 @dataclass(slots=True)

@@ -201,6 +201,37 @@ class Either(Pairs):
                     await ctx.outputs["out"].push({**same(port.pop()), "value": len(other)})
 
 
+class Turns(Pairs):
+    """Takes two rows of one port, then one of the other, and so on; when one is over, all of the other."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        wanted, other = {"left": 2}, {"right": 1}
+        while await ctx.wait_for_all(wanted):
+            for name, n in wanted.items():
+                for _ in range(n):
+                    await ctx.outputs["out"].push(same(ctx.inputs[name].pop()))
+            wanted, other = other, wanted
+        (over,) = wanted
+        await self.push_rest(ctx, over)
+
+    async def push_rest(self, ctx: ps.Context, name: str) -> None:
+        """Push what is there of a port, and what still comes to any."""
+        while len(ctx.inputs[name]) or await ctx.wait_for_any({"left": 1, "right": 1}):
+            port = next(port for port in (ctx.inputs[name], *ctx.inputs.values()) if len(port))
+            await ctx.outputs["out"].push(same(port.pop()))
+
+
+class Smaller(Turns):
+    """Takes the row with the smaller value of two ports, the left one's if they are equal."""
+
+    async def process(self, ctx: ps.Context) -> None:
+        left, right = ctx.inputs["left"], ctx.inputs["right"]
+        while await ctx.wait_for_all({"left": 1, "right": 1}):
+            is_left = (left.peek().value or 0) <= (right.peek().value or 0)
+            await ctx.outputs["out"].push(same((left if is_left else right).pop()))
+        await self.push_rest(ctx, "left")
+
+
 class Limit(Loop):
     """Marks rows with the latest value that came to its control port."""
 
@@ -225,9 +256,15 @@ LOOPS: dict[str, type[Loop]] = {
     "rounds": Rounds,
     "feedback": Limit,
 }
-LOOP_MEETINGS: dict[str, type[Loop]] = {"pairs": Pairs, "either": Either, "control": Limit}
-OF_ONE_SOURCE = (*(action for action in WHATS if action != "source"), "merge", *LOOPS, *LOOP_MEETINGS)
-"""What is done to graphs with own loops: all of it comes from one source, so engines agree in every mode."""
+LOOP_MEETINGS: dict[str, type[Loop]] = {
+    "pairs": Pairs,
+    "turns": Turns,
+    "smaller": Smaller,
+    "either": Either,
+    "control": Limit,
+}
+WITH_LOOPS = (*(action for action in WHATS if action != "source"), "merge", *LOOPS, *LOOP_MEETINGS)
+"""What is done to graphs with own loops, once their sources are there."""
 
 
 def choices(
@@ -254,23 +291,30 @@ def build(
     *,
     chaining: bool = True,
     rows: Callable[[int], Any] = lambda n: ps.read.rows([], schema=EVENTS),
+    delay: Callable[[int], int] = lambda n: 3,
 ) -> ps.PipeGraph:
-    """The graph of some choices; `rows(n)` gives the reader of the n-th source. All pipes end in sinks."""
+    """The graph of some choices; all pipes end in sinks.
+
+    rows   gives the reader of the n-th source
+    delay  gives its delay in seconds
+    """
+
+    def add_source(degree: int) -> ps.MultiPipe:
+        n = len([name for name in graph.steps if name.startswith("source")])
+        return graph.source(rows(n), time="t", time_unit="s", delay=delay(n), parallelism=degree)
+
     graph = ps.PipeGraph("random", chaining=chaining)
-    pipes = [_source(graph, rows, 1)]
+    pipes = [add_source(1)]
     for choice in done:
-        _do(choice, graph, pipes, rows)
+        _do(choice, graph, pipes, add_source)
     for pipe in pipes:
         pipe.sink(ps.write.memory())
     return graph
 
 
-def _source(graph: ps.PipeGraph, rows: Callable[[int], Any], n: int) -> ps.MultiPipe:
-    reader = rows(len([name for name in graph.steps if name.startswith("source")]))
-    return graph.source(reader, time="t", time_unit="s", delay=3, parallelism=n)
-
-
-def _do(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Callable[[int], Any]) -> None:
+def _do(
+    choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], add_source: Callable[[int], ps.MultiPipe]
+) -> None:
     at = choice.at % len(pipes)
     pipe = pipes[at]
     if choice.action in VERBS:
@@ -278,7 +322,7 @@ def _do(choice: Choice, graph: ps.PipeGraph, pipes: list[ps.MultiPipe], rows: Ca
     elif choice.action in LOOPS:
         pipes[at] = _loop(choice, graph, pipe)
     elif choice.action == "source":
-        pipes.append(_source(graph, rows, choice.degree))
+        pipes.append(add_source(choice.degree))
     elif choice.action == "sink":
         pipe.sink(ps.write.memory())
         if len(pipes) > 1:

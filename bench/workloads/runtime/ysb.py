@@ -3,6 +3,10 @@
 Rows are those of WindFlow's version: advertisement, kind and event type follow from a running number; there
 are a hundred campaigns of ten advertisements each. All five columns are in memory before the clock starts, as
 integers or, in the other case, as text and UUIDs where the original has text.
+
+At full size a run takes a few seconds, so that with a period of a second several checkpoints are in it. All
+columns but the time repeat themselves every 100,000 rows, so those of some millions of rows, more than any
+cache has, are used again for the rows behind them.
 """
 
 from __future__ import annotations
@@ -31,6 +35,8 @@ RATE = 1_000_000
 BATCH = 1 << 18
 ROUND = 100_000
 """The number of rows after which the running number restarts, as in WindFlow's generator."""
+N_STORED = 160 * ROUND
+"""The most rows of which all columns are in memory; behind them only times are new."""
 
 Answer = dict[tuple[Any, int], int]
 
@@ -46,11 +52,15 @@ class Ads:
     def expected_answer(self) -> Answer:
         """Return the views by (campaign, window start), counted by NumPy from the running number."""
         n = self.rows.num_rows
-        number, times = np.arange(n) % ROUND, np.arange(n) * 1_000_000 // RATE
-        viewed = number % 3 == 0
-        flat = times[viewed] // WINDOW * N_CAMPAIGNS + number[viewed] % N_ADS // ADS_EACH
+        n_cells = ((n - 1) * 1_000_000 // RATE // WINDOW + 1) * N_CAMPAIGNS
+        counts = np.zeros(n_cells, np.int64)
+        for first in range(0, n, N_STORED):
+            place = np.arange(first, min(first + N_STORED, n))
+            number, times = place % ROUND, place * 1_000_000 // RATE
+            viewed = number % 3 == 0
+            flat = times[viewed] // WINDOW * N_CAMPAIGNS + number[viewed] % N_ADS // ADS_EACH
+            counts += np.bincount(flat, minlength=n_cells)
         names = self.campaigns.column("campaign").to_pylist()[::ADS_EACH]
-        counts = np.bincount(flat)
         return {
             (names[at % N_CAMPAIGNS], at // N_CAMPAIGNS * WINDOW): int(counts[at])
             for at in np.flatnonzero(counts).tolist()
@@ -104,8 +114,8 @@ def _answer_from_table(table: pa.Table) -> Answer:
 
 def build_integer_ads(n: int) -> Ads:
     """Build rows of five integers, 40 bytes each."""
-    number = np.arange(n) % ROUND
-    rows = _build_rows(number, pa.array(number % N_ADS), pa.array(number % 3))
+    number = np.arange(min(n, N_STORED)) % ROUND
+    rows = _build_rows(n, number, pa.array(number % N_ADS), pa.array(number % 3))
     ads = np.arange(N_ADS)
     return Ads(rows, pa.table({"ad": ads, "campaign": ads // ADS_EACH}), 0)
 
@@ -114,16 +124,24 @@ def build_uuid_ads(n: int, seed: int) -> Ads:
     """Build the same rows with UUIDs for advertisements and campaigns, and text for event types."""
     chance = random.Random(seed)  # noqa: S311 (made-up names, nothing secret)
     ads, campaigns = _draw_uuids(chance, N_ADS), _draw_uuids(chance, N_CAMPAIGNS)
-    number = np.arange(n) % ROUND
+    number = np.arange(min(n, N_STORED)) % ROUND
     words = pa.array(["view", "click", "purchase"])
-    rows = _build_rows(number, pa.array(ads).take(pa.array(number % N_ADS)), words.take(pa.array(number % 3)))
+    kinds = words.take(pa.array(number % 3))
+    rows = _build_rows(n, number, pa.array(ads).take(pa.array(number % N_ADS)), kinds)
     named = [campaigns[ad // ADS_EACH] for ad in range(N_ADS)]
     return Ads(rows, pa.table({"ad": ads, "campaign": named}), "view")
 
 
-def _build_rows(number: np.ndarray[Any, Any], ads: pa.Array, kinds: pa.Array) -> pa.Table:
-    times = np.arange(len(number)) * 1_000_000 // RATE
-    return pa.table({"user": number, "ad": ads, "ad_type": number % 5, "event_type": kinds, "time": times})
+def _build_rows(n: int, number: np.ndarray[Any, Any], ads: pa.Array, kinds: pa.Array) -> pa.Table:
+    """Build so many rows of these columns, which are used again and again, and their times."""
+    stored = {"user": pa.array(number), "ad": ads, "ad_type": pa.array(number % 5), "event_type": kinds}
+    columns: dict[str, list[pa.Array]] = {name: [] for name in (*stored, "time")}
+    for first in range(0, n, len(number)):
+        size = min(len(number), n - first)
+        for name, column in stored.items():
+            columns[name].append(column.slice(0, size))
+        columns["time"].append(pa.array(np.arange(first, first + size) * 1_000_000 // RATE))
+    return pa.table({name: pa.chunked_array(chunks) for name, chunks in columns.items()})
 
 
 def _draw_uuids(chance: random.Random, n: int) -> list[str]:

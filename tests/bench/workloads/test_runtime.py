@@ -9,7 +9,16 @@ import pytest
 
 from bench import Case, load_workload, measure
 from bench.workload import Outcome, Way, Workload, check_outcome, expected_of
-from bench.workloads.runtime import backpressure, experiments, latency, row_at_a_time, startup, step_cost, ysb
+from bench.workloads.runtime import (
+    backpressure,
+    busy_stops,
+    experiments,
+    latency,
+    row_at_a_time,
+    startup,
+    step_cost,
+    ysb,
+)
 
 
 def small(cases: list[Case], ways: list[Way]) -> Workload:
@@ -20,6 +29,9 @@ EXPERIMENTS: dict[str, Callable[[], Workload]] = {
     "chain": lambda: small([step_cost.build_case(20)], step_cost.build_ways()),
     "campaigns": lambda: small(ysb.build_cases(300_000, 30_000), ysb.build_ways()),
     "rows": lambda: small([row_at_a_time.build_case(300)], row_at_a_time.build_ways()),
+    "stops at work": lambda: small(
+        [busy_stops.build_case(2)], [way for way in busy_stops.build_ways() if "in process" in way.name]
+    ),
     "memory": lambda: small([backpressure.build_case(0.05, 0.05)], backpressure.build_ways()),
 }
 

@@ -8,6 +8,8 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import penstock.read as read
 from penstock.connect.batching import MAX_ROWS, SourceRowBatch
@@ -162,3 +164,28 @@ def test_single_rows_are_plain_and_say_the_same_as_batches_of_one() -> None:
 def test_other_batches_are_columns(schema: dict[str, str], batch: int) -> None:
     reader = read.rows([{"n": None}] * 3, schema=schema, batch=batch)
     assert all(isinstance(batch_, SourceBatch) for batch_ in reader.rows_or_batches())
+
+
+@given(
+    sizes=st.lists(st.integers(0, 5), max_size=6),
+    batch=st.integers(1, 7) | st.none(),
+    position=st.integers(0, 3),
+)
+def test_a_table_of_many_chunks_gives_the_batches_of_one(
+    sizes: list[int], batch: int | None, position: int
+) -> None:
+    chunks = [pa.array(range(size), pa.int64()) for size in sizes]
+    many = pa.table({"v": pa.chunked_array(chunks, pa.int64())})
+    of_many, of_one = (read.table(data, batch=batch) for data in (many, many.combine_chunks()))
+    position = min(position, len(of_one.starts))
+    batches = [[(one.rows, one.seq) for one in reader.batches(position)] for reader in (of_many, of_one)]
+    assert batches[0] == batches[1]
+
+
+def test_rows_of_a_table_stay_where_they_are_unless_a_batch_crosses_chunks() -> None:
+    chunks = [pa.array(range(10)), pa.array(range(10))]
+    reader = read.table(pa.table({"v": pa.chunked_array(chunks)}), batch=4)
+    places = [one.rows.column("v").buffers()[1].address for one in reader.batches()]
+    owners = [chunk.buffers()[1].address for chunk in chunks]
+    assert [places[number] for number in (0, 1, 3, 4)] == [owners[0], owners[0], owners[1], owners[1]]
+    assert places[2] not in owners

@@ -19,7 +19,7 @@ from penstock.engines.checkpoint import round_records
 from penstock.engines.checkpoint.round_records import RoundRecord, RoundRecords
 from penstock.errors import CheckpointError, PenstockError
 from penstock.events import BatchDone, Event
-from tests.support.file_runs import Died, build, dying_at, put, read_rows
+from tests.support.file_runs import SCHEMA, Died, build, dying_at, put, read_rows
 from tests.support.spark_in_process import InProcessSparkEngine
 
 PATIENCE_S = 30
@@ -29,6 +29,7 @@ POINTS = (WRITTEN, LISTED, PUBLISHED, COMMITTED, STAGED, RENAMED, CLEANED)
 Rows = list[tuple[int, str, int]]
 FIRST: Rows = [(1, "a", 1), (12, "b", 2), (13, "a", 4)]
 LATER: Rows = [(14, "b", 8), (25, "c", 16)]
+AT_REST: Rows = [(2, "a", 32), (11, "c", 64)]
 
 
 @pytest.fixture
@@ -50,7 +51,9 @@ class Seen:
             self.enough.set()
 
 
-def drain_in_process(files: Path, folder: Path, save_every: str, n_rows: int, *death: Any) -> str:
+def drain_in_process(
+    files: Path, folder: Path, save_every: str, n_rows: int, *death: Any, build: Any = build
+) -> str:
     """Run until so many rows are there, and stop with all windows closed, or die on the way."""
     seen = Seen(folder / "rows", n_rows)
     options: Any = {"options": ps.LocalOptions(save_every=save_every), "events": seen}
@@ -65,10 +68,10 @@ def drain_in_process(files: Path, folder: Path, save_every: str, n_rows: int, *d
     return run.wait(PATIENCE_S).outcome
 
 
-def assert_each_row_counts_once(folder: Path, *, drained: bool) -> None:
+def assert_each_row_counts_once(folder: Path, *, drained: bool, also: Rows | None = None) -> None:
     rows = read_rows(folder / "rows")
     assert set(rows.values()) == {1}
-    assert rows.keys() in ({*FIRST}, {*FIRST, *LATER})
+    assert rows.keys() in ({*FIRST, *(also or ())}, {*FIRST, *LATER, *(also or ())})
     sums = Counter[tuple[str, int]]()
     for t, k, v in rows:
         sums[k, t // 10 * 10] += v
@@ -94,6 +97,40 @@ def test_a_crash_while_a_stopped_run_drains_loses_and_doubles_nothing(
         except CheckpointError as refusal:
             outcome = "drained" if "has been drained" in str(refusal) else str(refusal)
         assert_each_row_counts_once(folder, drained=outcome == "drained")
+        (files / "b.jsonl").unlink()
+
+
+def build_of_two(files: Path, folder: Path) -> ps.PipeGraph:
+    """The same program with a second source, which ends by itself before the run is stopped."""
+    graph = ps.PipeGraph("watching")
+    time: dict[str, Any] = {"time": "t", "time_unit": "s", "delay": "0 s"}
+    followed = ps.read.jsonl(files, schema=SCHEMA, follow=True, wait="5 ms")
+    at_rest = ps.read.batches([[dict(zip(SCHEMA, row, strict=True))] for row in AT_REST], schema=SCHEMA)
+    rows = graph.source(followed, name="rows", **time).merge(graph.source(at_rest, name="at-rest", **time))
+    rows.sink(ps.write.jsonl(folder / "rows"), name="seen")
+    windows = rows.key_by("k").window(ps.tumbling("10 s"), lateness="1000 s", name="windows")
+    windows.aggregate(v=ps.sum("v")).sink(ps.write.jsonl(folder / "sums"), name="sums")
+    return graph
+
+
+@pytest.mark.parametrize("save_every", ["0 s", "1 h"])
+@pytest.mark.parametrize("point", [LISTED, PUBLISHED, COMMITTED, STAGED])
+def test_the_same_holds_where_another_source_has_ended_before(
+    files: Path, tmp_path: Path, point: str, save_every: str
+) -> None:
+    for times in (1, 2):
+        folder = tmp_path / str(times)
+        put(files, "a.jsonl", *FIRST)
+        n_first = len(FIRST) + len(AT_REST)
+        with suppress(Died, PenstockError):
+            drain_in_process(files, folder, save_every, n_first, point, times, build=build_of_two)
+        put(files, "b.jsonl", *LATER)
+        try:
+            n_all = n_first + len(LATER)
+            outcome = drain_in_process(files, folder, save_every, n_all, build=build_of_two)
+        except CheckpointError as refusal:
+            outcome = "drained" if "has been drained" in str(refusal) else str(refusal)
+        assert_each_row_counts_once(folder, drained=outcome == "drained", also=AT_REST)
         (files / "b.jsonl").unlink()
 
 

@@ -11,6 +11,7 @@ import pytest
 import penstock as ps
 from penstock import col
 from penstock.testing import assert_engines_agree
+from tests.support import random_graphs
 
 SCHEMA = {"t": "int64", "v": "int64"}
 
@@ -235,3 +236,32 @@ def test_a_loop_is_not_told_of_an_end_when_nothing_is_drained() -> None:
         pushed.sink(memory)
         graph.run(engine, drain=False)
         assert memory.rows() == []
+
+
+@pytest.mark.parametrize("options", [ps.LocalOptions(), ps.LocalOptions(queue_size=1, seed=1)])
+def test_a_loop_behind_one_of_several_sources_hears_of_their_end_after_their_last_row(
+    options: ps.LocalOptions,
+) -> None:
+    """Channels that were read ahead of the rows that it had been given said that all was over."""
+
+    def count_pairs(engine: str, how: ps.LocalOptions | None = None) -> tuple[int, list[dict[str, Any]]]:
+        graph = ps.PipeGraph("ahead")
+        feeds = [[{"key": "a", "value": n, "t": n // 4} for n in range(size)] for size in (60, 2)]
+        left, right = (
+            graph.source(
+                ps.read.batches([[row] for row in rows], schema=random_graphs.EVENTS),
+                time="t",
+                time_unit="s",
+                delay=1,
+            )
+            for rows in feeds
+        )
+        (both,) = graph.operator(random_graphs.Turns(), inputs=[left, right])
+        even, odd = both.split(even=col("value") % 2 == 0, odd=col("value") % 2 != 0)
+        (pairs,) = graph.operator(random_graphs.Pairs(), inputs=[even, odd], name="pairs")
+        counts = pairs.key_by("key").window(ps.tumbling(3)).aggregate(n=ps.count())
+        counts.sink(results := ps.write.memory())
+        accounts = graph.run(engine, options=how).accounts
+        return accounts["pairs"].unrouted, sorted(results.rows(), key=repr)
+
+    assert count_pairs("local", options) == count_pairs("reference")

@@ -196,6 +196,35 @@ def test_stop_without_drain_keeps_windows_open(live_engine: str) -> None:
         assert live.out.rows == []
 
 
+def test_stop_with_drain_closes_windows_of_a_source_that_had_ended_before(live_engine: str) -> None:
+    """Its own windows, and those that it shares with the source that still waits."""
+    feed, begun, at_rest = Feed(), threading.Event(), threading.Event()
+
+    def end() -> Iterator[dict[str, int]]:
+        yield {"t": 3, "v": 4}
+        at_rest.set()
+
+    graph, schema = ps.PipeGraph("one of two"), {"t": "int64", "v": "int64"}
+    time: dict[str, Any] = {"time": "t", "time_unit": "s", "delay": "0 s"}
+    ended = graph.source(ps.read.generator(end, schema=schema, batch=1), **time)
+    waiting = graph.source(ps.read.generator(feed, schema=schema, batch=1), **time)
+    waiting.sink(ps.write.callback(lambda batch: begun.set()))
+    alone = ended.window(ps.tumbling("10 s")).aggregate(s=ps.sum("v"))
+    alone.sink(own := ps.write.memory())
+    both = ended.merge(waiting).window(ps.tumbling("10 s")).aggregate(s=ps.sum("v"))
+    both.sink(shared := ps.write.memory())
+    run = graph.start(live_engine, drain=False)
+    feed.send({"t": 5, "v": 8}, {"t": 25, "v": 16})
+    assert at_rest.wait(PATIENCE_S)
+    assert begun.wait(PATIENCE_S)
+    assert own.rows() == shared.rows() == []
+    run.stop(drain=True)
+    assert run.wait(PATIENCE_S).outcome == "drained"
+    feed.end()
+    assert [row["s"] for row in own.rows()] == [4]
+    assert [row["s"] for row in shared.rows()] == [12, 16]
+
+
 def test_stop_with_drain_ends_a_source_that_never_waits() -> None:
     def endless() -> Iterator[dict[str, int]]:
         while True:

@@ -6,7 +6,9 @@ becomes null; an index is read only if it has a name.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import field
 from itertools import accumulate, chain, pairwise
 from typing import Any, ClassVar
 
@@ -26,39 +28,58 @@ from penstock.frozen import Frozen
 class TableReader(Frozen):
     """Rows held in memory, cut into batches. A restarted program holds the same.
 
+    Rows stay where they are: only a batch that begins in one chunk and ends in another is copied.
+
+    chunks       the rows, in order
+    schema       the columns of the table
     starts       where the batches begin; two at the same row make an empty batch
     description  such as `table (300 rows)`
+    ends         the number of rows up to the end of each chunk
     """
 
-    rows: pa.RecordBatch
+    chunks: tuple[pa.RecordBatch, ...]
+    schema: pa.Schema
     starts: Sequence[int]
     description: str
+    ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     bounded: ClassVar[bool] = True
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
     keeps_raw: ClassVar[bool] = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ends", tuple(accumulate(chunk.num_rows for chunk in self.chunks)))
+
     @property
-    def schema(self) -> pa.Schema:
-        """Return the table's columns."""
-        return self.rows.schema
+    def n_rows(self) -> int:
+        """Return the number of all rows."""
+        return self.ends[-1] if self.ends else 0
 
     def batches(self, position: int | None = None) -> Iterator[SourceBatch]:
         """Yield the table from its first row, or behind so many batches."""
-        for start, end in pairwise(chain(self.starts[position or 0 :], (self.rows.num_rows,))):
-            yield to_source_batch([RowRange.of_good(self.rows.slice(start, end - start), start)], self.schema)
+        for start, end in pairwise(chain(self.starts[position or 0 :], (self.n_rows,))):
+            yield to_source_batch([RowRange.of_good(self._slice(start, end), start)], self.schema)
+
+    def _slice(self, start: int, end: int) -> pa.RecordBatch:
+        number, pieces = bisect_right(self.ends, start), list[pa.RecordBatch]()
+        while start < min(end, self.n_rows):
+            chunk, chunk_end = self.chunks[number], self.ends[number]
+            n_rows = min(end, chunk_end) - start
+            pieces.append(chunk.slice(start - chunk_end + chunk.num_rows, n_rows))
+            start, number = start + n_rows, number + 1
+        return concat_batches(pieces, self.schema)
 
     def rows_before(self, n_batches: int) -> int | None:
         """Return the number of rows in the first batches; None if there are not so many."""
         if n_batches >= len(self.starts):
-            return self.rows.num_rows if n_batches == len(self.starts) else None
+            return self.n_rows if n_batches == len(self.starts) else None
         return self.starts[n_batches]
 
     @property
     def gives_rows(self) -> bool:
         """Return whether `rows_or_batches` yields single plain rows."""
         single = isinstance(self.starts, range) and self.starts.step == 1
-        return single and all(has_exact_check(field.type) for field in self.schema)
+        return single and all(has_exact_check(one.type) for one in self.schema)
 
     def rows_or_batches(self, position: int | None = None) -> Iterator[Any]:
         """Yield the same batches; where a batch is one row of simple types, a dict of plain values."""
@@ -66,8 +87,8 @@ class TableReader(Frozen):
             yield from self.batches(position)
             return
         names = self.schema.names
-        for start in range(position or 0, self.rows.num_rows, batching.MAX_ROWS):
-            columns = [to_plain(column) for column in self.rows.slice(start, batching.MAX_ROWS).columns]
+        for start in range(position or 0, self.n_rows, batching.MAX_ROWS):
+            columns = [to_plain(column) for column in self._slice(start, start + batching.MAX_ROWS).columns]
             for values in zip(*columns, strict=True):
                 yield dict(zip(names, values, strict=True))
 
@@ -83,8 +104,9 @@ def table(data: Any, *, schema: object = None, batch: int | None = None) -> Tabl
     """
     columns = _to_arrow(data)
     wanted = canonical_schema(columns.schema) if schema is None else parse_schema(schema)
-    rows = concat_batches([cast_batch(chunk, wanted) for chunk in columns.to_batches()], wanted)
-    return _build_reader(rows, batch, "table")
+    return _build_reader(
+        [cast_batch(chunk, wanted) for chunk in columns.to_batches()], wanted, batch, "table"
+    )
 
 
 def rows(rows: Sequence[object], *, schema: object = None, batch: int | None = None) -> TableReader:
@@ -94,7 +116,7 @@ def rows(rows: Sequence[object], *, schema: object = None, batch: int | None = N
     """
     row_list = _require_list(rows, "rows")
     columns = infer_schema(row_list) if schema is None else parse_schema(schema)
-    return _build_reader(_convert_all(row_list, columns, "row {}"), batch, "rows")
+    return _build_reader([_convert_all(row_list, columns, "row {}")], columns, batch, "rows")
 
 
 def batches(batches: Sequence[Sequence[object]], *, schema: object = None) -> TableReader:
@@ -105,13 +127,16 @@ def batches(batches: Sequence[Sequence[object]], *, schema: object = None) -> Ta
     converted = [_convert_all(rows, columns, f"row {{}} of batch {n}") for n, rows in enumerate(lists)]
     ends = list(accumulate(rows.num_rows for rows in converted))
     description = f"batches ({len(lists)} batches, {len(all_rows)} rows)"
-    return TableReader(concat_batches(converted, columns), [0, *ends][: len(ends)], description)
+    chunks = (concat_batches(converted, columns),)
+    return TableReader(chunks, columns, [0, *ends][: len(ends)], description)
 
 
-def _build_reader(rows: pa.RecordBatch, batch: int | None, origin: str) -> TableReader:
-    size, n_rows = check_size("batch", batch), rows.num_rows
+def _build_reader(
+    chunks: Sequence[pa.RecordBatch], schema: pa.Schema, batch: int | None, origin: str
+) -> TableReader:
+    size, n_rows = check_size("batch", batch), sum(chunk.num_rows for chunk in chunks)
     starts = (0,) if size is None else range(0, n_rows, size)
-    return TableReader(rows, starts, f"{origin} ({n_rows} rows)")
+    return TableReader(tuple(chunks), schema, starts, f"{origin} ({n_rows} rows)")
 
 
 def _to_arrow(data: Any) -> pa.Table:

@@ -148,10 +148,10 @@ class CheckpointCoordinator:
         if not any(writer.is_durable for writer in self._graph.writers.values()):
             return  # nobody would take the round for one that is written
         names = {reader.step.name}
-        if all_sources and not reader.ended:
+        if all_sources:
             # Why not those that can finish: they end in a round of their own, with what is left of them.
             readers = self._graph.readers.values()
-            names |= {one.step.name for one in readers if not (one.ended or one.can_finish)}
+            names |= {one.step.name for one in readers if not (one.frontier.over or one.can_finish)}
         self.records.record_end(names, number)
 
     def begin_round(self, number: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,8 @@ class Progress:
     is_draining  the run was stopped, and everything is emitted before it ends
     n_committed  number of the first round that no sink has committed, in this run or an earlier one
     n_empty      number of rounds that the clock has made
+    n_reading    number of sources that have not ended
+    wake         makes a source that stays look again
     is_observed  whether anything happens when a task has completed a round
     next_report  number of the first round whose completion was not reported
 
@@ -87,12 +89,16 @@ class Progress:
         self.n_empty = 0
         self.checkpoint, self.latencies = checkpoint, latencies
         self.rescaler: Rescaler | None = None  # where keyed state can move between replicas
+        self.n_reading = 0
+        self._stayed: list[Task] = []  # of sources that have ended while others read on
+        self.wake: Callable[[Task], None] = lambda task: None
         self.is_observed = self.has_listener or checkpoint is not None or latencies is not None
         self.reasons: dict[str, list[str]] = {}  # step -> why rows failed, noted by its replicas
 
     def add_source(self, round_group: int, step: str) -> None:
         """Add a source to a round group."""
         self._sources.setdefault(round_group, []).append(step)
+        self.n_reading += 1
 
     def add_terminal(self, round_group: int, task: Task, sinks: Iterable[str]) -> None:
         """Add a task at the end of the graph: a round is complete when all of these have completed it."""
@@ -125,7 +131,22 @@ class Progress:
                 rescale = None if self.rescaler is None else self.rescaler.current
                 if rescale is not None:
                     rescale.rounds.setdefault(round_group, number)
-            return True
+        if is_first_source:
+            self._wake_stayed()
+        return True
+
+    def end_source(self, *, stays: Task | None = None) -> None:
+        """Record that a source has ended, and is to look again whenever that may concern it if it `stays`."""
+        with self._lock:
+            self.n_reading -= 1
+            if stays is not None:
+                self._stayed.append(stays)
+        if not self.n_reading:
+            self._wake_stayed()
+
+    def _wake_stayed(self) -> None:
+        for task in self._stayed:
+            self.wake(task)
 
     def limit(self, round_group: int) -> float:
         """Return the first round that may not begin, unless the run is stopped before."""
@@ -168,6 +189,7 @@ class Progress:
         with self._lock:
             self.stopping = True
             self._limits = {group: self._n_begun.get(group, self.first) for group in self._sources}
+        self._wake_stayed()
 
     @property
     def rounds(self) -> int:

@@ -130,6 +130,7 @@ def build_runtime(
         checkpoint=checkpoint,
         latencies=latencies,
     )
+    progress.wake = lambda task: dispatcher.wake(task, READ_BLOCKED)
     # Why: a worker that also runs a borrowed task would seem busy with two tasks at once.
     dispatcher.allows_borrowing = settings.elastic is None and not settings.measure
     observe = (lambda worker: None) if breakdown is None or not settings.measure else breakdown.observe

@@ -7,6 +7,9 @@ As in the reference engine, the rows of a round come to the loop together, all p
 until it waits for rows, and only then is the round over for those behind it. Control rows of the same source
 come before the rows of their round; rows that flow back into a control port are for the round after theirs.
 
+Channels may be read further than rows have been delivered. So the loop goes by the frontiers that they had at
+the end of what it was given: they say which ports are over, and how late the rows may be that still come.
+
 Sources that go at their own pace make rounds of their own. Of these only those are read that bring a port
 the rows which the loop waits for, so the others fill up and hold back whoever writes them. Ports of one
 source are read together: if one of them held the source back, the other would wait for ever.
@@ -17,7 +20,7 @@ When the operator returns, its outputs are over, and what is still sent to it is
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from penstock.engines.frontiers import OVER, Frontier, merge_frontiers
 from penstock.engines.local.channels import Channel
@@ -35,6 +38,27 @@ PUSHED_AT_ONCE = 1024
 """Rows that an operator may push before they must be on their way."""
 Round = tuple[int, int]
 """A round group, and the number of a round in it."""
+
+
+class DeliveredFrontier:
+    """How far a channel has come with the rounds that were delivered of it.
+
+    ends      rounds that have ended on the channel, as they came, each with the channel's frontier then
+    frontier  that of the last before which all were delivered
+    """
+
+    def __init__(self) -> None:
+        self.ends: deque[tuple[Round, Frontier]] = deque()
+        self.frontier = Frontier()
+
+    def advance(self, delivered: Mapping[int, int]) -> None:
+        """Go on to the first round that was not delivered; `delivered` has the last of every group."""
+        while self.ends:
+            (round_group, number), frontier = self.ends[0]
+            if number > delivered.get(round_group, -1):
+                return
+            self.frontier = frontier
+            self.ends.popleft()
 
 
 class ProcessTask(InputTask):
@@ -56,6 +80,8 @@ class ProcessTask(InputTask):
         self._kept: dict[Round, list[tuple[Channel, list[Batch]]]] = {}
         self._ended: deque[Round] = deque()
         self._current: Round | None = None
+        self._delivered: dict[int, int] = {}  # round group -> its last round that the loop was given
+        self._frontiers: dict[int, DeliveredFrontier] = {}  # by channel
         self._sharing: dict[int, frozenset[int]] = {}
 
     def on_connected(self, now: Callable[[], int]) -> None:
@@ -65,6 +91,7 @@ class ProcessTask(InputTask):
         """
         super().on_connected(now)
         self._sharing = {}
+        self._frontiers = {id(channel): DeliveredFrontier() for channel in self.data}
         for channel in self.data:
             together = channel.round_groups.union(
                 *(groups for groups in self._sharing.values() if groups & channel.round_groups)
@@ -142,6 +169,9 @@ class ProcessTask(InputTask):
         """Note the rows of the round, and which rounds have now ended on all their channels."""
         if round_group not in self._sharing:
             return
+        if id(channel) in self._frontiers and round_group in channel.reached:
+            reached = round_group, channel.reached[round_group]
+            self._frontiers[id(channel)].ends.append((reached, channel.frontier))
         if channel.kept and round_group in channel.reached:
             number = channel.reached[round_group] + channel.feedback
             self._kept.setdefault((round_group, number), []).append((channel, channel.take_kept()))
@@ -159,6 +189,10 @@ class ProcessTask(InputTask):
     def _deliver(self, round_: Round) -> None:
         """Deliver the rows of a round to their ports, in order, control first; close ports that are over."""
         round_rows = self._kept.pop(round_, [])
+        round_group, number = round_
+        self._delivered[round_group] = number
+        for frontier in self._frontiers.values():
+            frontier.advance(self._delivered)
         for step_input in sorted(self.steps[0].inputs, key=lambda step_input: not step_input.control):
             port = step_input.port
             rows = sort_rows(
@@ -172,7 +206,9 @@ class ProcessTask(InputTask):
             else:
                 self.loop.deliver(port, rows)
                 self.loop.ports[port].closed = all(
-                    channel.frontier.over for channel in self.data if channel.port == port
+                    self._frontiers[id(channel)].frontier.over
+                    for channel in self.data
+                    if channel.port == port
                 )
 
     def _advance(self) -> None:
@@ -188,7 +224,8 @@ class ProcessTask(InputTask):
             schema = self.steps[0].outputs[port].schema
             self.chain[0].emit(((port, RowBatch([row.values for row in rows], schema, times, (order,))),))
         if self._current is not None and (loop.is_over or loop.context.wanted is not None):
-            after = merge_frontiers((channel.frontier for channel in self.data), self.frontier)
+            delivered = (frontier.frontier for frontier in self._frontiers.values())
+            after = merge_frontiers(delivered, self.frontier)
             self.frontier = after
             watermark = after.watermark if loop.is_over else loop.output_watermark(after.watermark)
             frontier = OVER if loop.is_over else Frontier(watermark, after.idle)

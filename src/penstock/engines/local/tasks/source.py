@@ -3,6 +3,9 @@
 A reader may wait for rows, in a thread of the task's own. Then the timer (`timer.py`) acts in its place: it
 runs the rounds that the clock asks for, with the rows that have waited long enough, and ends the task when
 the run is to stop.
+
+A source that has ended stays while others read on, unless it has closed everything behind it: the run may yet
+be stopped with all windows closed, and then it takes part in that.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ class SourceTask(Task):
         self._ends_at: float = math.inf  # the round in which the source ended in an earlier run
         self._n_seen, self._first_seen = 0, -1
         self._looked_at, self._waits_since, self._behind_since = progress.clock.now(), 0, 0
-        self._is_behind = False
+        self._is_behind = self._stays = False
 
     def routine(self) -> TaskRoutine:
         """Run round after round, while the run lets it and there is input."""
@@ -107,6 +110,8 @@ class SourceTask(Task):
             if not goes_on:
                 if self.progress.is_draining and not reader.ended:
                     self._finish()
+                elif reader.ended and not reader.frontier.over and pushed is None:
+                    yield from self._stay()
                 return
             if self.now() >= self.deadline:
                 yield READY
@@ -120,10 +125,40 @@ class SourceTask(Task):
                 break
         self.carry(None, is_last=True)
 
+    def _stay(self) -> TaskRoutine:
+        """Have rounds without rows while other sources go on; close everything if the run is to do so."""
+        progress, self._stays = self.progress, True
+        progress.end_source(stays=self)
+        while True:
+            if not self.has_room():
+                yield from self.wait_for_room()
+            if self.round >= self._ends_at:
+                self.carry(None, is_last=True)
+                return
+            if self._is_behind_others() and (progress.n_reading or self._ends_at < math.inf):
+                self.end_round(self.round_group, self.round, self.reader.frontier)
+            elif progress.is_draining:
+                self.carry(None, is_last=True)
+                return
+            elif progress.stopping or not progress.n_reading:
+                return
+            else:
+                yield READ_BLOCKED
+                continue
+            if self.now() >= self.deadline:
+                yield READY
+
+    def _is_behind_others(self) -> bool:
+        """Return whether another source of its round group has begun the round."""
+        return self.round < self.progress.n_begun(self.round_group)
+
     def can_run(self) -> bool:
         """Implement `Task.can_run`: there is room to write, or something to read."""
+        progress = self.progress
         if self.statistics.state is WRITE_BLOCKED:
             return self.has_room()
+        if self._stays:
+            return progress.stopping or not progress.n_reading or self._is_behind_others()
         return self._pushed is None or self._pushed.ready()
 
     def end_at(self, number: int) -> None:
@@ -152,16 +187,25 @@ class SourceTask(Task):
         if reader.follows_clock:
             reader.follow_clock()
         if is_last:
-            if not progress.drain:  # a later run may go on here, so the source still holds back
+            # A later run may go on here, so the source still holds back; or it ended later in an earlier run.
+            if not progress.drain or self.round < self._ends_at < math.inf:
                 return False
             if progress.checkpoint is not None:
-                progress.checkpoint.record_end(reader, self.round, all_sources=progress.is_draining)
+                by_itself = reader.ended and not self._stays
+                is_stopped = progress.is_draining and not by_itself
+                progress.checkpoint.record_end(reader, self.round, all_sources=is_stopped)
             reader.end()
         self.report_read(self.round, None if is_last else n_rows, before)
         self.end_round(self.round_group, self.round, reader.frontier)
         if self.held_clock is not None:
             self.held_clock.us = None
         return not is_last
+
+    def complete(self, *, failed: bool) -> None:
+        """Implement `Task.complete`: other sources may wait for its end."""
+        super().complete(failed=failed)
+        if not self._stays:
+            self.progress.end_source()
 
     def report_read(self, number: int, n_rows: int | None, before: float) -> None:
         """Report that the rows of a round were read; `before` is the watermark before them."""
