@@ -12,16 +12,18 @@ functions of rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.errors import FunctionError, describe_cause
-from penstock.expr import Expr
+from penstock.connect.batching import RowLists
+from penstock.errors import FunctionError, RowFailure, describe_cause
+from penstock.expr import Expr, lower_python
 from penstock.expr import compute as pc
 from penstock.expr.nodes.text_and_time import Split
 from penstock.expr.values import to_numpy
@@ -34,8 +36,8 @@ from penstock.stages.expressions import ExpressionStage, true_mask
 from penstock.stages.functions import calls, loops
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
-from penstock.stages.rows.batch import Batch, Ints, Mask, rows_to_columns
-from penstock.stages.rows.order import append_order, sort_indices
+from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch, rows_to_columns
+from penstock.stages.rows.order import append_order, append_plain_order, sort_indices
 from penstock.stages.stage import Outputs, PlainRow, StageContext
 
 
@@ -46,6 +48,17 @@ class ExpressionMap(ExpressionStage, stage.RowStage):
         super().__init__(op, up, site, [expr for _, expr in op.how.columns], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
         self._names = [name for name, _ in op.how.columns]
+
+    def process(self, batch: Batch) -> Outputs:
+        """Put the new columns beside those that stay; of few plain rows no column is built."""
+        values = None if batch.plain is None else self._evaluator.plain_values(batch)
+        if values is None:
+            yield from super().process(batch)
+            return
+        self.site.accounts.passed += batch.num_rows
+        added = dict(zip(self._names, values, strict=True))
+        lists = [added[name] if name in added else batch.values(name) for name in self._down.names]
+        yield OUT, batch.with_lists(lists, self._down)
 
     def emit(self, batch: Batch, values: list[Any]) -> Outputs:
         """Put the new columns beside those that stay."""
@@ -104,6 +117,25 @@ class ExpressionFlatMap(ExpressionStage):
         super().__init__(op, up, site, [expr], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
         self._run = policy.JitPolicy()
+        self._list_of = lower_python(op.how.columns[0][1], up.schema)
+
+    def process(self, batch: Batch) -> Outputs:
+        """Emit the elements of all lists, one after the other; of few plain rows no column is built."""
+        rows, lists = batch.plain, None
+        if rows is not None and len(rows) <= policy.SIZES.few_rows:
+            with suppress(RowFailure):
+                lists = [self._list_of(row) or () for row in rows]
+        if lists is None:
+            yield from super().process(batch)
+            return
+        self.site.accounts.passed += batch.num_rows
+        children = Children.of(lists)
+        elements = [element for of_one in lists for element in of_one]
+        columns = [
+            elements if name == self._name else children.repeat(batch.values(name))
+            for name in self._down.names
+        ]
+        yield OUT, children.place(batch, RowLists(self._down.names, columns), self._down)
 
     def emit(self, batch: Batch, values: list[Any]) -> Outputs:
         """Emit the elements of all lists, one after the other."""
@@ -390,9 +422,37 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
 
 def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: calls.RowValidator) -> Batch:
     """Return the rows that were returned for each row of a batch."""
-    parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
-    rows = [row for rows in children for row in rows]
-    return place_children(batch, parents, rows_to_columns(rows, validator.schema))
+    rows, schema = [row for rows in children for row in rows], validator.schema
+    if len(rows) > policy.SIZES.plain_rows:
+        parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
+        return place_children(batch, parents, rows_to_columns(rows, schema))
+    return Children.of(children).place(batch, rows, schema)
+
+
+class Children(NamedTuple):
+    """Of few rows that were made of others, which of the others, and their index among their siblings."""
+
+    parents: list[int]
+    index: list[int]
+
+    @classmethod
+    def of(cls, siblings: Sequence[Sequence[Any]]) -> Children:
+        """Return which rows were made of which, from those that were made of each."""
+        parents = [parent for parent, of_one in enumerate(siblings) for _ in of_one]
+        return cls(parents, [number for of_one in siblings for number in range(len(of_one))])
+
+    def repeat(self, values: Sequence[Any]) -> list[Any]:
+        """Return the value of its parent for each."""
+        return [values[parent] for parent in self.parents]
+
+    def place(self, parents: Batch, rows: Sequence[PlainRow], schema: pa.Schema) -> Batch:
+        """Return the new rows, at the times of their parents."""
+        if len(rows) <= policy.SIZES.few_rows:
+            times, order = parents.plain_times_and_order()
+            places = append_plain_order(order, self.index, self.parents)
+            return RowBatch(rows, schema, self.repeat(times), places)
+        at = np.array(self.parents)
+        return RowBatch(rows, schema, parents.times[at], append_order(parents.order, np.array(self.index), at))
 
 
 def place_children(batch: Batch, parents: Ints, children: pa.RecordBatch) -> Batch:

@@ -14,6 +14,10 @@ Worker threads ask for a task, run it for a quantum, and ask again; their number
 task with a thread of its own (`dedicated`, or every task with `threads="per-task"`) is run by nobody else, so
 it may block. Workers can be pinned to cores: with a thread per task in the order of a depth-first visit of
 the graph (WindFlow, 5.2), so that neighbours are near.
+
+A source that waits for rows has a thread of its own. After a round of few rows that thread runs the tasks
+that the round has woken, one after the other, before it waits again (`InlineTasks`): to wake another thread
+and to wait for the interpreter takes longer than such a round (`python -m bench latency`).
 """
 
 from __future__ import annotations
@@ -21,13 +25,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.connect.read_claims import AbandonedRead
-from penstock.engines.local.metrics.statistics import COMPLETED, READ_BLOCKED, READY, WRITE_BLOCKED
+from penstock.engines.local.metrics.statistics import (
+    COMPLETED,
+    READ_BLOCKED,
+    READY,
+    WRITE_BLOCKED,
+    TaskStatistics,
+)
 from penstock.engines.local.schedulers import Scheduler
 from penstock.errors import EngineError, describe_cause
 
@@ -65,6 +76,7 @@ class Dispatcher:
         self.may_starve = False  # a harness pushes rows: having nothing to do is no fault
         self.on_failure: Callable[[Task, BaseException], None] = lambda task, failure: None
         self.is_over = False  # all tasks have completed, or the run was aborted
+        self.woken_inline: dict[int, deque[Task]] = {}  # thread -> tasks that it has woken and runs itself
 
     def begin(self, tasks: list[Task]) -> None:
         """Make all tasks ready."""
@@ -115,6 +127,10 @@ class Dispatcher:
             self._ready.remove(task)
         else:
             return None
+        return self._start(task)
+
+    def _start(self, task: Task) -> Task:
+        """Begin a quantum of a task that is ready."""
         now = self.now()
         task.statistics.start(now)
         self._n_running += 1
@@ -122,6 +138,20 @@ class Dispatcher:
             self._quantum if self._random is None else self._random.randint(1, self._quantum)
         )
         return task
+
+    def run_woken(self, woken: deque[Task], until: int) -> None:
+        """Run the tasks that this thread has woken, and those that they wake; after `until` others do."""
+        while woken and self.now() < until and not self.is_over:
+            with self.lock:
+                task = self._start(woken.popleft())
+            run_task(self, task)
+
+    def release_woken(self, woken: deque[Task]) -> None:
+        """Let workers run the tasks that this thread has woken and not run."""
+        with self.lock:
+            while woken:
+                self._ready.append(woken.popleft())
+                self.changed.notify()
 
     def suspend(self, task: Task, state: str) -> None:
         """End a quantum: the task goes into this state, or is ready if it can go on already."""
@@ -184,8 +214,11 @@ class Dispatcher:
                 self._make_ready(task)
 
     def _make_ready(self, task: Task) -> None:
+        inline = self.woken_inline.get(threading.get_ident()) if self.woken_inline else None
         if task.dedicated:
             task.woken.notify()
+        elif inline is not None:
+            inline.append(task)
         else:
             self._ready.append(task)
             self.changed.notify()
@@ -217,6 +250,56 @@ class Dispatcher:
         self.changed.notify_all()
         for task in self.tasks:
             task.woken.notify_all()
+
+
+INLINE_NS = 5_000_000
+"""Tasks that take longer for a round work for themselves: what Python lets a thread compute at once."""
+FIRST_PAUSE, LONGEST_PAUSE = 4, 1_024
+"""Rounds that are left to workers after two slow ones: twice as many each time."""
+
+
+class InlineTasks:
+    """Runs the tasks behind a source in the source's own thread, round after round, unless that takes long.
+
+    Invariant: the source's task is running meanwhile, so the run is never taken for one that cannot go on.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._woken: deque[Task] = deque()
+        self._was_slow, self._pause, self._next_pause = False, 0, FIRST_PAUSE
+
+    def carry(self, statistics: TaskStatistics, carry: Callable[[], bool]) -> bool:
+        """Carry a round, and run the tasks that it wakes; return what `carry` returns.
+
+        statistics  of the source, which is not charged for the other tasks
+        """
+        if self._pause:
+            self._pause -= 1
+            return carry()
+        dispatcher, woken, thread = self._dispatcher, self._woken, threading.get_ident()
+        dispatcher.woken_inline[thread] = woken
+        try:
+            goes_on = carry()
+            began = dispatcher.now()
+            dispatcher.run_woken(woken, began + INLINE_NS)
+        finally:
+            del dispatcher.woken_inline[thread]
+            if woken:
+                dispatcher.release_woken(woken)
+        now = dispatcher.now()
+        statistics.exclude_borrowed(now, now - began)
+        self._judge(now - began > INLINE_NS)
+        return goes_on
+
+    def _judge(self, is_slow: bool) -> None:
+        """Leave some rounds to workers after two slow ones: one may be bad luck."""
+        was_slow, self._was_slow = self._was_slow, is_slow
+        if not is_slow:
+            self._next_pause = FIRST_PAUSE
+        elif was_slow:
+            self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
+            self._was_slow = False
 
 
 _ABANDONED_POLL_S = 0.01

@@ -296,6 +296,9 @@ class LocalRun(BackgroundRun):
         ]
         for task in dedicated:
             task.dedicated = task.statistics.dedicated = True
+        if runtime.dispatcher.allows_borrowing and not simulated and not settings.pinning:
+            for task in waiting:
+                task.inline = dispatch.InlineTasks(runtime.dispatcher)
         runtime.dispatcher.begin(tasks)
         pool = self._pool = dispatch.ThreadPool(
             runtime.dispatcher, wait_mode=settings.channels, pinning=settings.pinning

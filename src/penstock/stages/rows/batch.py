@@ -13,7 +13,7 @@ Invariant: a batch never changes. Asking twice, even from two threads, gives the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,14 +172,20 @@ class Batch:
 
     def plain_times_and_order(self) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
         """Return times and order as Python numbers."""
-        order = self._order
-        if (
-            type(self._times) is tuple
-            and order is not None
-            and all(type(column) is tuple for column in order)
-        ):
-            return self._times, order
-        return self.times.tolist(), [column.tolist() for column in self.order]
+        times, order = self._times, self._order
+        if times is None or type(times) is np.ndarray:
+            times = self.times.tolist()
+        if order is None:
+            order = self.order
+        return times, [column.tolist() if type(column) is np.ndarray else column for column in order]
+
+    def time_range(self) -> tuple[int, int]:
+        """Return the least and the greatest time; there is at least one row."""
+        times = self._times
+        if times is None or type(times) is np.ndarray:
+            times = self.times
+            return int(times.min()), int(times.max())
+        return min(times), max(times)
 
     def column(self, name: str) -> pa.Array:
         """Return one column; the others stay as they are."""
@@ -310,16 +316,35 @@ class RowBatch(Batch):
     def where(self, mask: Mask) -> Batch:
         """Return the rows for which the mask is true."""
         n_selected = int(np.count_nonzero(mask))
-        if n_selected == len(mask) or not isinstance(self.plain, RowLists):
-            return super().where(mask)
-        origin = (self, Selection(n_selected, lambda: np.flatnonzero(mask)))
-        return RowBatch(self.plain.where(mask.tolist()), self.schema, None, None, origin)
+        if n_selected == len(mask):
+            return self
+        assert self.plain is not None, "a row batch has rows"
+        holds, rows = mask.tolist(), self.plain
+        rows = rows.where(holds) if isinstance(rows, RowLists) else list(compress(rows, holds))
+        if self.num_rows > policy.SIZES.few_rows:
+            origin = (self, Selection(n_selected, lambda: np.flatnonzero(mask)))
+            return RowBatch(rows, self.schema, None, None, origin)
+        times, order = self.plain_times_and_order()
+        places = tuple([list(compress(column, holds)) for column in order])
+        return RowBatch(rows, self.schema, list(compress(times, holds)), places)
 
     def _select(self, selection: Selection) -> Batch:
         assert self.plain is not None, "a row batch has rows"
         indices, rows = selection.indices.tolist(), self.plain
         rows = rows.take(indices) if isinstance(rows, RowLists) else [rows[index] for index in indices]
-        return RowBatch(rows, self.schema, None, None, (self, selection))
+        if len(indices) > policy.SIZES.few_rows:
+            return RowBatch(rows, self.schema, None, None, (self, selection))
+        times, order = self.plain_times_and_order()
+        places = tuple([[column[index] for index in indices] for column in order])
+        return RowBatch(rows, self.schema, [times[index] for index in indices], places)
+
+
+def concat_rows(parts: Sequence[Sequence[Plain]], names: Sequence[str]) -> Sequence[Plain]:
+    """Return plain rows with these columns, of several lots one after the other."""
+    if not any(isinstance(rows, RowLists) for rows in parts):
+        return list(chain.from_iterable(parts))
+    lots = [RowLists.of(rows, names).lists for rows in parts]
+    return RowLists(names, [list(chain.from_iterable(column)) for column in zip(*lots, strict=True)])
 
 
 def rows_to_columns(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
@@ -334,10 +359,9 @@ def batches_to_columns(batches: Sequence[Batch]) -> list[pa.RecordBatch]:
     for is_plain, group in groupby(batches, lambda batch: batch.plain is not None):
         neighbours = list(group)
         if is_plain:
-            names = neighbours[0].schema.names
-            parts = [RowLists.of(batch.plain or (), names).lists for batch in neighbours]
-            lists = [list(chain.from_iterable(column)) for column in zip(*parts, strict=True)]
-            columns.append(rows_to_columns(RowLists(names, lists), neighbours[0].schema))
+            schema = neighbours[0].schema
+            rows = concat_rows([batch.plain or () for batch in neighbours], schema.names)
+            columns.append(rows_to_columns(rows, schema))
         else:
             columns += [batch.rows for batch in neighbours]
     return columns
