@@ -139,9 +139,9 @@ class Dispatcher:
         )
         return task
 
-    def run_woken(self, woken: deque[Task], until: int) -> None:
-        """Run the tasks that this thread has woken, and those that they wake; after `until` others do."""
-        while woken and self.now() < until and not self.is_over:
+    def run_woken(self, woken: deque[Task]) -> None:
+        """Run the tasks that this thread has woken, and those that they wake."""
+        while woken and not self.is_over:
             with self.lock:
                 task = self._start(woken.popleft())
             run_task(self, task)
@@ -252,14 +252,16 @@ class Dispatcher:
             task.woken.notify_all()
 
 
-INLINE_NS = 5_000_000
-"""Tasks that take longer for a round work for themselves: what Python lets a thread compute at once."""
+WAITED_NS = 5_000_000
+"""Tasks that wait longer in a round, for a lock or an answer, work for themselves: meanwhile others could."""
+INLINE_NS = 100_000_000
+"""So do tasks that take longer for a round, or rows would be read later than after their `wait`."""
 FIRST_PAUSE, LONGEST_PAUSE = 4, 1_024
 """Rounds that are left to workers after two slow ones: twice as many each time."""
 
 
 class InlineTasks:
-    """Runs the tasks behind a source in the source's own thread, round after round, unless that takes long.
+    """Runs the tasks behind a source in the source's own thread, round after round, unless they are slow.
 
     Invariant: the source's task is running meanwhile, so the run is never taken for one that cannot go on.
     """
@@ -281,15 +283,16 @@ class InlineTasks:
         dispatcher.woken_inline[thread] = woken
         try:
             goes_on = carry()
-            began = dispatcher.now()
-            dispatcher.run_woken(woken, began + INLINE_NS)
+            began, worked = dispatcher.now(), time.thread_time_ns()
+            dispatcher.run_woken(woken)
         finally:
             del dispatcher.woken_inline[thread]
             if woken:
                 dispatcher.release_woken(woken)
         now = dispatcher.now()
-        statistics.exclude_borrowed(now, now - began)
-        self._judge(now - began > INLINE_NS)
+        took, worked = now - began, time.thread_time_ns() - worked
+        statistics.exclude_borrowed(now, took)
+        self._judge(took > INLINE_NS or took - worked > WAITED_NS)
         return goes_on
 
     def _judge(self, is_slow: bool) -> None:
