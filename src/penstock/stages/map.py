@@ -402,9 +402,7 @@ class RowFlatMap(calls.RowFunctionStage):
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
         self._validator = validator = calls.RowValidator(op.outputs({IN: up})[OUT].schema)
-        self._loop = loops.build_loop(
-            own_copy(op.how.call), up.schema, lambda returned: calls.check_rows(returned, validator)
-        )
+        self._loop = loops.build_rows_loop(own_copy(op.how.call), up.schema, validator)
 
     def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
@@ -423,6 +421,9 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
 def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: calls.RowValidator) -> Batch:
     """Return the rows that were returned for each row of a batch."""
     rows, schema = [row for rows in children for row in rows], validator.schema
+    if len(rows) == batch.num_rows <= policy.SIZES.few_rows and all(map(len, children)):
+        times, order = batch.plain_times_and_order()  # one for each
+        return RowBatch(rows, schema, times, append_plain_order(order, [0] * len(rows)))
     if len(rows) > policy.SIZES.plain_rows:
         parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
         return place_children(batch, parents, rows_to_columns(rows, schema))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import chain, islice
 from typing import Any, Protocol
@@ -90,21 +91,36 @@ def is_sorted(keys: Keys) -> bool:
 def sort_batch(batch: Batch) -> Ints | None:
     """Return the places of a batch's rows in their order; None if they stand in it.
 
-    Few plain rows are compared as numbers of Python: columns would take longer to make.
+    Plain rows are compared as values of Python, unless they are many: columns would take longer to make.
     """
     if batch.num_rows < 2:
         return None
-    if batch.plain is not None and batch.num_rows <= policy.SIZES.few_rows:
-        times, order = batch.plain_times_and_order()
-        places = list(zip(times, *order, strict=True))
-        if order and all(map(operator.lt, places, islice(places, 1, None))):
+    sizes = policy.SIZES
+    if batch.num_rows > sizes.few_rows or batch.plain is None:
+        keys = [batch.times, *batch.order]
+        if batch.order and is_sorted(keys):
             return None
-        if len(set(places)) < len(places):
-            columns = [map(_sort_key, batch.values(name)) for name in batch.schema.names]
-            places = list(zip(places, *columns, strict=True))  # type: ignore[arg-type]  # finer places
-        return np.array(sorted(range(len(places)), key=places.__getitem__))
-    keys = [batch.times, *batch.order]
-    return None if batch.order and is_sorted(keys) else sort_indices(keys, batch.rows)
+        if batch.plain is None or batch.num_rows > sizes.compiled_calls:
+            return sort_indices(keys, batch.rows)
+    times, order = batch.plain_times_and_order()
+    places = list(zip(times, *order, strict=True))
+    if order and all(map(operator.lt, places, islice(places, 1, None))):
+        return None
+    return np.array(_sort_plain(batch, places))
+
+
+def _sort_plain(batch: Batch, places: list[tuple[int, ...]]) -> list[int]:
+    """Return the order of plain rows by their places, and of those that tie by their columns."""
+    rows = range(len(places))
+    n_rows_at = Counter(places)
+    if len(n_rows_at) == len(places):
+        return sorted(rows, key=places.__getitem__)
+    columns = [batch.values(name) for name in batch.schema.names]
+    finer = [
+        (place, *(_sort_key(column[row]) for column in columns)) if n_rows_at[place] > 1 else (place,)
+        for row, place in enumerate(places)
+    ]
+    return sorted(rows, key=finer.__getitem__)
 
 
 def _sort_by_leading(keys: Keys) -> tuple[Ints, Mask, Keys]:
@@ -204,16 +220,16 @@ def append_order(order: Order, index: Ints, parents: Ints | None = None) -> Orde
 
 
 def append_plain_order(
-    order: Sequence[Sequence[int]], index: Sequence[int], parents: Sequence[int]
+    order: Sequence[Sequence[int]], index: Sequence[int], parents: Sequence[int] | None = None
 ) -> tuple[Sequence[int], ...]:
     """Do what `append_order` does, with numbers of Python: for few rows.
 
-    >>> append_plain_order([[1, 1], [5, NO_ORDER]], [0, 7], [0, 1])
+    >>> append_plain_order([[1, 1], [5, NO_ORDER]], [0, 7])
     ([1, 1], [5, 7], [0, -9223372036854775808])
     """
     columns, pending = list[Sequence[int]](), index
     for column in order:
-        places = [column[parent] for parent in parents]
+        places = column if parents is None else [column[parent] for parent in parents]
         if NO_ORDER in places:
             both = list(zip(places, pending, strict=True))
             places = [after if place == NO_ORDER else place for place, after in both]

@@ -106,7 +106,8 @@ class KeyedStage(BucketedStage, RowStage):
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
         """Emit late rows and what the watermark has passed; keeps the other rows of a stream with time."""
-        yield from self.on_watermark(watermark)
+        if watermark > self._watermark:
+            yield from self.on_watermark(watermark)
         self.site.accounts.rows_in += batch.num_rows
         if self.up.time is not None:
             if batch.num_rows and batch.time_range()[0] < self._watermark:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,8 +77,7 @@ class StateFlatMap(UserStateStage):
 
     def build_loop(self) -> calls.RowLoop:
         """Implement `UserStateStage.build_loop`."""
-        check = partial(calls.check_rows, validator=self.validator)
-        return loops.build_loop(self._call, self.up.schema, check, self._new_state)
+        return loops.build_rows_loop(self._call, self.up.schema, self.validator, self._new_state)
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
         """Return the new rows."""
