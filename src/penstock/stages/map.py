@@ -12,9 +12,9 @@ functions of rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,8 +36,9 @@ from penstock.stages.expressions import ExpressionStage, true_mask
 from penstock.stages.functions import calls, loops
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
-from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch, rows_to_columns
-from penstock.stages.rows.order import append_order, append_plain_order, sort_indices
+from penstock.stages.rows.batch import Batch, Mask
+from penstock.stages.rows.children import Children, expand_rows, place_children
+from penstock.stages.rows.order import append_order, sort_indices
 from penstock.stages.stage import Outputs, PlainRow, StageContext
 
 
@@ -117,7 +118,7 @@ class ExpressionFlatMap(ExpressionStage):
         super().__init__(op, up, site, [expr], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
         self._run = policy.JitPolicy()
-        self._list_of = lower_python(op.how.columns[0][1], up.schema)
+        self._list_of: Callable[[PlainRow], Any] = lower_python(op.how.columns[0][1], up.schema)
 
     def process(self, batch: Batch) -> Outputs:
         """Emit the elements of all lists, one after the other; of few plain rows no column is built."""
@@ -401,13 +402,14 @@ class RowFlatMap(calls.RowFunctionStage):
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
-        self._validator = validator = calls.RowValidator(op.outputs({IN: up})[OUT].schema)
+        self._down = op.outputs({IN: up})[OUT].schema
+        validator = calls.RowValidator(self._down)
         self._loop = loops.build_rows_loop(own_copy(op.how.call), up.schema, validator)
 
     def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
         self.site.accounts.passed += batch.num_rows
-        yield OUT, expand_rows(batch, results[0], self._validator)
+        yield OUT, expand_rows(batch, results[0], self._down)
 
 
 def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
@@ -416,49 +418,3 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
     accounts.passed += rows.num_rows
     accounts.filtered += batch.num_rows - rows.num_rows
     return rows
-
-
-def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: calls.RowValidator) -> Batch:
-    """Return the rows that were returned for each row of a batch."""
-    rows, schema = [row for rows in children for row in rows], validator.schema
-    if len(rows) == batch.num_rows <= policy.SIZES.few_rows and all(map(len, children)):
-        times, order = batch.plain_times_and_order()  # one for each
-        return RowBatch(rows, schema, times, append_plain_order(order, [0] * len(rows)))
-    if len(rows) > policy.SIZES.plain_rows:
-        parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
-        return place_children(batch, parents, rows_to_columns(rows, schema))
-    return Children.of(children).place(batch, rows, schema)
-
-
-class Children(NamedTuple):
-    """Of few rows that were made of others, which of the others, and their index among their siblings."""
-
-    parents: list[int]
-    index: list[int]
-
-    @classmethod
-    def of(cls, siblings: Sequence[Sequence[Any]]) -> Children:
-        """Return which rows were made of which, from those that were made of each."""
-        parents = [parent for parent, of_one in enumerate(siblings) for _ in of_one]
-        return cls(parents, [number for of_one in siblings for number in range(len(of_one))])
-
-    def repeat(self, values: Sequence[Any]) -> list[Any]:
-        """Return the value of its parent for each."""
-        return [values[parent] for parent in self.parents]
-
-    def place(self, parents: Batch, rows: Sequence[PlainRow], schema: pa.Schema) -> Batch:
-        """Return the new rows, at the times of their parents."""
-        if len(rows) <= policy.SIZES.few_rows:
-            times, order = parents.plain_times_and_order()
-            places = append_plain_order(order, self.index, self.parents)
-            return RowBatch(rows, schema, self.repeat(times), places)
-        at = np.array(self.parents)
-        return RowBatch(rows, schema, parents.times[at], append_order(parents.order, np.array(self.index), at))
-
-
-def place_children(batch: Batch, parents: Ints, children: pa.RecordBatch) -> Batch:
-    """Return new rows at the times of their parents; those of one parent stand together, in order."""
-    first = np.append(True, parents[1:] != parents[:-1])[: len(parents)]
-    starts = np.flatnonzero(first)
-    index = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))
-    return Batch(children, batch.times[parents], append_order(batch.order, index, parents))

@@ -15,9 +15,8 @@ task with a thread of its own (`dedicated`, or every task with `threads="per-tas
 it may block. Workers can be pinned to cores: with a thread per task in the order of a depth-first visit of
 the graph (WindFlow, 5.2), so that neighbours are near.
 
-A source that waits for rows has a thread of its own. After a round of few rows that thread runs the tasks
-that the round has woken, one after the other, before it waits again (`InlineTasks`): to wake another thread
-and to wait for the interpreter takes longer than such a round (`python -m bench latency`).
+The thread of a source that waits for rows may run the tasks that it wakes: `InlineTasks` in
+`direct_call.py`.
 """
 
 from __future__ import annotations
@@ -32,13 +31,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.connect.read_claims import AbandonedRead
-from penstock.engines.local.metrics.statistics import (
-    COMPLETED,
-    READ_BLOCKED,
-    READY,
-    WRITE_BLOCKED,
-    TaskStatistics,
-)
+from penstock.engines.local.metrics.statistics import COMPLETED, READ_BLOCKED, READY, WRITE_BLOCKED
 from penstock.engines.local.schedulers import Scheduler
 from penstock.errors import EngineError, describe_cause
 
@@ -250,59 +243,6 @@ class Dispatcher:
         self.changed.notify_all()
         for task in self.tasks:
             task.woken.notify_all()
-
-
-WAITED_NS = 5_000_000
-"""Tasks that wait longer in a round, for a lock or an answer, work for themselves: meanwhile others could."""
-INLINE_NS = 100_000_000
-"""So do tasks that take longer for a round, or rows would be read later than after their `wait`."""
-FIRST_PAUSE, LONGEST_PAUSE = 4, 1_024
-"""Rounds that are left to workers after two slow ones: twice as many each time."""
-
-
-class InlineTasks:
-    """Runs the tasks behind a source in the source's own thread, round after round, unless they are slow.
-
-    Invariant: the source's task is running meanwhile, so the run is never taken for one that cannot go on.
-    """
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self._dispatcher = dispatcher
-        self._woken: deque[Task] = deque()
-        self._was_slow, self._pause, self._next_pause = False, 0, FIRST_PAUSE
-
-    def carry(self, statistics: TaskStatistics, carry: Callable[[], bool]) -> bool:
-        """Carry a round, and run the tasks that it wakes; return what `carry` returns.
-
-        statistics  of the source, which is not charged for the other tasks
-        """
-        if self._pause:
-            self._pause -= 1
-            return carry()
-        dispatcher, woken, thread = self._dispatcher, self._woken, threading.get_ident()
-        dispatcher.woken_inline[thread] = woken
-        try:
-            goes_on = carry()
-            began, worked = dispatcher.now(), time.thread_time_ns()
-            dispatcher.run_woken(woken)
-        finally:
-            del dispatcher.woken_inline[thread]
-            if woken:
-                dispatcher.release_woken(woken)
-        now = dispatcher.now()
-        took, worked = now - began, time.thread_time_ns() - worked
-        statistics.exclude_borrowed(now, took)
-        self._judge(took > INLINE_NS or took - worked > WAITED_NS)
-        return goes_on
-
-    def _judge(self, is_slow: bool) -> None:
-        """Leave some rounds to workers after two slow ones: one may be bad luck."""
-        was_slow, self._was_slow = self._was_slow, is_slow
-        if not is_slow:
-            self._next_pause = FIRST_PAUSE
-        elif was_slow:
-            self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
-            self._was_slow = False
 
 
 _ABANDONED_POLL_S = 0.01

@@ -261,9 +261,7 @@ def _concat_plain(batches: Sequence[Batch]) -> tuple[list[int], tuple[list[int],
     """Return the times and places of batches, one after the other, as numbers of Python."""
     parts = [batch.plain_times_and_order() for batch in batches]
     width = max(len(order) for _, order in parts)
-    lots = [
-        [*order, *([NO_ORDER] * len(times) for _ in range(width - len(order)))] for times, order in parts
-    ]
+    lots = [[*order, *([NO_ORDER] * len(times) for _ in range(width - len(order)))] for times, order in parts]
     places = tuple([list(chain.from_iterable(columns)) for columns in zip(*lots, strict=True)])
     return list(chain.from_iterable(times for times, _ in parts)), places
 

@@ -25,7 +25,7 @@ from penstock.engines.local.tasks.task import Task, TaskRoutine
 if TYPE_CHECKING:
     from penstock.clock import HeldClock
     from penstock.engines.deadlines import Deadlines
-    from penstock.engines.local.dispatch import InlineTasks
+    from penstock.engines.local.direct_call import InlineTasks
 
 OTHERS_US = 100_000
 """How long the rows of other sources of a round wait for those of a silent one, where it does not say."""
