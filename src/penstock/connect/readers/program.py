@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.connect import batching
-from penstock.connect.batching import RowRange, check_size, to_source_batch
+from penstock.connect.batching import NumberedBatch, check_size
 from penstock.connect.conversion import cast_batch, concat_batches, convert_rows, infer_schema
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import SchemaError
@@ -46,7 +46,7 @@ class TableReader(Frozen):
     def batches(self, position: int | None = None) -> Iterator[SourceBatch]:
         """Yield the table from its first row, or behind so many batches."""
         for start, end in pairwise(chain(self.starts[position or 0 :], (self.rows.num_rows,))):
-            yield to_source_batch([RowRange.of_good(self.rows.slice(start, end - start), start)], self.schema)
+            yield NumberedBatch(self.rows.slice(start, end - start), start)
 
     def rows_before(self, n_batches: int) -> int | None:
         """Return the number of rows in the first batches; None if there are not so many."""

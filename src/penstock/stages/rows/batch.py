@@ -130,7 +130,7 @@ class Batch:
     plain: Sequence[Plain] | None = None
     _columns: dict[str, pa.Array]
 
-    def __init__(self, rows: pa.RecordBatch, times: Ints, order: tuple[Ints, ...] = ()) -> None:
+    def __init__(self, rows: pa.RecordBatch, times: Ints, order: tuple[Ints | range, ...] = ()) -> None:
         self.num_rows: int = rows.num_rows
         self._rows: pa.RecordBatch | None = rows
         self.schema: pa.Schema = rows.schema
@@ -166,7 +166,7 @@ class Batch:
             origin, selection = self._origin
             self._order = tuple(column.take(selection.indices) for column in origin.order)
         elif any(type(column) is not np.ndarray for column in self._order):
-            self._order = tuple(np.asarray(column, np.int64) for column in self._order)
+            self._order = tuple(_to_ints(column) for column in self._order)
         order: tuple[Ints, ...] = self._order
         return order
 
@@ -282,6 +282,13 @@ class Batch:
         batch._views, batch._columns = views, {}
         batch._times, batch._order, batch._origin = times, order, origin
         return batch
+
+
+def _to_ints(column: Sequence[int] | Ints) -> Ints:
+    """Return a column of places as an array."""
+    if type(column) is range:
+        return np.arange(column.start, column.stop, dtype=np.int64)
+    return np.asarray(column, np.int64)
 
 
 class RowBatch(Batch):
