@@ -25,7 +25,7 @@ from penstock.plan.plan import Ref, Step
 from penstock.stages.build import build_stage
 from penstock.stages.functions.calls import plain_rows_of
 from penstock.stages.patterns.pattern import KeyPartitioner
-from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.batch import Batch, RowBatch
 from penstock.stages.rows.order import NO_ORDER
 from penstock.stages.source import SourceStage
 from penstock.stages.stage import Stage, StageContext
@@ -57,7 +57,10 @@ rows = st.lists(
 
 @dataclass
 class Case:
-    """Batches of rows for one step; the column "t" is the time in microseconds, unless there is no time."""
+    """Batches of rows for one step; the column "t" is the time in microseconds, unless there is no time.
+
+    plain  whether the stage gets plain rows
+    """
 
     op: Op
     batches: list[SourceBatch]
@@ -66,6 +69,7 @@ class Case:
     timed: bool = True
     schema: pa.Schema = field(default_factory=lambda: WIDE)
     read: tuple[str, ...] | None = None
+    plain: bool = False
     builder: PlanBuilder = field(default_factory=PlanBuilder)
 
     def __post_init__(self) -> None:
@@ -138,7 +142,8 @@ class Driven:
         before = self.source.watermark
         for _, rows in list(self.source.on_read(source)):
             for number, part in self.deal(rows):
-                self._keep(self.stages[number].on_batch(part, before))
+                fed = make_plain(part) if self.case.plain else part
+                self._keep(self.stages[number].on_batch(fed, before))
         for stage in self.stages:
             self._keep(stage.on_watermark(self.source.watermark))
 
@@ -157,6 +162,12 @@ class Driven:
             assert rows.rows.schema == self.case.step.outputs[port].schema
             rows.rows.validate(full=True)
             self.out[port].append(rows)
+
+
+def make_plain(batch: Batch) -> RowBatch:
+    """The same rows as plain values, with times and places that are numbers of Python."""
+    places = tuple(column.tolist() for column in batch.order)
+    return RowBatch(plain_rows_of(batch.rows), batch.schema, batch.times.tolist(), places)
 
 
 def by_stage(case: Case) -> StageResult:
@@ -210,6 +221,7 @@ def cases(draw: st.DrawFn, /, op: Op, *, key: tuple[str, ...] = (), **options: A
     """A step and a stream cut into batches."""
     places = draw(st.lists(st.integers(0, 20), max_size=5))
     rounds = cut(draw(rows), places, seq=draw(st.booleans()))
+    options.setdefault("plain", draw(st.booleans()))
     return Case(op, rounds, key, draw(st.integers(0, 10)), draw(st.booleans()), **options)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 import penstock as ps
-from bench.peers.peer import FLINK_LIVE, PeerProcess
+from bench.peers.peer import FLINK_LIVE, PeerProcess, open_environment
 from bench.workload import PERCENTILES, Outcome
 from bench.workloads.latency.rows import RATE, Stream
 from penstock.apps import APPLICATIONS
@@ -98,6 +98,10 @@ class LatencySink:
         now = time.perf_counter_ns() - self.started
         self.delays += [now - self._numbers[self._name(row)] * GAP_NS for row in rows]
 
+    def commit_row(self, batch: int, row: Mapping[str, Any]) -> None:
+        """Write the only result of a round."""
+        self.write_plain(batch, (row,), pa.schema([]))
+
     def commit(self, batch: int) -> None:
         """Do nothing: latency is recorded on arrival."""
 
@@ -132,6 +136,7 @@ class FlinkRun:
                 **stream.subject.settings(stream.options),
             }
             (Path(name) / "live.json").write_text(json.dumps(settings))
+            open_environment(FLINK_LIVE)  # which may take longer than connections are waited for
             exchange.start()
             self._process.prepare(stream.subject.name, Path(name))
             self._process.run()

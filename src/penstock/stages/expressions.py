@@ -21,6 +21,7 @@ from penstock.expr import compute as pc
 from penstock.expr.arrow.columnar_value import any_failed
 from penstock.expr.arrow.lower import Columns, lower_arrow
 from penstock.expr.node import post_order
+from penstock.expr.nodes.forms import Column
 from penstock.expr.values import from_checked, to_numpy
 from penstock.operators.op import ERRORS, Op, Stream
 from penstock.stages import policy, stage
@@ -43,6 +44,28 @@ class ExpressionEvaluator:
         self._types = [type_of(expr, schema) for expr in expressions]
         self._names = sorted({name for expr in expressions for name in expr.columns()})
         self._n_nodes = sum(1 for expr in expressions for _ in post_order(expr))
+        computed = [expr for expr in expressions if not isinstance(expr, Column)]
+        self._n_computed = sum(1 for expr in computed for _ in post_order(expr))
+
+    def plain_values(self, batch: Batch) -> list[list[Any]] | None:
+        """Return the plain values of every expression for every row of plain rows.
+
+        None where there is too much to compute row by row, or a row fails.
+        """
+        rows = batch.plain
+        assert rows is not None, "only plain rows have plain values"
+        if len(rows) > policy.SIZES.plain_rows or len(rows) * self._n_computed > policy.SIZES.row_expressions:
+            return None
+        lists: list[list[Any]] = []
+        for expr, lowered in zip(self._expressions, self._plain, strict=True):
+            if isinstance(expr, Column):  # as it is
+                lists.append(batch.values(expr.name))
+                continue
+            try:
+                lists.append([lowered(row) for row in rows])
+            except RowFailure:
+                return None
+        return lists
 
     def values(self, rows: Columns) -> tuple[list[Any], Mask | None]:
         """Return the value of every expression for every row, and which rows failed; None if none did."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from penstock.accounts import Accounts
-from penstock.errors import FunctionError, describe_cause
-from penstock.expr import Expr
+from penstock.connect.batching import RowLists
+from penstock.errors import FunctionError, RowFailure, describe_cause
+from penstock.expr import Expr, lower_python
 from penstock.expr import compute as pc
 from penstock.expr.nodes.text_and_time import Split
 from penstock.expr.values import to_numpy
@@ -34,7 +36,8 @@ from penstock.stages.expressions import ExpressionStage, true_mask
 from penstock.stages.functions import calls, loops
 from penstock.stages.functions.compile import CompiledFunction, CompiledResults
 from penstock.stages.functions.rewrite import PREDICATE
-from penstock.stages.rows.batch import Batch, Ints, Mask, rows_to_columns
+from penstock.stages.rows.batch import Batch, Mask
+from penstock.stages.rows.children import Children, expand_rows, place_children
 from penstock.stages.rows.order import append_order, sort_indices
 from penstock.stages.stage import Outputs, PlainRow, StageContext
 
@@ -46,6 +49,17 @@ class ExpressionMap(ExpressionStage, stage.RowStage):
         super().__init__(op, up, site, [expr for _, expr in op.how.columns], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
         self._names = [name for name, _ in op.how.columns]
+
+    def process(self, batch: Batch) -> Outputs:
+        """Put the new columns beside those that stay; of few plain rows no column is built."""
+        values = None if batch.plain is None else self._evaluator.plain_values(batch)
+        if values is None:
+            yield from super().process(batch)
+            return
+        self.site.accounts.passed += batch.num_rows
+        added = dict(zip(self._names, values, strict=True))
+        lists = [added[name] if name in added else batch.values(name) for name in self._down.names]
+        yield OUT, batch.with_lists(lists, self._down)
 
     def emit(self, batch: Batch, values: list[Any]) -> Outputs:
         """Put the new columns beside those that stay."""
@@ -104,6 +118,25 @@ class ExpressionFlatMap(ExpressionStage):
         super().__init__(op, up, site, [expr], f"expression {op.how}")
         self._down = op.outputs({IN: up})[OUT].schema
         self._run = policy.JitPolicy()
+        self._list_of: Callable[[PlainRow], Any] = lower_python(op.how.columns[0][1], up.schema)
+
+    def process(self, batch: Batch) -> Outputs:
+        """Emit the elements of all lists, one after the other; of few plain rows no column is built."""
+        rows, lists = batch.plain, None
+        if rows is not None and len(rows) <= policy.SIZES.few_rows:
+            with suppress(RowFailure):
+                lists = [self._list_of(row) or () for row in rows]
+        if lists is None:
+            yield from super().process(batch)
+            return
+        self.site.accounts.passed += batch.num_rows
+        children = Children.of(lists)
+        elements = [element for of_one in lists for element in of_one]
+        columns = [
+            elements if name == self._name else children.repeat(batch.values(name))
+            for name in self._down.names
+        ]
+        yield OUT, children.place(batch, RowLists(self._down.names, columns), self._down)
 
     def emit(self, batch: Batch, values: list[Any]) -> Outputs:
         """Emit the elements of all lists, one after the other."""
@@ -369,15 +402,14 @@ class RowFlatMap(calls.RowFunctionStage):
     def __init__(self, op: FlatMap, up: Stream, site: StageContext) -> None:
         assert isinstance(op.how, RowFunction), "other functions have stages of their own"
         super().__init__(op, up, site, op.how)
-        self._validator = validator = calls.RowValidator(op.outputs({IN: up})[OUT].schema)
-        self._loop = loops.build_loop(
-            own_copy(op.how.call), up.schema, lambda returned: calls.check_rows(returned, validator)
-        )
+        self._down = op.outputs({IN: up})[OUT].schema
+        validator = calls.RowValidator(self._down)
+        self._loop = loops.build_rows_loop(own_copy(op.how.call), up.schema, validator)
 
     def emit(self, batch: Batch, results: list[list[Any]]) -> Outputs:
         """Implement `RowFunctionStage.emit`."""
         self.site.accounts.passed += batch.num_rows
-        yield OUT, expand_rows(batch, results[0], self._validator)
+        yield OUT, expand_rows(batch, results[0], self._down)
 
 
 def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
@@ -386,18 +418,3 @@ def filter_rows(batch: Batch, holds: Mask, accounts: Accounts) -> Batch:
     accounts.passed += rows.num_rows
     accounts.filtered += batch.num_rows - rows.num_rows
     return rows
-
-
-def expand_rows(batch: Batch, children: list[list[PlainRow]], validator: calls.RowValidator) -> Batch:
-    """Return the rows that were returned for each row of a batch."""
-    parents = np.repeat(np.arange(batch.num_rows), np.array([len(rows) for rows in children], np.int64))
-    rows = [row for rows in children for row in rows]
-    return place_children(batch, parents, rows_to_columns(rows, validator.schema))
-
-
-def place_children(batch: Batch, parents: Ints, children: pa.RecordBatch) -> Batch:
-    """Return new rows at the times of their parents; those of one parent stand together, in order."""
-    first = np.append(True, parents[1:] != parents[:-1])[: len(parents)]
-    starts = np.flatnonzero(first)
-    index = np.arange(len(parents)) - np.repeat(starts, np.diff(np.append(starts, len(parents))))
-    return Batch(children, batch.times[parents], append_order(batch.order, index, parents))

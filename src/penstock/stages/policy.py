@@ -48,7 +48,8 @@ class SizePolicy(Frozen):
                       (`python -m bench join`, band)
     index_share       an index is built only where one row in this many, or fewer, is looked at
     few_rows          so many new rows or pairs of a join are handled in few calls, each of which costs more
-                      a row than others do with many (`python -m bench join`, latency)
+                      a row than others do with many (`python -m bench join`, latency); so many plain rows
+                      have times and places that are numbers of Python (`python -m bench latency`)
     plain_pairs       so few pairs of a join leave it as plain rows, also if the rows that came were columns
     waiting_rows      new rows of a join are sorted, and their columns put together, so many at a time
     payload_rows      batches of stored rows of a join are not put together beyond this many rows: a copy

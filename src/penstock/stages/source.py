@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.caller import find_definition, name_of
-from penstock.connect.batching import RowLists, SourceRowBatch, values_of
+from penstock.connect.batching import NumberedBatch, RowLists, SourceRowBatch, values_of
 from penstock.connect.protocol import BadRow, SourceBatch
 from penstock.errors import ConnectorError, FunctionError, RowFailure, TimeError, describe_cause
 from penstock.expr import Expr
@@ -131,8 +131,12 @@ class SourceStage:
         promised, wrong = None, None
         if self._expression is not None:
             (promised,), wrong = self._expression.values(read.rows)
-        order = () if self.rank is None else (np.full(read.rows.num_rows, self.rank, np.int64),)
-        batch = Batch(read.rows, times.micros, order if read.seq is None else (*order, to_numpy(read.seq)))
+        order: Any = () if self.rank is None else (np.full(read.rows.num_rows, self.rank, np.int64),)
+        if isinstance(read, NumberedBatch):
+            order = (*order, read.numbers)
+        elif read.seq is not None:
+            order = (*order, to_numpy(read.seq))
+        batch = Batch(read.rows, times.micros, order)
         failed = times.failed if wrong is None else wrong if times.failed is None else times.failed | wrong
         greatest = times.greatest
         if failed is not None:

@@ -57,7 +57,7 @@ def drain_in_process(
     """Run until so many rows are there, and stop with all windows closed, or die on the way."""
     seen = Seen(folder / "rows", n_rows)
     options: Any = {"options": ps.LocalOptions(save_every=save_every), "events": seen}
-    run = build(files, folder).start("local", checkpoint=str(folder / "checkpoint"), **options)
+    run: ps.Run = build(files, folder).start("local", checkpoint=str(folder / "checkpoint"), **options)
     while not seen.enough.wait(0.01) and run.status().state == "running":
         continue
     if death:

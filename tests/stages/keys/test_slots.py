@@ -307,3 +307,35 @@ def test_a_slot_that_another_key_gets_has_the_bucket_of_that_key() -> None:
     keys.free(slots[:1])
     assert keys.assign([pa.array([4])]).tolist() == slots[:1].tolist()
     assert keys.buckets_of(slots[:1]).tolist() == other.buckets_of(other.assign([pa.array([4])])).tolist()
+
+
+EXACT = [(pa.string(),), (pa.int64(),), (pa.bool_(),), (pa.string(), pa.int32()), (pa.date32(),) * 3]
+
+
+@pytest.mark.parametrize("types", EXACT, ids=str)
+@given(data=st.data())
+@settings(deadline=None, derandomize=True, max_examples=30)
+def test_plain_keys_have_the_slots_of_keys_in_columns(
+    types: tuple[pa.DataType, ...], data: st.DataObject
+) -> None:
+    by_value, by_column = build_keys(types), build_keys(types)
+    for _ in range(3):
+        rows = data.draw(st.lists(st.tuples(*map(some, types)), min_size=1, max_size=6))
+        columns = [pa.array(part, type_) for part, type_ in zip(zip(*rows, strict=True), types, strict=True)]
+        expected = by_column.assign(columns).tolist()
+        plain = [to_plain(column) for column in columns]
+        slots = by_value.assign_plain(plain)
+        assert (slots is None) == any(None in values for values in plain)
+        if slots is None:
+            slots = by_value.assign(columns)
+        assert sorted(zip(slots.tolist(), expected, strict=True)) == sorted(
+            zip(expected, expected, strict=True)
+        )
+
+
+def test_plain_keys_are_looked_up_as_columns_once_they_have_left_the_dict(table: str) -> None:
+    keys = build_keys([pa.string()])
+    keys.assign([pa.array(["a", "b"])])
+    slots = keys.assign_plain([["b", "c"]])
+    assert (slots is None) == (table != "dict")
+    assert slots is None or slots.tolist() == [1, 2]

@@ -12,7 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.stages.rows.order import rank_values, sort_indices
+from penstock.stages import policy
+from penstock.stages.rows.batch import Batch, RowBatch
+from penstock.stages.rows.order import (
+    NO_ORDER,
+    append_order,
+    append_plain_order,
+    merge_batches,
+    rank_values,
+    sort_batch,
+    sort_indices,
+)
 
 FLOATS = st.sampled_from([None, math.nan, -math.inf, -1.5, -0.0, 0.0, 2.5, math.inf])
 VALUES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
@@ -75,3 +85,62 @@ def test_rows_come_by_time_then_order_then_columns(drawn: list[tuple[Any, ...]])
     keys = [(*drawn[i][:2], *map(plain_key, drawn[i][2:])) for i in places]
     assert keys == [(*drawn[i][:2], *map(plain_key, drawn[i][2:])) for i in expected]
     assert sorted(places) == list(range(len(drawn)))
+
+
+SCHEMA = pa.schema({"x": pa.float64(), "y": pa.string()})
+PLACES = st.sampled_from([NO_ORDER, 0, 1])
+
+
+def faces(drawn: list[tuple[Any, ...]]) -> tuple[RowBatch, Batch]:
+    """Rows as plain values, and as columns."""
+    times, orders, floats, texts = ([row[part] for row in drawn] for part in range(4))
+    plain = [{"x": x, "y": y} for x, y in zip(floats, texts, strict=True)]
+    columns = pa.RecordBatch.from_pylist(plain, SCHEMA)
+    arrays = np.array(times, np.int64), (np.array(orders, np.int64),)
+    return RowBatch(plain, SCHEMA, times, (orders,)), Batch(columns, *arrays)
+
+
+@pytest.mark.parametrize("few_rows", [0, 64])
+@given(drawn=st.lists(ROWS, max_size=20))
+@settings(deadline=None, derandomize=True)
+def test_plain_rows_are_sorted_as_their_columns_are(few_rows: int, drawn: list[tuple[Any, ...]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy, "SIZES", policy.SizePolicy(few_rows=few_rows))
+        orders = [sort_batch(batch) for batch in faces(drawn)]
+    plain, columns = (list(range(len(drawn))) if order is None else order.tolist() for order in orders)
+    assert plain == columns
+
+
+@given(st.lists(st.tuples(PLACES, PLACES, st.integers(0, 3)), min_size=1, max_size=8), st.data())
+@settings(deadline=None, derandomize=True)
+def test_a_place_is_extended_behind_its_end_by_numbers_of_python_too(
+    drawn: list[tuple[int, int, int]], data: st.DataObject
+) -> None:
+    places = [(first, NO_ORDER if first == NO_ORDER else second) for first, second, _ in drawn]
+    order = [list(column) for column in zip(*places, strict=True)]
+    parents = data.draw(st.lists(st.integers(0, len(drawn) - 1), max_size=8))
+    index = list(range(len(parents)))
+    arrays = tuple(np.array(column) for column in order)
+    expected = append_order(arrays, np.array(index, np.int64), np.array(parents, np.int64))
+    assert list(map(list, append_plain_order(order, index, parents))) == [c.tolist() for c in expected]
+    index = [number for _, _, number in drawn]
+    expected = append_order(arrays, np.array(index))
+    assert list(map(list, append_plain_order(order, index))) == [c.tolist() for c in expected]
+
+
+@pytest.mark.parametrize("few_rows", [0, 64])
+@given(drawn=st.lists(st.tuples(st.lists(ROWS, max_size=5), st.booleans()), min_size=1, max_size=4))
+@settings(deadline=None, derandomize=True)
+def test_plain_rows_that_flow_together_are_those_of_their_columns(few_rows: int, drawn: Any) -> None:
+    parts = [faces(rows) for rows, _ in drawn]
+    plain = [part for part, _ in parts]
+    for part, (_, without_place) in zip(plain, drawn, strict=True):
+        part._order = () if without_place else part._order
+    columns = [Batch(part.rows, part.times, part.order) for part in plain]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policy, "SIZES", policy.SizePolicy(few_rows=few_rows))
+        merged, expected = merge_batches(plain, SCHEMA), merge_batches(columns, SCHEMA)
+        assert merged.plain is not None
+        assert repr(merged.rows.to_pylist()) == repr(expected.rows.to_pylist())
+        assert merged.times.tolist() == expected.times.tolist()
+        assert [c.tolist() for c in merged.order] == [c.tolist() for c in expected.order]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from penstock.connect import batching
-from penstock.connect.batching import RowRange, check_size, to_source_batch
+from penstock.connect.batching import NumberedBatch, check_size
 from penstock.connect.conversion import cast_batch, concat_batches, convert_rows, infer_schema
 from penstock.connect.protocol import Delivery, SourceBatch
 from penstock.errors import SchemaError
@@ -58,7 +58,7 @@ class TableReader(Frozen):
     def batches(self, position: int | None = None) -> Iterator[SourceBatch]:
         """Yield the table from its first row, or behind so many batches."""
         for start, end in pairwise(chain(self.starts[position or 0 :], (self.n_rows,))):
-            yield to_source_batch([RowRange.of_good(self._slice(start, end), start)], self.schema)
+            yield NumberedBatch(self._slice(start, end), start)
 
     def _slice(self, start: int, end: int) -> pa.RecordBatch:
         number, pieces = bisect_right(self.ends, start), list[pa.RecordBatch]()

@@ -9,21 +9,31 @@ work side by side; timing some of the rows tells which it is.
 
 With a task for each of five steps (`python -m bench runtime`, group latency) half of the rows arrive within
 7 us, and without direct calls within 0.9 ms.
+
+Batches go through channels. But a source that waits for rows has a thread of its own, and after a round of
+few rows that thread runs the tasks that the round has woken, one after the other, before it waits again
+(`InlineTasks`): to wake another thread, and to wait for the interpreter, takes longer than such a round
+(`python -m bench latency`).
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from penstock.engines.frontiers import Frontier
 from penstock.engines.local.channels import Origin, Output, row_order
-from penstock.engines.local.metrics.statistics import READ_BLOCKED
+from penstock.engines.local.metrics.statistics import READ_BLOCKED, TaskStatistics
 from penstock.stages.stage import PlainRow
 
 if TYPE_CHECKING:
+    from penstock.engines.local.dispatch import Dispatcher
     from penstock.engines.local.row_path import RowInput
+    from penstock.engines.local.tasks.task import Task
 
 SLOW_NS = 20_000
 """A task that takes longer for a row works for itself."""
@@ -31,9 +41,14 @@ SLOW_NS = 20_000
 SAMPLE_EVERY = 64
 """One in this many rounds is timed."""
 
+WAITED_NS = 5_000_000
+"""Tasks that wait longer in a round, for a lock or an answer, work for themselves: meanwhile others could."""
+INLINE_NS = 100_000_000
+"""So do tasks that take longer for a round, or rows would be read later than after their `wait`."""
+
 FIRST_PAUSE, LONGEST_PAUSE = 4, 1_024
 """How many times a task is not borrowed, although it waits, after it was slow: twice as many each time, since
-many a step is slow at first only.
+many a step is slow at first only. For so many rounds tasks are not run inline.
 """
 
 
@@ -190,3 +205,48 @@ class DirectCall(RowOutput):
         row_input.end(number)
         self._channel.dispatcher.fail_task(self._channel.reader, failure)
         return False
+
+
+class InlineTasks:
+    """Runs the tasks behind a source in the source's own thread, round after round, unless they are slow.
+
+    Invariant: the source's task is running meanwhile, so the run is never taken for one that cannot go on.
+    """
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+        self._woken: deque[Task] = deque()
+        self._was_slow, self._pause, self._next_pause = False, 0, FIRST_PAUSE
+
+    def carry(self, statistics: TaskStatistics, carry: Callable[[], bool]) -> bool:
+        """Carry a round, and run the tasks that it wakes; return what `carry` returns.
+
+        statistics  of the source, which is not charged for the other tasks
+        """
+        if self._pause:
+            self._pause -= 1
+            return carry()
+        dispatcher, woken, thread = self._dispatcher, self._woken, threading.get_ident()
+        dispatcher.woken_inline[thread] = woken
+        try:
+            goes_on = carry()
+            began, worked = dispatcher.now(), time.thread_time_ns()
+            dispatcher.run_woken(woken)
+        finally:
+            del dispatcher.woken_inline[thread]
+            if woken:
+                dispatcher.release_woken(woken)
+        now = dispatcher.now()
+        took, worked = now - began, time.thread_time_ns() - worked
+        statistics.exclude_borrowed(now, took)
+        self._judge(took > INLINE_NS or took - worked > WAITED_NS)
+        return goes_on
+
+    def _judge(self, is_slow: bool) -> None:
+        """Leave some rounds to workers after two slow ones: one may be bad luck."""
+        was_slow, self._was_slow = self._was_slow, is_slow
+        if not is_slow:
+            self._next_pause = FIRST_PAUSE
+        elif was_slow:
+            self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, LONGEST_PAUSE)
+            self._was_slow = False

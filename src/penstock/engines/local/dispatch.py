@@ -14,6 +14,9 @@ Worker threads ask for a task, run it for a quantum, and ask again; their number
 task with a thread of its own (`dedicated`, or every task with `threads="per-task"`) is run by nobody else, so
 it may block. Workers can be pinned to cores: with a thread per task in the order of a depth-first visit of
 the graph (WindFlow, 5.2), so that neighbours are near.
+
+The thread of a source that waits for rows may run the tasks that it wakes: `InlineTasks` in
+`direct_call.py`.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
@@ -65,6 +69,7 @@ class Dispatcher:
         self.may_starve = False  # a harness pushes rows: having nothing to do is no fault
         self.on_failure: Callable[[Task, BaseException], None] = lambda task, failure: None
         self.is_over = False  # all tasks have completed, or the run was aborted
+        self.woken_inline: dict[int, deque[Task]] = {}  # thread -> tasks that it has woken and runs itself
 
     def begin(self, tasks: list[Task]) -> None:
         """Make all tasks ready."""
@@ -115,6 +120,10 @@ class Dispatcher:
             self._ready.remove(task)
         else:
             return None
+        return self._start(task)
+
+    def _start(self, task: Task) -> Task:
+        """Begin a quantum of a task that is ready."""
         now = self.now()
         task.statistics.start(now)
         self._n_running += 1
@@ -122,6 +131,20 @@ class Dispatcher:
             self._quantum if self._random is None else self._random.randint(1, self._quantum)
         )
         return task
+
+    def run_woken(self, woken: deque[Task]) -> None:
+        """Run the tasks that this thread has woken, and those that they wake."""
+        while woken and not self.is_over:
+            with self.lock:
+                task = self._start(woken.popleft())
+            run_task(self, task)
+
+    def release_woken(self, woken: deque[Task]) -> None:
+        """Let workers run the tasks that this thread has woken and not run."""
+        with self.lock:
+            while woken:
+                self._ready.append(woken.popleft())
+                self.changed.notify()
 
     def suspend(self, task: Task, state: str) -> None:
         """End a quantum: the task goes into this state, or is ready if it can go on already."""
@@ -184,8 +207,11 @@ class Dispatcher:
                 self._make_ready(task)
 
     def _make_ready(self, task: Task) -> None:
+        inline = self.woken_inline.get(threading.get_ident()) if self.woken_inline else None
         if task.dedicated:
             task.woken.notify()
+        elif inline is not None:
+            inline.append(task)
         else:
             self._ready.append(task)
             self.changed.notify()

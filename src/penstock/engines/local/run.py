@@ -18,6 +18,7 @@ from penstock.engines.ends import close_all
 from penstock.engines.local import dispatch
 from penstock.engines.local.build import ExecutionGraph, TaskBuilder, needs_own_thread
 from penstock.engines.local.connect import ChannelBuilder
+from penstock.engines.local.direct_call import InlineTasks
 from penstock.engines.local.metrics.statistics import READ_BLOCKED, TaskStatistics
 from penstock.engines.local.metrics.watchdog import LOOKS_PER_LIMIT, Watchdog
 from penstock.engines.local.options import Settings
@@ -297,6 +298,9 @@ class LocalRun(BackgroundRun):
         ]
         for task in dedicated:
             task.dedicated = task.statistics.dedicated = True
+        if runtime.dispatcher.allows_borrowing and not simulated and not settings.pinning:
+            for task in waiting:
+                task.inline = InlineTasks(runtime.dispatcher)
         runtime.dispatcher.begin(tasks)
         pool = self._pool = dispatch.ThreadPool(
             runtime.dispatcher, wait_mode=settings.channels, pinning=settings.pinning

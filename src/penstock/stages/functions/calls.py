@@ -30,7 +30,6 @@ from penstock.caller import find_definition, name_of
 from penstock.errors import FunctionError, RowFailure, describe_cause
 from penstock.expr.python.lower import compile_row_check, has_exact_check
 from penstock.expr.values import from_python, to_plain
-from penstock.frozen import dataclass
 from penstock.operators.aggregates import Fold
 from penstock.operators.function import BatchFunction, Row, RowFunction, own_copy, plain_row
 from penstock.operators.op import ERRORS, Op, Stream
@@ -139,8 +138,7 @@ class RowLoop(NamedTuple):
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RowResults:
+class RowResults(NamedTuple):
     """What a function returned for the rows on which it did not fail.
 
     rows          those rows
@@ -167,11 +165,10 @@ def call_rows(
     states, slots  for a function that keeps state: the states, and which of them is that of each row
     """
     lists: list[list[Any]] = [[] for _ in range(loop.n_lists)]
-    results = lists[0]
-    contexts, failed_at = list[stage.ErrorContext](), list[int]()
     columns: list[Iterable[Any]] = [batch.values(name) for name in loop.columns]
     columns = columns if slots is None else [slots, *columns]
     rest = zip(*columns, strict=True) if columns else repeat((), batch.num_rows)
+    results, contexts, failed_at = lists[0], list[stage.ErrorContext](), list[int]()
     while len(results) + len(failed_at) < batch.num_rows:
         try:
             loop.run(rest, states, *lists)

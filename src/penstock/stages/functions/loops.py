@@ -29,6 +29,7 @@ from penstock.operators.function import Row
 from penstock.stages.functions.calls import (
     RowLoop,
     RowValidator,
+    check_rows,
     check_truth,
     new_object,
     row_type,
@@ -98,6 +99,20 @@ def build_loop(
     call_text = STATELESS if new_state is None else WITH_STATE
     body = Body(call_text, "add0(check(row))", takes_slot=new_state is not None)
     return _build(up, body, call=call, check=check, new_state=new_state)
+
+
+def build_rows_loop(
+    call: Callable[..., object],
+    up: pa.Schema,
+    validator: RowValidator,
+    new_state: Callable[[], Any] | None = None,
+) -> RowLoop:
+    """Return the loop of a function that returns an iterable of rows, whose list is of lists of rows."""
+    call_text = STATELESS if new_state is None else WITH_STATE
+    accept = "add0([plain(one) for one in row] if type(row) is list else check(row, validator))"
+    body = Body(call_text, accept, takes_slot=new_state is not None)
+    names = {"plain": validator.plain, "check": check_rows, "validator": validator, "new_state": new_state}
+    return _build(up, body, call=call, **names)
 
 
 def build_accumulate_loop(

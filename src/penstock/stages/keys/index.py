@@ -155,11 +155,22 @@ class PairKeys(WordKeys):
     def look_up(self, columns: Sequence[ColumnView]) -> Ints:
         """Implement `KeySlots.look_up`."""
         left, right = self._left.look_up(columns[:-1]), self._right.look_up(columns[-1:])
+        return self._assign_words(self._combine(left, right))
+
+    def assign_plain(self, columns: Sequence[Sequence[Any]]) -> Ints | None:
+        """Implement `KeySlots.assign_plain`."""
+        left, right = self._left.assign_plain(columns[:-1]), self._right.assign_plain(columns[-1:])
+        if left is None or right is None:
+            return None
+        return super().assign_plain([self._combine(left, right).tolist()])
+
+    def _combine(self, left: Ints, right: Ints) -> Ints:
+        """Return the words of combinations of slots."""
         needed = (self._right.capacity - 1).bit_length()
         if needed > self._bits:
             self._widen(self._bits, needed - self._bits)
             self._bits = needed
-        return self._assign_words((left << self._bits) | right)
+        return (left << self._bits) | right
 
     def _hold_dict(self, holds: bool) -> None:
         for keys in (self._left, self._right):
@@ -344,6 +355,10 @@ class SingleKey(KeySlots):
         if len(array) and self._n_free:
             self._null = self._take_slot()
         return np.zeros(len(array), np.int64)
+
+    def assign_plain(self, columns: Sequence[Sequence[Any]]) -> None:
+        """Return None: without columns there is nothing to look up."""
+        return
 
     def columns_of(self, slots: Ints) -> list[pa.Array]:
         """Return no columns."""

@@ -154,6 +154,18 @@ class KeySlots(SlotAllocator, ABC):
             columns = [pa.nulls(n_rows)]
         return self.look_up([ColumnView(column, None) for column in columns])
 
+    def assign_plain(self, columns: Sequence[Sequence[Any]]) -> Ints | None:
+        """Do what `assign` does, for plain values whose equality is that of keys: no floats, no decimals.
+
+        None where the keys must come as columns: nulls, or so many keys that the dict is not for them.
+        """
+        (values,) = columns
+        if self._dict is None or None in values:
+            return None
+        if self.n_live + len(values) > policy.SIZES.restored_keys:
+            return None
+        return self._assign_small(list(values))
+
     def restore(self, columns: Sequence[pa.Array], n_rows: int) -> Ints:
         """Do what `assign` does, for keys of saved state.
 

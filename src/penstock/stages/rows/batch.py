@@ -13,7 +13,7 @@ Invariant: a batch never changes. Asking twice, even from two threads, gives the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -130,7 +130,7 @@ class Batch:
     plain: Sequence[Plain] | None = None
     _columns: dict[str, pa.Array]
 
-    def __init__(self, rows: pa.RecordBatch, times: Ints, order: tuple[Ints, ...] = ()) -> None:
+    def __init__(self, rows: pa.RecordBatch, times: Ints, order: tuple[Ints | range, ...] = ()) -> None:
         self.num_rows: int = rows.num_rows
         self._rows: pa.RecordBatch | None = rows
         self.schema: pa.Schema = rows.schema
@@ -166,20 +166,26 @@ class Batch:
             origin, selection = self._origin
             self._order = tuple(column.take(selection.indices) for column in origin.order)
         elif any(type(column) is not np.ndarray for column in self._order):
-            self._order = tuple(np.asarray(column, np.int64) for column in self._order)
+            self._order = tuple(_to_ints(column) for column in self._order)
         order: tuple[Ints, ...] = self._order
         return order
 
     def plain_times_and_order(self) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
         """Return times and order as Python numbers."""
-        order = self._order
-        if (
-            type(self._times) is tuple
-            and order is not None
-            and all(type(column) is tuple for column in order)
-        ):
-            return self._times, order
-        return self.times.tolist(), [column.tolist() for column in self.order]
+        times, order = self._times, self._order
+        if times is None or type(times) is np.ndarray:
+            times = self.times.tolist()
+        if order is None:
+            order = self.order
+        return times, [column.tolist() if type(column) is np.ndarray else column for column in order]
+
+    def time_range(self) -> tuple[int, int]:
+        """Return the least and the greatest time; there is at least one row."""
+        times = self._times
+        if times is None or type(times) is np.ndarray:
+            times = self.times
+            return int(times.min()), int(times.max())
+        return min(times), max(times)
 
     def column(self, name: str) -> pa.Array:
         """Return one column; the others stay as they are."""
@@ -278,6 +284,13 @@ class Batch:
         return batch
 
 
+def _to_ints(column: Sequence[int] | Ints) -> Ints:
+    """Return a column of places as an array."""
+    if type(column) is range:
+        return np.arange(column.start, column.stop, dtype=np.int64)
+    return np.asarray(column, np.int64)
+
+
 class RowBatch(Batch):
     """Rows of plain values (`expr/values.py`), each with the columns of the schema in their order.
 
@@ -310,16 +323,35 @@ class RowBatch(Batch):
     def where(self, mask: Mask) -> Batch:
         """Return the rows for which the mask is true."""
         n_selected = int(np.count_nonzero(mask))
-        if n_selected == len(mask) or not isinstance(self.plain, RowLists):
-            return super().where(mask)
-        origin = (self, Selection(n_selected, lambda: np.flatnonzero(mask)))
-        return RowBatch(self.plain.where(mask.tolist()), self.schema, None, None, origin)
+        if n_selected == len(mask):
+            return self
+        assert self.plain is not None, "a row batch has rows"
+        holds, rows = mask.tolist(), self.plain
+        rows = rows.where(holds) if isinstance(rows, RowLists) else list(compress(rows, holds))
+        if self.num_rows > policy.SIZES.few_rows:
+            origin = (self, Selection(n_selected, lambda: np.flatnonzero(mask)))
+            return RowBatch(rows, self.schema, None, None, origin)
+        times, order = self.plain_times_and_order()
+        places = tuple([list(compress(column, holds)) for column in order])
+        return RowBatch(rows, self.schema, list(compress(times, holds)), places)
 
     def _select(self, selection: Selection) -> Batch:
         assert self.plain is not None, "a row batch has rows"
         indices, rows = selection.indices.tolist(), self.plain
         rows = rows.take(indices) if isinstance(rows, RowLists) else [rows[index] for index in indices]
-        return RowBatch(rows, self.schema, None, None, (self, selection))
+        if len(indices) > policy.SIZES.few_rows:
+            return RowBatch(rows, self.schema, None, None, (self, selection))
+        times, order = self.plain_times_and_order()
+        places = tuple([[column[index] for index in indices] for column in order])
+        return RowBatch(rows, self.schema, [times[index] for index in indices], places)
+
+
+def concat_rows(parts: Sequence[Sequence[Plain]], names: Sequence[str]) -> Sequence[Plain]:
+    """Return plain rows with these columns, of several lots one after the other."""
+    if not any(isinstance(rows, RowLists) for rows in parts):
+        return list(chain.from_iterable(parts))
+    lots = [RowLists.of(rows, names).lists for rows in parts]
+    return RowLists(names, [list(chain.from_iterable(column)) for column in zip(*lots, strict=True)])
 
 
 def rows_to_columns(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
@@ -328,23 +360,15 @@ def rows_to_columns(rows: Sequence[Plain], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def chain_plain(batches: Sequence[Batch]) -> Sequence[Plain]:
-    """Return the rows of batches of plain rows, one after the other."""
-    parts = [batch.plain or () for batch in batches]
-    if not any(isinstance(rows, RowLists) for rows in parts):
-        return list(chain.from_iterable(parts))
-    names = batches[0].schema.names
-    lists = [RowLists.of(rows, names).lists for rows in parts]
-    return RowLists(names, [list(chain.from_iterable(column)) for column in zip(*lists, strict=True)])
-
-
 def batches_to_columns(batches: Sequence[Batch]) -> list[pa.RecordBatch]:
     """Return batches of one stream as columns, in order; neighbouring batches of plain rows as one."""
     columns: list[pa.RecordBatch] = []
     for is_plain, group in groupby(batches, lambda batch: batch.plain is not None):
         neighbours = list(group)
         if is_plain:
-            columns.append(rows_to_columns(chain_plain(neighbours), neighbours[0].schema))
+            schema = neighbours[0].schema
+            rows = concat_rows([batch.plain or () for batch in neighbours], schema.names)
+            columns.append(rows_to_columns(rows, schema))
         else:
             columns += [batch.rows for batch in neighbours]
     return columns

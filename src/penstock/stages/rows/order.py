@@ -11,8 +11,10 @@ with different histories have met, the shorter ones are filled up with `NO_ORDER
 from __future__ import annotations
 
 import math
+import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +26,7 @@ from penstock.expr import compute as pc
 from penstock.expr.values import from_numpy, numbers_of, to_plain, valid_in
 from penstock.kernels.ties import order_short_ties
 from penstock.stages import policy
-from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch, chain_plain
+from penstock.stages.rows.batch import Batch, Ints, Mask, RowBatch, concat_rows
 
 Keys = Sequence[npt.NDArray[Any]]
 FEW = 128
@@ -84,6 +86,41 @@ def is_sorted(keys: Keys) -> bool:
             return False
         undecided &= key[1:] == key[:-1]
     return not undecided.any()
+
+
+def sort_batch(batch: Batch) -> Ints | None:
+    """Return the places of a batch's rows in their order; None if they stand in it.
+
+    Plain rows are compared as values of Python, unless they are many: columns would take longer to make.
+    """
+    if batch.num_rows < 2:
+        return None
+    sizes = policy.SIZES
+    if batch.num_rows > sizes.few_rows or batch.plain is None:
+        keys = [batch.times, *batch.order]
+        if batch.order and is_sorted(keys):
+            return None
+        if batch.plain is None or batch.num_rows > sizes.compiled_calls:
+            return sort_indices(keys, batch.rows)
+    times, order = batch.plain_times_and_order()
+    places = list(zip(times, *order, strict=True))
+    if order and all(map(operator.lt, places, islice(places, 1, None))):
+        return None
+    return np.array(_sort_plain(batch, places))
+
+
+def _sort_plain(batch: Batch, places: list[tuple[int, ...]]) -> list[int]:
+    """Return the order of plain rows by their places, and of those that tie by their columns."""
+    rows = range(len(places))
+    n_rows_at = Counter(places)
+    if len(n_rows_at) == len(places):
+        return sorted(rows, key=places.__getitem__)
+    columns = [batch.values(name) for name in batch.schema.names]
+    finer = [
+        (place, *(_sort_key(column[row]) for column in columns)) if n_rows_at[place] > 1 else (place,)
+        for row, place in enumerate(places)
+    ]
+    return sorted(rows, key=finer.__getitem__)
 
 
 def _sort_by_leading(keys: Keys) -> tuple[Ints, Mask, Keys]:
@@ -182,27 +219,51 @@ def append_order(order: Order, index: Ints, parents: Ints | None = None) -> Orde
     return (*columns, pending)
 
 
+def append_plain_order(
+    order: Sequence[Sequence[int]], index: Sequence[int], parents: Sequence[int] | None = None
+) -> tuple[Sequence[int], ...]:
+    """Do what `append_order` does, with numbers of Python: for few rows.
+
+    >>> append_plain_order([[1, 1], [5, NO_ORDER]], [0, 7])
+    ([1, 1], [5, 7], [0, -9223372036854775808])
+    """
+    columns, pending = list[Sequence[int]](), index
+    for column in order:
+        places = column if parents is None else [column[parent] for parent in parents]
+        if NO_ORDER in places:
+            both = list(zip(places, pending, strict=True))
+            places = [after if place == NO_ORDER else place for place, after in both]
+            pending = [NO_ORDER if place == NO_ORDER else after for place, after in both]
+        columns.append(places)
+    return (*columns, pending)
+
+
 def merge_batches(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
     """Return batches of streams that flow together, or of one at different times, as one batch."""
     if len(batches) == 1:
         return batches[0]
-    is_plain = all(batch.plain is not None for batch in batches)
-    if is_plain and sum(batch.num_rows for batch in batches) <= policy.SIZES.plain_rows:
-        return _merge_plain(batches, schema)
+    n_rows = sum(batch.num_rows for batch in batches)
+    plain = [batch.plain for batch in batches if batch.plain is not None]
+    if len(plain) == len(batches) and n_rows <= policy.SIZES.plain_rows:
+        rows = concat_rows(plain, schema.names)
+        if n_rows <= policy.SIZES.few_rows:
+            return RowBatch(rows, schema, *_concat_plain(batches))
+        times = np.concatenate([batch.times for batch in batches])
+        order = concat_orders([(batch.order, batch.num_rows) for batch in batches])
+        return RowBatch(rows, schema, times, order)
     table = pa.Table.from_batches([batch.rows for batch in batches], schema=schema).combine_chunks()
     rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], schema=schema)
     times = np.concatenate([np.empty(0, np.int64), *(batch.times for batch in batches)])
     return Batch(rows, times, concat_orders([(batch.order, batch.num_rows) for batch in batches]))
 
 
-def _merge_plain(batches: Sequence[Batch], schema: pa.Schema) -> Batch:
-    """Return batches of plain rows as one."""
-    times, orders = zip(*[batch.plain_times_and_order() for batch in batches], strict=True)
-    if len({len(order) for order in orders}) == 1:
-        order: Any = tuple(tuple(chain(*columns)) for columns in zip(*orders, strict=True))
-    else:
-        order = concat_orders([(batch.order, batch.num_rows) for batch in batches])
-    return RowBatch(chain_plain(batches), schema, tuple(chain(*times)), order)
+def _concat_plain(batches: Sequence[Batch]) -> tuple[list[int], tuple[list[int], ...]]:
+    """Return the times and places of batches, one after the other, as numbers of Python."""
+    parts = [batch.plain_times_and_order() for batch in batches]
+    width = max(len(order) for _, order in parts)
+    lots = [[*order, *([NO_ORDER] * len(times) for _ in range(width - len(order)))] for times, order in parts]
+    places = tuple([list(chain.from_iterable(columns)) for columns in zip(*lots, strict=True)])
+    return list(chain.from_iterable(times for times, _ in parts)), places
 
 
 def concat_orders(parts: Sequence[tuple[Order, int]]) -> Order:

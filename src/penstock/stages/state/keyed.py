@@ -30,7 +30,7 @@ from penstock.stages.keys.index import build_keys
 from penstock.stages.keys.slots import BUCKETS
 from penstock.stages.rows.batch import Batch, Ints
 from penstock.stages.rows.input import ENDED, NEVER, InputRows, no_ints
-from penstock.stages.rows.order import is_sorted, merge_batches, sort_indices
+from penstock.stages.rows.order import merge_batches, sort_batch
 from penstock.stages.rows.store import (
     columns_from_snapshot,
     replace_row_columns,
@@ -106,11 +106,12 @@ class KeyedStage(BucketedStage, RowStage):
 
     def on_batch(self, batch: Batch, watermark: float) -> Outputs:
         """Emit late rows and what the watermark has passed; keeps the other rows of a stream with time."""
-        yield from self.on_watermark(watermark)
+        if watermark > self._watermark:
+            yield from self.on_watermark(watermark)
         self.site.accounts.rows_in += batch.num_rows
         if self.up.time is not None:
-            late = batch.times < self._watermark
-            if late.any():
+            if batch.num_rows and batch.time_range()[0] < self._watermark:
+                late = batch.times < self._watermark
                 self.site.accounts.late += int(late.sum())
                 yield LATE, batch.where(late)
                 batch = batch.where(~late)
@@ -128,15 +129,19 @@ class KeyedStage(BucketedStage, RowStage):
         ready: list[tuple[Batch, Ints]] = []
         waiting: list[tuple[Batch, Ints]] = []
         for batch, slots in self._waiting:
-            passed = batch.times < reached
-            if passed.any():
+            least, greatest = batch.time_range()
+            if greatest < reached:
+                ready.append((batch, slots))
+            elif least >= reached:
+                waiting.append((batch, slots))
+            else:
+                passed = batch.times < reached
                 ready.append((batch.where(passed), slots[passed]))
-            if not passed.all():
                 waiting.append((batch.where(~passed), slots[~passed]))
         self._waiting = waiting
         if ready:
             merged = merge_batches([batch for batch, _ in ready], self.up.schema)
-            slots = np.concatenate([slots for _, slots in ready])
+            slots = ready[0][1] if len(ready) == 1 else np.concatenate([slots for _, slots in ready])
             self._decode(slots)
             self._changed_buckets.note(slots)
             yield from self._process(merged, slots)
@@ -147,6 +152,8 @@ class KeyedStage(BucketedStage, RowStage):
 
     def _assign_slots(self, batch: Batch) -> Ints:
         """Return the slots of the rows' keys, whose states are about to change."""
+        if self.exact and calls.keeps_plain_rows(batch):
+            return np.array(self._find_slots(batch), np.int64)
         slots = self.keys.assign([batch.column(name) for name in self.up.key])
         self._decode(slots)
         self._changed_buckets.note(slots)
@@ -154,8 +161,8 @@ class KeyedStage(BucketedStage, RowStage):
 
     def _process(self, batch: Batch, slots: Ints | None) -> Outputs:
         """Process rows in order; the slots of their keys are found here if they are not known."""
-        if batch.num_rows > 1 and not (batch.order and is_sorted([batch.times, *batch.order])):
-            order = sort_indices([batch.times, *batch.order], batch.rows)
+        order = sort_batch(batch)
+        if order is not None:
             batch, slots = batch.take(order), None if slots is None else slots[order]
         if batch.num_rows > _OBJECT_ROWS:
             # Why: a row is ten times as large as an object of Python as it is in columns.
@@ -195,10 +202,12 @@ class KeyedStage(BucketedStage, RowStage):
     def _assign_keys(self, keys: Sequence[Any]) -> list[int]:
         """Return the slots of keys as rows have them: a value each, or several in a tuple."""
         parts = [keys] if len(self._key) == 1 else list(zip(*keys, strict=True))
-        types = [self.up.schema.field(name).type for name in self._key]
-        slots = self.keys.assign(
-            [from_checked(list(p), type_) for p, type_ in zip(parts, types, strict=True)]
-        )
+        slots = self.keys.assign_plain(parts) if self.exact else None
+        if slots is None:
+            types = [self.up.schema.field(name).type for name in self._key]
+            slots = self.keys.assign(
+                [from_checked(list(p), type_) for p, type_ in zip(parts, types, strict=True)]
+            )
         self._decode(slots)
         of_keys: list[int] = slots.tolist()
         if self.exact:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,9 @@ from penstock.operators.function import RowFunction, own_copy
 from penstock.operators.op import Stream
 from penstock.operators.rows import Accumulate, Filter, FlatMap, Map
 from penstock.stages.functions import calls, loops
-from penstock.stages.map import expand_rows, filter_rows
+from penstock.stages.map import filter_rows
 from penstock.stages.rows.batch import Batch
+from penstock.stages.rows.children import expand_rows
 from penstock.stages.stage import PlainRow, StageContext
 from penstock.stages.state.keyed import KeyedStage
 
@@ -78,8 +78,7 @@ class StateFlatMap(UserStateStage):
 
     def build_loop(self) -> calls.RowLoop:
         """Implement `UserStateStage.build_loop`."""
-        check = partial(calls.check_rows, validator=self.validator)
-        return loops.build_loop(self._call, self.up.schema, check, self._new_state)
+        return loops.build_rows_loop(self._call, self.up.schema, self.validator, self._new_state)
 
     def process_row(self, values: PlainRow, state: Any) -> tuple[list[PlainRow], Any]:
         """Return the new rows."""
@@ -92,7 +91,7 @@ class StateFlatMap(UserStateStage):
     def collect(self, results: calls.RowResults) -> Batch:
         """Return the new rows, each with its index among its siblings."""
         self.site.accounts.passed += results.rows.num_rows
-        return expand_rows(results.rows, results.lists[0], self.validator)
+        return expand_rows(results.rows, results.lists[0], self.down)
 
 
 class AccumulateStage(KeyedStage):

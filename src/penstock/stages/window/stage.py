@@ -103,6 +103,8 @@ class WindowStage(BucketedStage):
         # Count windows put rows of one time in order by their columns, unless the reader orders them.
         self._needs_rows = self._keeps_rows or (self._resolved.has_counts and not totally_ordered)
         self._totally_ordered = totally_ordered
+        # Why: places of rows cost as much to take as their times (`python -m bench peers`, YSB).
+        self._needs_order = self._needs_rows or totally_ordered or bool(self._layout.sketches)
         rules = [fold.rule for fold in self._folds]
         self._placement = choose_placement(op, up, site, totally_ordered=totally_ordered, folds=rules)
         self.early, self.fired_at = self._resolved.early, site.clock.now()
@@ -259,7 +261,7 @@ class WindowStage(BucketedStage):
         return InputRows(
             slots,
             batch.times,
-            batch.order,
+            batch.order if self._needs_order else (),
             values=tuple(self._inputs.values(inputs, *source) for source in self._layout.values),
             rows=self._inputs.rows_to_keep(batch.rows, inputs) if self._needs_rows else None,
             single_key=not self._up.key,

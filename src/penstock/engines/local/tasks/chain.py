@@ -160,11 +160,14 @@ class StageStep(ChainedStep):
             self._waiting = []
             whole = batches[0] if len(batches) == 1 else merge_batches(batches, self._round_schema)
             self.emit(self.stage.on_batch(whole, before))
-        reached = before if frontier.idle else max(before, frontier.watermark)
-        self.frontier = Frontier(reached, frontier.idle, frontier.over)
+        if frontier.idle or frontier.watermark < before:
+            frontier = Frontier(before, frontier.idle, frontier.over)
+        self.frontier, reached = frontier, frontier.watermark
         self.emit(self.stage.drain() if frontier.over else self.stage.on_watermark(reached))
         if self.flush is not None and not frontier.over:
             self.emit(self.flush())
+        if not self._output_delay:
+            return frontier
         return Frontier(reached - self._output_delay, frontier.idle, frontier.over)
 
 

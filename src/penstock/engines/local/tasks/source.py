@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.connect.batching import SourceRowBatch
 from penstock.connect.protocol import SourceBatch
 from penstock.crash_points import READ, pass_crash_point
 from penstock.engines.ends import SourceReader
@@ -26,6 +28,7 @@ from penstock.engines.local.tasks.task import Task, TaskRoutine
 if TYPE_CHECKING:
     from penstock.clock import HeldClock
     from penstock.engines.deadlines import Deadlines
+    from penstock.engines.local.direct_call import InlineTasks
 
 OTHERS_US = 100_000
 """How long the rows of other sources of a round wait for those of a silent one, where it does not say."""
@@ -53,6 +56,7 @@ class SourceTask(Task):
     round_group  the sources that go in rounds together have one
     deadlines    when the clock asks for a round, if the reader may wait
     held_clock   the clock of the reader, where rounds are recorded to be repeated after a crash
+    inline       runs the tasks behind it in its own thread, if it has one
     """
 
     def __init__(
@@ -69,6 +73,7 @@ class SourceTask(Task):
         self._row_source: RowSource | None = None
         self.deadlines: Deadlines | None = None
         self.held_clock: HeldClock | None = None
+        self.inline: InlineTasks | None = None
         self._ends_at: float = math.inf  # the round in which the source ended in an earlier run
         self._n_seen, self._first_seen = 0, -1
         self._looked_at, self._waits_since, self._behind_since = progress.clock.now(), 0, 0
@@ -102,7 +107,12 @@ class SourceTask(Task):
                     self.carry(None, is_last=False)
                 elif pushed is None:
                     batch = reader.next()
-                    goes_on = self.carry(batch, is_last=batch is None)
+                    if self.inline is not None and isinstance(batch, SourceRowBatch):
+                        goes_on = self.inline.carry(
+                            self.statistics, partial(self.carry, batch, is_last=False)
+                        )
+                    else:
+                        goes_on = self.carry(batch, is_last=batch is None)
                 elif pushed.batches:
                     goes_on = self.carry(pushed.batches.popleft(), is_last=False)
                 else:
