@@ -125,6 +125,7 @@ class Batch:
     # `_views`: where columns stand while they are not taken, side by side, each with a selection of its own.
     # `_columns`: the columns that were taken from there, once each.
     # `_origin`: the batch and the selection that times and order follow from, while they are None.
+    # `_order` may also be a function that returns it.
     __slots__ = ("_columns", "_order", "_origin", "_rows", "_times", "_views", "num_rows", "schema")
 
     plain: Sequence[Plain] | None = None
@@ -165,6 +166,8 @@ class Batch:
             assert self._origin is not None, "the order is known, or follows from another batch"
             origin, selection = self._origin
             self._order = tuple(column.take(selection.indices) for column in origin.order)
+        elif callable(self._order):
+            self._order = self._order()
         elif any(type(column) is not np.ndarray for column in self._order):
             self._order = tuple(_to_ints(column) for column in self._order)
         order: tuple[Ints, ...] = self._order
@@ -175,7 +178,7 @@ class Batch:
         times, order = self._times, self._order
         if times is None or type(times) is np.ndarray:
             times = self.times.tolist()
-        if order is None:
+        if order is None or callable(order):
             order = self.order
         return times, [column.tolist() if type(column) is np.ndarray else column for column in order]
 
@@ -235,14 +238,22 @@ class Batch:
             return Batch(rows_to_columns(rows, schema), self.times, self.order)
         return RowBatch(rows, schema, self._times, self._order, self._origin)
 
-    def repeat(self, parents: Ints, order: Any, added: pa.RecordBatch, schema: pa.Schema) -> Batch:
-        """Return a row for each index in `parents`, at the time of that row, with further columns.
+    def repeat(
+        self,
+        times: Ints,
+        find_parents: Callable[[], Ints],
+        find_order: Callable[[], tuple[Ints, ...]],
+        added: pa.RecordBatch,
+        schema: pa.Schema,
+    ) -> Batch:
+        """Return a row for each of `added`, with the other columns of the row that it was made of.
 
-        Columns of the same names are replaced; the others are taken when they are read.
+        Columns of the same names are replaced; the others are taken when they are read, and what tells where
+        they are, or the order of the rows, is asked for when somebody needs it.
         """
         repeated = self.rows.select([name for name in self.schema.names if name not in added.schema.names])
-        views = (ColumnView(added, None), ColumnView(repeated, Selection(len(parents), lambda: parents)))
-        return self._from_views(views, schema, len(parents), self.times.take(parents), order, None)
+        views = (ColumnView(added, None), ColumnView(repeated, Selection(len(times), find_parents)))
+        return self._from_views(views, schema, len(times), times, find_order, None)
 
     def with_columns(self, added: Sequence[ColumnView], schema: pa.Schema) -> Batch:
         """Return the same rows with further columns, which stand elsewhere."""
