@@ -120,7 +120,7 @@ class SourceTask(Task):
             if not goes_on:
                 if self.progress.is_draining and not reader.ended:
                     self._finish()
-                elif reader.ended and not reader.frontier.over and pushed is None:
+                elif reader.ended and not reader.frontier.over and self._may_stay():
                     yield from self._stay()
                 return
             if self.now() >= self.deadline:
@@ -134,6 +134,10 @@ class SourceTask(Task):
             if self.round >= self._ends_at:
                 break
         self.carry(None, is_last=True)
+
+    def _may_stay(self) -> bool:
+        """Return whether it can wait without a round: a rescale would wait for its next one."""
+        return self._pushed is None and (self.progress.in_rounds or self.progress.rescaler is None)
 
     def _stay(self) -> TaskRoutine:
         """Have rounds without rows while other sources go on; close everything if the run is to do so."""
