@@ -86,7 +86,7 @@ class KeyedStage(BucketedStage, RowStage):
         self._states: dict[int, Any] = {}
         self._saved = SavedStates()
         self._slot_by_key: dict[object, int] = {}
-        self._waiting: list[tuple[Batch, Ints]] = []
+        self._waiting: list[tuple[Batch, Ints]] = []  # none without rows
         self._watermark = NEVER
         self._n_waiting = np.zeros(BUCKETS, np.int64)
 
@@ -310,11 +310,13 @@ class KeyedStage(BucketedStage, RowStage):
         if self.keys.n_live - n_before < n_keys:
             slots = np.concatenate(slots_of)
             masks = [(batch, of_rows, ~np.isin(of_rows, slots)) for batch, of_rows in self._waiting]
-            self._waiting = [(batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks]
+            self._waiting = [
+                (batch.where(mask), of_rows[mask]) for batch, of_rows, mask in masks if mask.any()
+            ]
             self._states = {slot: self._states[slot] for slot in self._states.keys() - set(slots.tolist())}
         for (saved, states), slots in zip(exported, slots_of, strict=True):
             rows = rows_from_snapshot(saved.batches["waiting"], slots)
-            if rows is not None:
+            if rows is not None and len(rows.slots):
                 self._waiting.append((Batch(rows.rows, rows.times, rows.order), rows.slots))
             self._states |= {int(slots[index]): state for index, state in states.items()}
             self._saved.put(slots, saved.batches[_STATES])
