@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,12 @@ class Seen:
 
 
 def drain_in_process(
-    files: Path, folder: Path, save_every: str, n_rows: int, *death: Any, build: Any = build
+    files: Path,
+    folder: Path,
+    save_every: str,
+    n_rows: int,
+    *death: Any,
+    build: Callable[[Path, Path], ps.PipeGraph] = build,
 ) -> str:
     """Run until so many rows are there, and stop with all windows closed, or die on the way."""
     seen = Seen(folder / "rows", n_rows)
