@@ -167,10 +167,14 @@ def test_layouts_are_measured_beside_the_model(streams: Streams, monkeypatch: py
     for layout in layouts.LAYOUTS:
         run = layouts.run_layout(layouts.fill_layout(streams, layout))
         assert stage.check_pairs(find_all_pairs(streams), run) is None
-        notes = layouts.layout_notes(run)
+        after = layouts.ScanTime(3 * run.comparison.seconds, run.comparison.core_s)
+        with monkeypatch.context() as patch:
+            patch.setattr(layouts, "measure_comparison", lambda n_threads, after=after: after)
+            notes = layouts.layout_notes(run)
         n_results = len(find_all_pairs(streams))
         assert notes[layouts.BANDWIDTH] == pytest.approx(n_results / run.took.seconds)
-        predicted = layouts.count_threads(layout) / run.comparison.seconds * HIT_RATE
+        # The time of a comparison is the mean of those before and after the run.
+        predicted = layouts.count_threads(layout) / (2 * run.comparison.seconds) * HIT_RATE
         assert notes[layouts.ERROR] == pytest.approx(abs(n_results / run.took.seconds / predicted - 1))
         assert notes[layouts.RATE] == pytest.approx(1_500 * (0.4 / run.took.seconds) ** 0.5)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,17 @@ class Seen:
 
 
 def drain_in_process(
-    files: Path, folder: Path, save_every: str, n_rows: int, *death: Any, build: Any = build
+    files: Path,
+    folder: Path,
+    save_every: str,
+    n_rows: int,
+    *death: Any,
+    build: Callable[[Path, Path], ps.PipeGraph] = build,
 ) -> str:
     """Run until so many rows are there, and stop with all windows closed, or die on the way."""
     seen = Seen(folder / "rows", n_rows)
     options: Any = {"options": ps.LocalOptions(save_every=save_every), "events": seen}
-    run: ps.Run = build(files, folder).start("local", checkpoint=str(folder / "checkpoint"), **options)
+    run = build(files, folder).start("local", checkpoint=str(folder / "checkpoint"), **options)
     while not seen.enough.wait(0.01) and run.status().state == "running":
         continue
     if death:
@@ -190,80 +195,6 @@ def test_an_end_that_no_sink_has_seen_is_forgotten(files: Path, tmp_path: Path) 
     put(files, "b.jsonl", *LATER)
     drain_in_process(files, tmp_path, "1 h", len(FIRST + LATER))
     assert read_rows(tmp_path / "rows") == Counter([*FIRST, *LATER])
-
-
-@pytest.mark.parametrize("times", [1, 2, 3, 4])
-@pytest.mark.parametrize("place", ["in process", "spark"])
-def test_a_run_that_is_stopped_and_drained_at_once_repeats_the_rounds_that_sinks_have_committed(
-    files: Path, tmp_path: Path, place: str, times: int
-) -> None:
-    for number in range(6):
-        put(files, f"{number}.jsonl", (number, "a", 1 << number))
-    settings: Any = {"checkpoint": str(tmp_path / "checkpoint")}
-
-    def build_bounded() -> ps.PipeGraph:
-        graph = ps.PipeGraph("committed")
-        reader = ps.read.jsonl(files, schema={"t": int, "k": str, "v": int})
-        rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
-        rows.sink(ps.write.jsonl(tmp_path / "rows"), name="seen")
-        sums = rows.key_by("k").window(ps.tumbling("1 h"), name="windows").aggregate(v=ps.sum("v"))
-        sums.sink(ps.write.jsonl(tmp_path / "sums"), name="sums")
-        return graph
-
-    with dying_at(COMMITTED, times), suppress(Died, PenstockError):
-        if place == "spark":
-            build_bounded().run(InProcessSparkEngine(), drain=False, **settings)
-        else:
-            build_bounded().run("local", drain=False, options=ps.LocalOptions(save_every="1 h"), **settings)
-    if place == "spark":
-        assert (
-            build_bounded().run(InProcessSparkEngine(drains=True), until=0, **settings).outcome == "drained"
-        )
-    else:
-        run = build_bounded().start("local", **settings)
-        run.stop(drain=True)
-        assert run.wait(PATIENCE_S).outcome == "drained"
-    total = sum(row[-1] for row in read_rows(tmp_path / "rows"))
-    assert total
-    assert [row[-1] for row in read_rows(tmp_path / "sums")] == [total]
-
-
-def test_a_source_that_waits_gives_rounds_again_that_sinks_have_committed_before_a_stop_drains(
-    tmp_path: Path,
-) -> None:
-    goes_on = threading.Event()
-    goes_on.set()
-
-    def numbers(position: int | None = None) -> Iterator[object]:
-        for number in range(position or 0, 4):
-            goes_on.wait(PATIENCE_S)
-            yield [{"t": number, "v": 1 << number}]
-            yield ps.Position(number + 1)
-        goes_on.clear()
-        goes_on.wait(PATIENCE_S)
-
-    def start() -> ps.Run:
-        graph = ps.PipeGraph("waits")
-        reader = ps.read.generator(numbers, schema={"t": int, "v": int}, bounded=False)
-        rows = graph.source(reader, time="t", time_unit="s", delay="0 s", name="rows")
-        rows.sink(ps.write.jsonl(tmp_path / "rows"), name="seen")
-        sums = rows.window(ps.tumbling("1 h"), name="windows").aggregate(v=ps.sum("v"))
-        sums.sink(ps.write.jsonl(tmp_path / "sums"), name="sums")
-        options = ps.LocalOptions(save_every="1 h")
-        return graph.start("local", checkpoint=tmp_path / "checkpoint", options=options)
-
-    with dying_at(COMMITTED, 3), suppress(Died, PenstockError):
-        start().wait(PATIENCE_S)
-    goes_on.clear()
-    run = start()
-    run.stop(drain=True)
-    with pytest.raises(TimeoutError):
-        run.wait(0.5)
-    goes_on.set()
-    assert run.wait(PATIENCE_S).outcome == "drained"
-    total = sum(row[-1] for row in read_rows(tmp_path / "rows"))
-    assert total >= 3
-    assert [row[-1] for row in read_rows(tmp_path / "sums")] == [total]
 
 
 def follow_the_clock(files: Path, folder: Path, clock: ps.ManualClock, n_sums: int, *death: Any) -> None:
