@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 from random import Random
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -124,3 +125,17 @@ def test_after_two_slow_rounds_workers_get_the_tasks_for_a_while_and_longer_each
     slow = [True, True]
     assert seen == [*slow, *[False] * FIRST_PAUSE, *slow, *[False] * 2 * FIRST_PAUSE, True]
     assert not dispatcher.woken_inline
+
+
+def test_tasks_that_are_ready_for_long_are_left_to_workers() -> None:
+    """Another source may keep the tasks behind both busy, and this one is to read on."""
+    ticks = count(step=INLINE_NS + 1)
+    dispatcher = Dispatcher(make_scheduler("random", Random(1)), ticks.__next__, 1)
+    task: Any = object()
+
+    def carry() -> bool:
+        dispatcher.woken_inline[get_ident()].append(task)
+        return True
+
+    assert InlineTasks(dispatcher).carry(TaskStatistics("source"), carry)
+    assert dispatcher._ready == [task]

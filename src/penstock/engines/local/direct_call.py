@@ -231,7 +231,8 @@ class InlineTasks:
         try:
             goes_on = carry()
             began, worked = dispatcher.now(), time.thread_time_ns()
-            dispatcher.run_woken(woken)
+            # Why a limit: another source may keep a task ready for ever, and this one has to read on.
+            dispatcher.run_woken(woken, began + INLINE_NS)
         finally:
             del dispatcher.woken_inline[thread]
             if woken:

@@ -132,9 +132,9 @@ class Dispatcher:
         )
         return task
 
-    def run_woken(self, woken: deque[Task]) -> None:
-        """Run the tasks that this thread has woken, and those that they wake."""
-        while woken and not self.is_over:
+    def run_woken(self, woken: deque[Task], until: int) -> None:
+        """Run the tasks that this thread has woken, and those that they wake; none begins after `until`."""
+        while woken and not self.is_over and self.now() <= until:
             with self.lock:
                 task = self._start(woken.popleft())
             run_task(self, task)
