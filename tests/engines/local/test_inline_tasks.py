@@ -82,7 +82,9 @@ def test_few_rows_are_worked_on_before_the_source_reads_on() -> None:
     source.carry = note  # type: ignore[method-assign]  # to look in between
     for task in (*readers, source):  # readers wait for rows when the source begins
         dispatcher._ready.remove(task)
-        run_task(dispatcher, dispatcher._start(task))
+        with dispatcher.lock:
+            dispatcher.next_task(0, only=task)
+        run_task(dispatcher, task)
     assert n_written == [0, *range(2, 80, 4)]  # of two rows, the later one waits for the watermark
     while not dispatcher.is_over:
         with dispatcher.lock:

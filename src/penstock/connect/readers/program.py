@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import field
 from itertools import accumulate, chain, pairwise
 from typing import Any, ClassVar
 
@@ -34,45 +33,37 @@ class TableReader(Frozen):
     schema       the columns of the table
     starts       where the batches begin; two at the same row make an empty batch
     description  such as `table (300 rows)`
-    ends         the number of rows up to the end of each chunk
+    begins       the number of rows before each chunk, and that of all
     """
 
     chunks: tuple[pa.RecordBatch, ...]
     schema: pa.Schema
     starts: Sequence[int]
     description: str
-    ends: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    begins: tuple[int, ...]
 
     bounded: ClassVar[bool] = True
     delivery: ClassVar[Delivery] = Delivery.EXACTLY_ONCE
     keeps_raw: ClassVar[bool] = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "ends", tuple(accumulate(chunk.num_rows for chunk in self.chunks)))
-
-    @property
-    def n_rows(self) -> int:
-        """Return the number of all rows."""
-        return self.ends[-1] if self.ends else 0
-
     def batches(self, position: int | None = None) -> Iterator[SourceBatch]:
         """Yield the table from its first row, or behind so many batches."""
-        for start, end in pairwise(chain(self.starts[position or 0 :], (self.n_rows,))):
+        for start, end in pairwise(chain(self.starts[position or 0 :], (self.begins[-1],))):
             yield NumberedBatch(self._slice(start, end), start)
 
     def _slice(self, start: int, end: int) -> pa.RecordBatch:
-        number, pieces = bisect_right(self.ends, start), list[pa.RecordBatch]()
-        while start < min(end, self.n_rows):
-            chunk, chunk_end = self.chunks[number], self.ends[number]
+        number, pieces = bisect_right(self.begins, start) - 1, list[pa.RecordBatch]()
+        while start < min(end, self.begins[-1]):
+            begin, chunk_end = self.begins[number : number + 2]
             n_rows = min(end, chunk_end) - start
-            pieces.append(chunk.slice(start - chunk_end + chunk.num_rows, n_rows))
+            pieces.append(self.chunks[number].slice(start - begin, n_rows))
             start, number = start + n_rows, number + 1
         return concat_batches(pieces, self.schema)
 
     def rows_before(self, n_batches: int) -> int | None:
         """Return the number of rows in the first batches; None if there are not so many."""
         if n_batches >= len(self.starts):
-            return self.n_rows if n_batches == len(self.starts) else None
+            return self.begins[-1] if n_batches == len(self.starts) else None
         return self.starts[n_batches]
 
     @property
@@ -87,7 +78,7 @@ class TableReader(Frozen):
             yield from self.batches(position)
             return
         names = self.schema.names
-        for start in range(position or 0, self.n_rows, batching.MAX_ROWS):
+        for start in range(position or 0, self.begins[-1], batching.MAX_ROWS):
             columns = [to_plain(column) for column in self._slice(start, start + batching.MAX_ROWS).columns]
             for values in zip(*columns, strict=True):
                 yield dict(zip(names, values, strict=True))
@@ -128,15 +119,15 @@ def batches(batches: Sequence[Sequence[object]], *, schema: object = None) -> Ta
     ends = list(accumulate(rows.num_rows for rows in converted))
     description = f"batches ({len(lists)} batches, {len(all_rows)} rows)"
     chunks = (concat_batches(converted, columns),)
-    return TableReader(chunks, columns, [0, *ends][: len(ends)], description)
+    return TableReader(chunks, columns, [0, *ends][: len(ends)], description, (0, len(all_rows)))
 
 
 def _build_reader(
     chunks: Sequence[pa.RecordBatch], schema: pa.Schema, batch: int | None, origin: str
 ) -> TableReader:
-    size, n_rows = check_size("batch", batch), sum(chunk.num_rows for chunk in chunks)
-    starts = (0,) if size is None else range(0, n_rows, size)
-    return TableReader(tuple(chunks), schema, starts, f"{origin} ({n_rows} rows)")
+    size, begins = check_size("batch", batch), tuple(accumulate((len(chunk) for chunk in chunks), initial=0))
+    starts = (0,) if size is None else range(0, begins[-1], size)
+    return TableReader(tuple(chunks), schema, starts, f"{origin} ({begins[-1]} rows)", begins)
 
 
 def _to_arrow(data: Any) -> pa.Table:

@@ -120,10 +120,6 @@ class Dispatcher:
             self._ready.remove(task)
         else:
             return None
-        return self._start(task)
-
-    def _start(self, task: Task) -> Task:
-        """Begin a quantum of a task that is ready."""
         now = self.now()
         task.statistics.start(now)
         self._n_running += 1
@@ -136,7 +132,8 @@ class Dispatcher:
         """Run the tasks that this thread has woken, and those that they wake; none begins after `until`."""
         while woken and not self.is_over and self.now() <= until:
             with self.lock:
-                task = self._start(woken.popleft())
+                task = self.next_task(0, only=woken.popleft())
+            assert task is not None, "a task that was woken is ready"
             run_task(self, task)
 
     def release_woken(self, woken: deque[Task]) -> None:

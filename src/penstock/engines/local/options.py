@@ -74,9 +74,11 @@ def resolve_settings(run: RunOptions, plan: Plan) -> Settings:
         ("workers", WORKERS),
     ]
     for option, known in words:
-        _check_one_of(option, getattr(options, option), known)
+        if getattr(options, option) not in known:
+            raise _unknown_value(option, getattr(options, option), known)
     for name in dedicated:
-        _check_one_of("dedicated", name, [step.name for step in plan])
+        if name not in (steps := [step.name for step in plan]):
+            raise _unknown_value("dedicated", name, steps)
     for option in ("pinning", "deterministic", "measure", "preaggregate"):
         if not isinstance(getattr(options, option), bool):
             value = getattr(options, option)
@@ -138,14 +140,12 @@ def check_length(option: str, value: str, need: str | None, hint: str) -> int:
     return length
 
 
-def _check_one_of(option: str, value: object, known: Sequence[str]) -> None:
-    if value not in known:
-        near = nearest_first(str(value), known)
-        raise EngineError(
-            f"{option}={value!r} is unknown",
-            detail=f"there is {', '.join(near)}",
-            hint=f'{option}="{near[0]}"',
-        )
+def _unknown_value(option: str, value: object, known: Sequence[str]) -> EngineError:
+    """Return the error for a value that an option does not have."""
+    near = nearest_first(str(value), known)
+    return EngineError(
+        f"{option}={value!r} is unknown", detail=f"there is {', '.join(near)}", hint=f'{option}="{near[0]}"'
+    )
 
 
 def available_cores() -> int:

@@ -131,7 +131,7 @@ class Progress:
                 rescale = None if self.rescaler is None else self.rescaler.current
                 if rescale is not None:
                     rescale.rounds.setdefault(round_group, number)
-        if is_first_source:
+        if is_first_source and self._stayed:
             self._wake_stayed()
         return True
 
@@ -141,7 +141,7 @@ class Progress:
             self.n_reading -= 1
             if stays is not None:
                 self._stayed.append(stays)
-        if not self.n_reading:
+        if self._stayed and not self.n_reading:
             self._wake_stayed()
 
     def _wake_stayed(self) -> None:
