@@ -115,6 +115,9 @@ def run_workload(
     group: Annotated[
         list[str] | None, typer.Option(help="Only the cases of this group; may be repeated.", metavar="NAME")
     ] = None,
+    awake: Annotated[
+        bool, typer.Option("--awake", help="Keep the cores from sleeping; a virtual one may wake up late.")
+    ] = False,
     save: Annotated[
         bool, typer.Option("--save", help="Keep a summary in bench/results, for docs/results.md.")
     ] = False,
@@ -132,12 +135,13 @@ def run_workload(
             size=size,
             rounds=rounds,
             seed=seed,
+            awake=awake,
             on_progress=lambda at: move(at.done, at.total, f"{at.cell.case}: {at.cell.way}"),
         )
     _show(result, json, html)
     if save:
         path = file_of(name, group or ())
-        save_summary(summarise(result, command_of(name, size, group or (), rounds)), path)
+        save_summary(summarise(result, command_of(name, size, group or (), rounds, awake=awake)), path)
         screen.note(f"kept {path.parent.name}/{path.name}")
     if not all(verdict.held for verdict in result.verdicts):
         raise typer.Exit(NOT_HELD)

@@ -10,22 +10,34 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import NamedTuple
 
 PACKAGES = ("penstock", "pyarrow", "numpy", "numba", "pandas", "polars")
+DISTURBED = 0.02
+"""A greater share of stolen time is worth a word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The hardware that a figure depends on; `load` is the load average before the first round."""
+    """The hardware that a figure depends on.
+
+    load    the load average before the first round
+    stolen  the share of the time in which a core had work, but the host of a virtual machine ran others
+    awake   whether the cores were kept from sleeping
+    """
 
     cpu: str
     cores: int
     memory_bytes: int
     system: str
     load: float | None
+    stolen: float | None = None
+    awake: bool = False
 
     def same_hardware(self, other: Machine) -> bool:
         """Return whether figures of the two machines may be compared."""
@@ -39,6 +51,11 @@ class Machine:
     def busy(self) -> bool:
         """Return whether others were using a good part of the cores when the benchmark began."""
         return self.load is not None and self.load > self.cores / 2
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Return whether the host took away a good part of the cores while the benchmark ran."""
+        return self.stolen is not None and self.stolen > DISTURBED
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,52 @@ def describe_machine() -> Machine:
         system=f"{platform.system()} {platform.release()}",
         load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
     )
+
+
+class CoreTimes(NamedTuple):
+    """How long all cores together have had work, and how much of that the host ran others instead."""
+
+    wanted: int
+    stolen: int
+
+    def stolen_since(self, before: CoreTimes) -> float:
+        """Return the share that was stolen since an earlier look.
+
+        >>> CoreTimes(300, 25).stolen_since(CoreTimes(200, 20))
+        0.05
+        """
+        return (self.stolen - before.stolen) / max(self.wanted - before.wanted, 1)
+
+
+def read_core_times() -> CoreTimes | None:
+    """Return the times so far; None where the system does not say."""
+    try:
+        with Path("/proc/stat").open() as lines:
+            user, nice, system, _, _, interrupts, soft, stolen = map(int, next(lines).split()[1:9])
+    except (OSError, ValueError):
+        return None
+    return CoreTimes(user + nice + system + interrupts + soft + stolen, stolen)
+
+
+@contextmanager
+def keep_awake() -> Iterator[bool]:
+    """Keep all cores busy with what runs only when nothing else wants to; yield whether that is possible.
+
+    A virtual machine whose core has nothing to do gives it back to its host, and gets it again late: a sleep
+    of 0.3 ms then takes several, which says nothing of what is measured.
+    """
+    if not hasattr(os, "SCHED_IDLE"):
+        yield False
+        return
+    busy = "import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))\nwhile True: pass"
+    command = [sys.executable, "-S", "-c", busy]
+    processes = [subprocess.Popen(command) for _ in range(usable_cores())]  # noqa: S603 (fixed words, no shell)
+    try:
+        yield True
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def usable_cores() -> int:

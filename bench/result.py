@@ -159,6 +159,7 @@ def evaluate_claim(claim: Claim, figures: Mapping[Cell, Figures]) -> Verdict:
         measured = _ratio_of(_typical(samples, claim), _typical(base_samples, claim))
         rounds = spread_of([_ratio_of(*pair) for pair in _pair_rounds(samples, base_samples)])
     work = one.units.get(claim.speed, 0)
+    measured = abs(measured) if claim.both_sides else measured
     return Verdict(claim, measured, measured <= claim.at_most, rounds.low, rounds.high, work)
 
 
@@ -253,6 +254,7 @@ def _verdict_to_json(verdict: Verdict) -> dict[str, Any]:
         "speed": claim.speed,
         "note": claim.note,
         "narrow": claim.narrow,
+        "both_sides": claim.both_sides,
         "measured": verdict.measured,
         "held": verdict.held,
         "low": verdict.low,
@@ -289,7 +291,7 @@ def _figures_from_json(one: dict[str, Any]) -> Figures:
 
 def _verdict_from_json(one: dict[str, Any]) -> Verdict:
     over = Cell(*one["over"]) if one["over"] else None
-    how = one["speed"], one["note"], one.get("narrow", False)
+    how = one["speed"], one["note"], one.get("narrow", False), one.get("both_sides", False)
     claim = Claim(one["says"], Cell(*one["cell"]), one["at_most"], over, *how)
     return Verdict(claim, one["measured"], one["held"], one["low"], one["high"], one["work"])
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from bench.machine import commit_of, describe_machine, package_versions
+from bench.machine import commit_of, describe_machine, keep_awake, package_versions, read_core_times
 from bench.result import Figures, Result, evaluate_claim
 from bench.workload import BenchError, Case, Cell, Size, Way, WayFailed, Workload, WrongAnswer
 
@@ -45,10 +45,14 @@ def measure(
     rounds: int | None = None,
     warm_up: int | None = None,
     seed: int = 1,
+    awake: bool = False,
     clock: Clock = time.perf_counter_ns,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> Result:
-    """Time every way on every case. A wrong answer, in any round, stops the whole measurement."""
+    """Time every way on every case. A wrong answer, in any round, stops the whole measurement.
+
+    awake  keep the cores from sleeping meanwhile
+    """
     usual = workload.rounds or (5 if size == "quick" else 15)
     chosen, rounds = rounds is not None, usual if rounds is None else rounds
     if warm_up is None:
@@ -64,10 +68,14 @@ def measure(
     n_cells = sum(len(workload.cells_of(group)) for group in workload.groups)
     counter = _Counter(on_progress, n_cells * (warm_up + rounds) + n_narrow * more)
     figures: list[Figures] = []
-    for group in workload.groups:
-        planned = _plan_rounds(workload, group, seed, warm_up + rounds, more)
-        timed = _time_rounds(workload, planned, clock, counter)
-        figures += [_build_figures(cell, units, samples, warm_up) for cell, (units, samples) in timed]
+    before = read_core_times()
+    with keep_awake() if awake else nullcontext(False) as is_awake:
+        for group in workload.groups:
+            planned = _plan_rounds(workload, group, seed, warm_up + rounds, more)
+            timed = _time_rounds(workload, planned, clock, counter)
+            figures += [_build_figures(cell, units, samples, warm_up) for cell, (units, samples) in timed]
+    after = read_core_times()
+    stolen = None if before is None or after is None else round(after.stolen_since(before), 3)
     by_cell = {one.cell: one for one in figures}
     return Result(
         workload=workload.name,
@@ -78,7 +86,7 @@ def measure(
         warm_up=warm_up,
         collector=workload.collector,
         started_at=started_at,
-        machine=machine,
+        machine=replace(machine, stolen=stolen, awake=is_awake),
         versions=package_versions(),
         commit=commit_of(),
         figures=tuple(figures),

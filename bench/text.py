@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.compare import Change, Comparison
+from bench.machine import Machine
 from bench.result import Result, Spread, Verdict, spread_of
 
 
@@ -25,6 +26,10 @@ def format_result(result: Result) -> str:
     parts.append(align_columns([[f"  {name}", value] for name, value in list_facts(result)]))
     if result.machine.busy:
         parts.append(f"  note: the machine was busy before the first round (load {result.machine.load})")
+    if result.machine.is_disturbed:
+        parts.append(
+            f"  note: the host of this machine ran others for {result.machine.stolen:.0%} of the time"
+        )
     return "\n\n".join(parts)
 
 
@@ -195,6 +200,13 @@ def _describe_method(result: Result) -> str:
     return f"{method}; {most} rounds of what narrow claims compare" if most > result.rounds else method
 
 
+def _describe_cores(machine: Machine) -> str:
+    sleep = "kept awake" if machine.awake else "may sleep"
+    if machine.stolen is None:
+        return sleep
+    return f"{sleep}; {machine.stolen:.1%} of the time that they were wanted for went to other machines"
+
+
 def list_facts(result: Result) -> list[tuple[str, str]]:
     """Return the facts that a figure depends on, as (name, value)."""
     machine, commit = result.machine, result.commit
@@ -203,6 +215,7 @@ def list_facts(result: Result) -> list[tuple[str, str]]:
         ("memory", f"{machine.memory_bytes / 2**30:.1f} GiB"),
         ("system", machine.system),
         ("load before", "unknown" if machine.load is None else f"{machine.load:.2f}"),
+        ("cores", _describe_cores(machine)),
         ("versions", ", ".join(f"{name} {version}" for name, version in result.versions.items())),
         (
             "commit",

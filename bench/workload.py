@@ -158,6 +158,8 @@ class Claim:
     With `note`, it is about what the ways note under that name, such as bytes, and not about time.
     With `narrow`, it is about two costs that hardly differ: their cases get more rounds, and first quartiles
     are compared instead of medians, because other activity of a machine only ever adds to a time.
+    With `both_sides`, it is about how far a median is from 0, below or above: what disturbs one round one way
+    and another the other way is no error.
 
     >>> Claim("ten times the rows cost at most twelve times the time",
     ...       Cell("10,000 rows", "sort"), at_most=12, over=Cell("1,000 rows", "sort")).at_most
@@ -171,6 +173,7 @@ class Claim:
     speed: str = ""
     note: str = ""
     narrow: bool = False
+    both_sides: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import subprocess
+import sys
 import time
 import traceback
 from contextlib import suppress
@@ -66,9 +67,9 @@ class SmallDisk:
 
     def unmount(self) -> None:
         """Unmount it, and mend it as a machine does that starts again."""
-        gc.collect()  # what a run that failed had open
         deadline = time.monotonic() + BUSY_S
         while True:
+            _collect_garbage()
             try:
                 _call("umount", str(self.folder))
                 break
@@ -168,6 +169,20 @@ def strike_disks(
             disk.unmount()
         tell(str(cases[-1]))
     return cases
+
+
+def _collect_garbage() -> None:
+    """Let go of what a run that failed had open, in this process and in Spark's Java.
+
+    Spark does not close the file of its log that it could not write: Java does when it finds that out.
+    """
+    gc.collect()
+    if "pyspark" in sys.modules:
+        from pyspark import SparkContext
+
+        context = SparkContext._active_spark_context
+        if context is not None and context._jvm is not None:
+            context._jvm.System.gc()
 
 
 def _call(*command: str) -> None:

@@ -37,6 +37,7 @@ def _origin(result: Result) -> str:
     changes = " with changes" if result.commit and result.commit.dirty else ""
     machine = result.machine
     load = "" if machine.load is None else f", load {machine.load:.1f} before"
+    load += f", {machine.stolen:.0%} of the time stolen by the host" if machine.is_disturbed else ""
     return f"{result.started_at[:10]}, {machine.cores} cores of {machine.cpu}{load}{commit}{changes}"
 
 

@@ -22,15 +22,20 @@ DIGITS = 4
 """Significant digits of what ways note."""
 
 
-def command_of(workload: str, size: Size, groups: Sequence[str] = (), rounds: int | None = None) -> str:
+def command_of(
+    workload: str, size: Size, groups: Sequence[str] = (), rounds: int | None = None, *, awake: bool = False
+) -> str:
     """Return the command that measures a workload, or some groups of it.
 
     >>> print(command_of("spark", "quick", ["grid, 10"]))
     python -m bench spark --quick --group 'grid, 10'
+    >>> print(command_of("join", "full", rounds=3, awake=True))
+    python -m bench join --rounds 3 --awake
     """
     words = ["python", "-m", "bench", workload, *(["--quick"] if size == "quick" else [])]
     words += [word for group in groups for word in ("--group", group)]
-    return shlex.join([*words, *([] if rounds is None else ["--rounds", str(rounds)])])
+    words += [] if rounds is None else ["--rounds", str(rounds)]
+    return shlex.join([*words, *(["--awake"] if awake else [])])
 
 
 def file_of(workload: str, groups: Sequence[str] = (), folder: Path = RESULTS) -> Path:

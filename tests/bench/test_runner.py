@@ -23,6 +23,7 @@ from bench import (
     measure,
     to_json,
 )
+from bench.result import Figures, evaluate_claim
 from bench.runner import shuffle_tasks
 from bench.text import format_verdict, list_facts
 from tests.support.sort_workload import ScriptedClock, build_sorting
@@ -224,6 +225,20 @@ def test_a_claim_about_a_note_compares_what_ways_note_and_not_their_times(at_mos
     )
     (verdict,) = measure(workload, rounds=3).verdicts
     assert (verdict.measured, verdict.held) == (0.5, held)
+
+
+@pytest.mark.parametrize(
+    ("errors", "measured", "held"), [((0.2, -0.2, -0.01), 0.01, True), ((-0.2,) * 3, 0.2, False)]
+)
+def test_errors_that_go_both_ways_are_held_against_their_median(
+    errors: tuple[float, ...], measured: float, held: bool
+) -> None:
+    cell = Cell("few", "one")
+    figures = Figures(cell, {}, (), (1, 1, 1), 3, {"error": errors})
+    claim = Claim("the model is near", cell, 0.05, note="error", both_sides=True)
+    verdict = evaluate_claim(claim, {cell: figures})
+    assert (verdict.measured, verdict.held) == (measured, held)
+    assert verdict.low < 0
 
 
 def test_groups_follow_each_other_and_the_data_of_one_is_gone_before_the_next_is_made() -> None:

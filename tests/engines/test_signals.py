@@ -17,7 +17,7 @@ import pytest
 import penstock as ps
 from penstock.graph.run import handle_signals
 
-ENGINES = ["reference", "local", pytest.param("spark", marks=pytest.mark.slow)]
+ENGINES = ["reference", "local", "spark"]
 
 PROGRAM = """
 import pathlib
@@ -55,6 +55,32 @@ def keep(row):
 graph = ps.PipeGraph("stubborn")
 graph.source(ps.read.rows([{"n": 1}])).filter(keep).sink(ps.write.memory())
 graph.run("ENGINE")
+"""
+
+LEFT_BEHIND = """
+import atexit
+import threading
+import time
+import penstock as ps
+from pathlib import Path
+
+def hold(row):
+    Path("flows").touch()
+    time.sleep(60)
+    return True
+
+def list_threads():
+    names = {thread.name for thread in threading.enumerate()}
+    print("left behind" if "penstock-micro-batches" in names else "none", flush=True)
+
+atexit.register(list_threads)
+graph = ps.PipeGraph("held")
+graph.source(ps.read.rows([{"n": 1}])).filter(hold).sink(ps.write.memory())
+run = graph.start("spark")
+while not Path("flows").exists():
+    time.sleep(0.01)
+run.stop()
+print(run.wait().outcome, flush=True)
 """
 
 OWN = """
@@ -103,8 +129,12 @@ def read_numbers(folder: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runs_on", ENGINES)
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)])
+@pytest.mark.parametrize(
+    ("runs_on", "number", "code"),
+    [(name, signal.SIGTERM, 143) for name in ENGINES]
+    + [(name, signal.SIGINT, -signal.SIGINT) for name in ENGINES[:-1]]
+    + [pytest.param("spark", signal.SIGINT, -signal.SIGINT, marks=pytest.mark.nightly)],
+)
 def test_a_signal_stops_a_run_cleanly_and_the_exit_code_names_it(
     tmp_path: Path, runs_on: str, number: signal.Signals, code: int
 ) -> None:
@@ -140,6 +170,13 @@ def test_a_second_signal_ends_a_run_that_does_not_stop(
         _, complaints = process.communicate(timeout=60)
     assert process.returncode == code
     assert 'run of "stubborn" has not stopped yet: its work is given up' in complaints
+
+
+@pytest.mark.slow
+def test_a_program_ends_after_the_thread_that_a_stopped_run_on_spark_has_left_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LEFT_BEHIND]
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (process.returncode, process.stdout) == (0, "stopped\nnone\n"), process.stderr
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ from penstock.expr.nodes.conversion import find_cast
 from penstock.expr.nodes.logic import Comparison
 from penstock.expr.values import type_name
 from tests.support.evaluation import batch_of, both
+from tests.support.examples import examples
 from tests.support.expressions import INTEGERS, NUMBERS, ORDERED, PATTERNS, SCHEMA, TYPES, columns, of_type
 
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
@@ -191,7 +192,11 @@ def test_the_list_of_expressions_has_every_node() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(deadline=None, max_examples=8, suppress_health_check=[HealthCheck.data_too_large])
+@settings(
+    deadline=None,
+    max_examples=examples(4, nightly=12),
+    suppress_health_check=[HealthCheck.data_too_large],
+)
 @given(data=st.data())
 def test_both_lowerings_agree_on_every_node_and_type(family: str, data: st.DataObject) -> None:
     batch = batch_of(data.draw(columns(tuple(TYPES), max_rows=12)))
@@ -209,7 +214,11 @@ def test_both_lowerings_agree_on_one_node_over_random_rows(data: st.DataObject) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bool", "i64", "f64", "text", "time", "day"])
-@settings(deadline=None, max_examples=80, suppress_health_check=list(HealthCheck))
+@settings(
+    deadline=None,
+    max_examples=examples(40, nightly=160),
+    suppress_health_check=list(HealthCheck),
+)
 @given(data=st.data())
 def test_both_lowerings_agree_on_nested_expressions(name: str, data: st.DataObject) -> None:
     expr = data.draw(of_type(name, 2))

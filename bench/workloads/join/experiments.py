@@ -79,6 +79,7 @@ def _layout_claims(cases: list[Case]) -> list[Claim]:
                 Cell(case.name, layouts.way_name(layout)),
                 0.05,
                 note=error,
+                both_sides=True,
             )
             for case in cases
             for layout in layouts.LAYOUTS

@@ -152,8 +152,8 @@ def layout_notes(run: LayoutRun) -> Mapping[str, float]:
     bandwidth, per_core = n_results / run.took.seconds, n_results / run.took.core_s
     return {
         BANDWIDTH: bandwidth,
-        ERROR: abs(bandwidth / _predict(shape, comparison.seconds, run.n_threads) - 1),
-        CORE_ERROR: abs(per_core / _predict(shape, comparison.core_s, 1) - 1),
+        ERROR: bandwidth / _predict(shape, comparison.seconds, run.n_threads) - 1,
+        CORE_ERROR: per_core / _predict(shape, comparison.core_s, 1) - 1,
         RATE: shape.rates[0] / sqrt(run.took.seconds / shape.probe_s),
         COMPARE: comparison.core_s * 1e9,
     }

@@ -37,6 +37,8 @@ class Loop:
     emit         for a machine's instruction that Numba would not find: (builder, pointer to the data of the
                  first argument, the other arguments) writes it in the place of a call
     cached       whether its machine code is kept on disk
+    holds_gil    whether no other thread gets the interpreter during a call: for loops so brief that to get it
+                 back would take longer
     """
 
     def __init__(
@@ -48,9 +50,11 @@ class Loop:
         steps: Mapping[str, Function] | None = None,
         emit: Emit | None = None,
         cached: bool = True,
+        holds_gil: bool = False,
     ) -> None:
         self._function, self._steps, self._emit = function, steps, emit
         self.signature, self._reassociate, self._cached = signature, reassociate, cached
+        self._holds_gil = holds_gil
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
 
@@ -70,6 +74,10 @@ class Loop:
         """
         return self.compiled if compiled or (or_loaded and "compiled" in self.__dict__) else self.plain
 
+    def holding_gil(self) -> Loop:
+        """Return the same loop, but no other thread gets the interpreter during a call."""
+        return Loop(self._source, self.signature, reassociate=self._reassociate, holds_gil=True)
+
     def with_rules(self, signature: str | None, **rules: Loop) -> Loop:
         """Return the loop with `rules` in the place of the names that stand for them."""
         return Loop(self._copy(self._put_in_place(rules)), signature, reassociate=self._reassociate)
@@ -88,15 +96,16 @@ class Loop:
             # Numba's DISABLE_JIT is a switch for those who look for faults.
             return self.plain if numba.config.DISABLE_JIT else _build_instruction(self._emit)
         fast: Any = {"reassoc", "nsz"} if self._reassociate else False
+        nogil = not self._holds_gil
         if self.signature is None:
             untyped: Function = numba.njit(self._link_compiled(), cache=False, nogil=True, fastmath=fast)
             return untyped
         types = parse_signature(self.signature)
         if self._cached:
-            loaded = load_cached(self._rename(self._copy({})), types, nogil=True, fastmath=fast)
+            loaded = load_cached(self._rename(self._copy({})), types, nogil=nogil, fastmath=fast)
             if loaded is not None:
                 return loaded
-        typed = numba.njit(types, cache=self._cached, nogil=True, fastmath=fast)
+        typed = numba.njit(types, cache=self._cached, nogil=nogil, fastmath=fast)
         built: Function = typed(self._link_compiled())
         return built
 
@@ -146,6 +155,8 @@ class Loop:
         parts += [f"{name} {value!r}".encode() for name, value in sorted(self._globals(int | float).items())]
         if self._emit is not None:
             parts.append(self._emit.__code__.co_code)
+        if self._holds_gil:
+            parts.append(b"holds the GIL")
         return hash_code(b"\0".join(parts))
 
 

@@ -175,7 +175,7 @@ def test_layouts_are_measured_beside_the_model(streams: Streams, monkeypatch: py
         assert notes[layouts.BANDWIDTH] == pytest.approx(n_results / run.took.seconds)
         # The time of a comparison is the mean of those before and after the run.
         predicted = layouts.count_threads(layout) / (2 * run.comparison.seconds) * HIT_RATE
-        assert notes[layouts.ERROR] == pytest.approx(abs(n_results / run.took.seconds / predicted - 1))
+        assert notes[layouts.ERROR] == pytest.approx(n_results / run.took.seconds / predicted - 1)
         assert notes[layouts.RATE] == pytest.approx(1_500 * (0.4 / run.took.seconds) ** 0.5)
 
 
@@ -290,8 +290,15 @@ def test_the_oracle_of_joins_on_spark_finds_the_pairs_that_all_comparisons_find(
     assert np.array_equal(spark_rows.expected_answer(), find_spark_pairs(spark_rows))
 
 
+SPARK_WAYS = [
+    # Why: a benchmark checks every answer too, and what Spark does by itself does not change with our code.
+    pytest.param(way, marks=[pytest.mark.nightly] if way.name.startswith("Spark's") else [], id=way.name)
+    for way in spark_joins.build_ways()
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("way", spark_joins.build_ways(), ids=lambda way: way.name)
+@pytest.mark.parametrize("way", SPARK_WAYS)
 def test_both_ways_on_spark_find_the_right_pairs(
     way: Way, spark_rows: SparkRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

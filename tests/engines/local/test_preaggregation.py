@@ -20,6 +20,7 @@ from penstock.engines.local.run import build_runtime
 from penstock.engines.protocol import RunOptions
 from penstock.events import ignore_event
 from penstock.testing.strategies import cuts, timed_rows
+from tests.support.examples import examples
 from tests.support.random_graphs import EVENTS
 
 Batches = list[list[dict[str, Any]]]
@@ -74,7 +75,7 @@ def round_rows(rows: list[dict[str, Any]]) -> Counter[str]:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(30, nightly=120))
 @given(
     batches=timed_rows(span=40, max_size=40).flatmap(cuts),
     before=st.integers(1, 3),

@@ -10,12 +10,13 @@ from penstock.engines.spark.driver import jobs
 from penstock.engines.spark.driver import rounds as ahead
 from penstock.testing import assert_engines_agree
 from tests.conformance.test_random_graphs import Batches, graph_of, streams
+from tests.support.examples import examples
 from tests.support.random_graphs import Choice, choices
 from tests.support.spark_in_process import InProcessSparkEngine
 
 LAW = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=examples(30, nightly=120),
     suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
 )
 
@@ -45,7 +46,7 @@ def test_the_legs_agree_when_some_jobs_are_one_task(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark_session")
-@settings(LAW, max_examples=8)
+@settings(LAW, max_examples=examples(6, nightly=24))
 @given(choices(max_size=8), streams())
 def test_with_exchanges_any_graph_agrees_with_the_reference_on_spark(
     done: list[Choice], given_rows: list[Batches]

@@ -18,7 +18,7 @@ from tests.support.spark_in_process import InProcessSparkEngine
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=examples(50, nightly=150), suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(25, nightly=150), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     given_options=options(),
@@ -38,7 +38,7 @@ def test_any_join_agrees_with_the_reference_whatever_its_cells_and_jobs(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=examples(20, nightly=60), suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(12, nightly=60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     older=st.tuples(st.integers(2, 9), st.integers(2, 9)),
@@ -63,7 +63,7 @@ BANDS: list[Any] = [
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=examples(20, nightly=60), suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(12, nightly=60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     on=st.sampled_from(BANDS),
@@ -96,7 +96,7 @@ ALL_ROWS: list[dict[str, Any]] = [
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=examples(30, nightly=120), suppress_health_check=[HealthCheck.too_slow])
 @given(
     batches=st.tuples(rows(), rows()),
     given_options=st.sampled_from(ALL_ROWS),

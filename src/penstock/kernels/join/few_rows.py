@@ -76,12 +76,13 @@ def join_few(
     more pairs than there is room for, store nothing either, and return less: minus how many there may be.
 
     codes, floats, units, widths, reaches, lows, highs  as `bound_codes` has them, the clock too
-    attributes            int64[a, n]     what else is stored of the new rows: times; buckets and numbers,
-                                          which are written; places
+    attributes            int64[a, n]     what else is stored of the new rows: buckets and numbers, which are
+                                          written; times; places
     exact_widths, strict  float64[k], int64[k]  of floats, as `hold_floats` has them
     before, after         how far before and behind the own clock others are met
     first                 the number of the first row
-    own_codes, own_tops, own_attributes  written from `begin` on: those of the own side, by slot
+    own_codes, own_tops   written from `begin` on: those of the own side, by slot
+    own_attributes        int64[s, a]     likewise; those of a slot are side by side
     own_is_indexed        1 if the rows have to be chained
     own_heads, ...        as `chain_rows` has them
     stored                int64[k, s]     the codes of the other side, of which slots from `oldest` to `end`
@@ -150,10 +151,10 @@ def join_few(
         slot = begin + row
         for place in range(n_codes):
             own_codes[place, slot] = codes[place, row]
-        attributes[1, row] = (first + row) % N_BUCKETS
-        attributes[2, row] = first + row
-        for place in range(own_attributes.shape[0]):
-            own_attributes[place, slot] = attributes[place, row] if place < attributes.shape[0] else NO_ORDER
+        attributes[0, row] = (first + row) % N_BUCKETS
+        attributes[1, row] = first + row
+        for place in range(own_attributes.shape[1]):
+            own_attributes[slot, place] = attributes[place, row] if place < attributes.shape[0] else NO_ORDER
         top = codes[0, row]
         if slot > 0 and own_tops[slot - 1] > top:
             top = own_tops[slot - 1]
@@ -164,3 +165,7 @@ def join_few(
             own_codes, begin, end_row, own_axes, own_units, own_widths, own_heads, own_links, own_shift
         )
     return n_held
+
+
+join_brief = join_few.holding_gil()
+"""For so few rows that another thread would get the interpreter, and keep it, while they are joined."""

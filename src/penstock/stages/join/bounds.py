@@ -67,17 +67,17 @@ class WithinBound:
 
     def admit(self, times: Ints, watermark: float) -> Admission:
         """Implement `Bound.admit`."""
-        if self.admits_all(times, watermark):
+        if self.admits_all(int(times.min()), watermark):
             return Admission(times)
         late = _is_before(times, watermark, self._lateness)
         rows = np.flatnonzero(~late)
         return Admission(times[rows], rows, late)
 
-    def admits_all(self, times: Ints, watermark: float) -> bool:
-        """Return whether no row is late."""
+    def admits_all(self, least: int, watermark: float) -> bool:
+        """Return whether no row is late; the times of none are before `least`."""
         if math.isinf(watermark):
             return watermark < 0
-        return bool(times.min() >= int(watermark) - self._lateness)
+        return least >= int(watermark) - self._lateness
 
     def reach(self, side: int) -> tuple[int, int]:
         """Return how far before and behind the clock of a row of a side others are met."""

@@ -26,11 +26,11 @@ import numpy as np
 
 from penstock.frozen import Frozen
 from penstock.stages import policy
-from penstock.stages.join.bounds import ALL_OVER, NONE_OVER, Bound
+from penstock.stages.join.bounds import ALL_OVER, LEFT_SIDE, NONE_OVER, RIGHT_SIDE, Bound
 from penstock.stages.join.cell_places import NO_BUCKET
 from penstock.stages.join.conditions import CLOCK
 from penstock.stages.join.join_rows import JoinRows, take_join_rows
-from penstock.stages.join.model import Layout
+from penstock.stages.join.model import JoinLoad, Layout, pipeline_latency
 from penstock.stages.join.row_store import ALONE, RowStore, Share
 from penstock.stages.rows.batch import Ints
 from penstock.timing.windows import BEFORE_ALL
@@ -85,6 +85,20 @@ class CellGrid:
         """Return how many searches of a new row there are."""
         m, n = self.layout
         return m * n * self.sharing
+
+    @property
+    def n_scanned(self) -> int:
+        """Return how many rows without an index are in a part, at most."""
+        return max(part.n_scanned for parts in self.parts for part in parts)
+
+    def describe(self) -> str:
+        """Return the layout in words."""
+        m, n = self.layout
+        return f"{m} x {n} cells" if self.sharing == 1 else f"1 cell, shared by {self.sharing}"
+
+    def predict_latency(self, load: JoinLoad) -> float:
+        """Return the average seconds from a row to its pairs, as the model has it."""
+        return load.latency(self.layout)
 
     def begin_at(self, watermark: float) -> None:
         """Take note of the watermark at which rows come back."""
@@ -165,6 +179,15 @@ class HandshakePipeline(CellGrid):
         n_cells = self.layout[1]
         self.parts = ([RowStore() for _ in range(n_cells)], [RowStore() for _ in range(n_cells)])
         self.watermark = BEFORE_ALL
+
+    def describe(self) -> str:
+        """Implement `CellGrid.describe`."""
+        return f"handshake pipeline of {self.layout[1]} cells"
+
+    def predict_latency(self, load: JoinLoad) -> float:
+        """Implement `CellGrid.predict_latency`."""
+        left, right = (self._bound.span(side) / 1e6 for side in (LEFT_SIDE, RIGHT_SIDE))
+        return pipeline_latency((left, right), self.layout[1])
 
     def begin_at(self, watermark: float) -> None:
         """Implement `CellGrid.begin_at`."""

@@ -214,15 +214,15 @@ class ClockRuns:
         """Return the memory held."""
         return 16 * len(self)
 
-    def add(self, clock: Ints, first_slot: int) -> None:
-        """Note the clocks of new rows, which have the slots from the first on."""
+    def add(self, clock: Ints, first_slot: int, least: int) -> None:
+        """Note the clocks of new rows, and the least of them; they have the slots from the first on."""
         n_new = len(clock)
         if not self._n_waiting:
             self._first_waiting = first_slot
         self._n_rows += n_new
         self._n_waiting += n_new
         self._waiting.append(np.array(clock))
-        self._least = min(self._least, int(clock[0] if n_new == 1 else clock.min()))
+        self._least = min(self._least, least)
         if self._n_waiting >= policy.SIZES.waiting_rows:
             self._sort_waiting()
 

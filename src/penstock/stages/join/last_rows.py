@@ -182,7 +182,8 @@ class LastRowsJoinStage(JoinStage):
         for side, saved in enumerate(restored.sides):
             rows, is_ranked = self.place.take_up(side, saved.rows, (), anew=anew), ~saved.waits
             first = self._n_ranked[side] - self._n_last[side]
-            self._store_new(side, rows.take(np.flatnonzero(is_ranked & (rows.codes[CLOCK] >= first))))
+            of_rank = rows.take(np.flatnonzero(is_ranked & (rows.codes[CLOCK] >= first)))
+            self._store_split(side, *self._split_matchable(side, of_rank))
             passed = self._has_passed(rows.times, restored.watermark)
             waiting = rows.take(np.flatnonzero(saved.waits & ~passed))
             if len(waiting):

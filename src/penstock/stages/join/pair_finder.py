@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from penstock.kernels.join.boxes import MOST_CELLS
-from penstock.kernels.join.few_rows import NOT_DONE, join_few
+from penstock.kernels.join.few_rows import NOT_DONE, join_brief, join_few
 from penstock.operators.op import ERRORS
 from penstock.operators.stream_join import StreamJoin
 from penstock.stages import policy
@@ -43,7 +43,7 @@ ROOM = 512
 class FewPairs(NamedTuple):
     """What became of a few rows.
 
-    attributes  int64[a, n]  their times, buckets, numbers and places
+    attributes  int64[a, n]  their buckets, numbers, times and places
     begin       the first of their slots
     rows        which of them, pair by pair
     slots       with which stored rows
@@ -78,13 +78,15 @@ class FewRows:
     def load(self, run: policy.JitPolicy) -> None:
         """Load the loop where others run compiled already, so that no row waits for it."""
         if run.compiles(0):
-            join_few.version(compiled=True)
+            for loop in (join_brief, join_few):
+                loop.version(compiled=True)
 
     def join(
         self,
         side: int,
         batch: Batch,
         first: int,
+        least: int,
         own: RowStore,
         stored: RowStore,
         run: policy.JitPolicy,
@@ -92,11 +94,15 @@ class FewRows:
         """Store new rows; return their pairs with stored ones, or None: then nothing has happened.
 
         first  the number of the first row
+        least  the least of their times
         """
         if not stored.is_searched_as_is(batch.num_rows):
             return None
-        attributes = np.array([batch.times, *[batch.times] * 2, *batch.order])
-        codes = self._encoder.read(side, batch, attributes[0])
+        plain = batch.plain is not None
+        times, order = batch.plain_times_and_order() if plain else (batch.times, batch.order)
+        attributes = np.array([*[times] * 3, *order])
+        clock = attributes[2]
+        codes = self._encoder.read(side, batch, clock)
         if codes is None:
             return None
         n_codes, n_rows = codes.shape
@@ -104,9 +110,10 @@ class FewRows:
         begin = own.reserve(n_rows, n_codes, len(attributes))
         lows, highs = np.empty((2, n_codes, n_rows), np.int64)
         self._make_room(n_rows, ROOM)
+        loop = join_brief if n_rows <= policy.SIZES.few_rows else join_few
         while True:
             n_pairs = run(
-                join_few,
+                loop,
                 codes,
                 codes.view(np.float64),
                 attributes,
@@ -127,7 +134,7 @@ class FewRows:
                 return None
             self._make_room(n_rows, -2 * n_pairs)
             codes[1:] = values  # of floats, codes are in their place
-        own.keep_reserved(begin, attributes[0], batch)
+        own.keep_reserved(begin, clock, least, batch)
         new_at, stored_at, _ = self._pairs
         pairs = FewPairs(attributes, begin, new_at[:n_pairs].copy(), stored_at[:n_pairs].copy())
         if self._room > policy.SIZES.results_at_once:  # that was an exception
@@ -140,8 +147,8 @@ class FewRows:
         if len(few.rows) > policy.SIZES.few_rows:
             new_at = few.rows + few.begin
         else:  # they are at hand
-            times, buckets, numbers, *order = few.attributes
-            new_at, codes = few.rows, few.attributes[:1]
+            buckets, numbers, times, *order = few.attributes
+            new_at, codes = few.rows, few.attributes[2:3]
             new = JoinRows(codes, times, tuple(order), batch, buckets, numbers, _NO_PAIRS)
         if side == LEFT_SIDE:
             return Pairs(new, new_at, stored, few.slots)
@@ -197,15 +204,19 @@ class PairFinder:
             return False
         if self._cells.n_cells > 1 or self._place is not WHOLE:
             return False
-        if not few.bound.admits_all(batch.times, watermark):
+        least, _ = batch.time_range()
+        if not few.bound.admits_all(least, watermark):
             return False
         own, stored = self._cells.parts[side][0], self._cells.parts[1 - side][0]
         started_at = perf_counter()
-        pairs = few.join(side, batch, first, own, stored, self._run)
+        pairs = few.join(side, batch, first, least, own, stored, self._run)
         if pairs is None:
             return False
         self.work.count(n_rows, n_rows * stored.n_scanned, perf_counter() - started_at)
-        self._changes.note(side, pairs.attributes[1])
+        self.work.n_rows[side] += n_rows
+        self._site.accounts.rows_in += n_rows
+        self._site.accounts.passed += n_rows
+        self._changes.note(side, pairs.attributes[0])
         if len(pairs.rows):
             leaving.pairs.append(few.build_pairs(side, batch, pairs, own, stored))
         return True

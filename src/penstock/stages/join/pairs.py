@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, pairwise
+from operator import eq
 
 import numpy as np
 import pyarrow as pa
@@ -119,18 +120,20 @@ class RowQuota:
     """How many new rows are joined at once, so that about a bounded number of pairs waits to leave.
 
     It begins low, because nothing is known of the rows; then it follows the pairs that rows have found.
+
+    n_rows  how many now
     """
 
     def __init__(self) -> None:
-        self._n_rows = min(FIRST_ROWS, policy.SIZES.results_at_once)
+        self.n_rows = min(FIRST_ROWS, policy.SIZES.results_at_once)
 
     def note(self, n_rows: int, n_pairs: int) -> None:
         """Take note of how many pairs so many new rows have found; none say nothing."""
         if not n_rows:
             return
         most = policy.SIZES.results_at_once
-        growth = min(most, max(self._n_rows, 2 * n_rows))
-        self._n_rows = max(1, min(growth, n_rows * most // max(1, n_pairs)))
+        growth = min(most, max(self.n_rows, 2 * n_rows))
+        self.n_rows = max(1, min(growth, n_rows * most // max(1, n_pairs)))
 
     def cut(self, lots: Sequence[Batch], floor: int) -> Iterator[tuple[list[Batch], int | None]]:
         """Yield rows of a round in steps, by time; and the time up to which a step has all, None in the last.
@@ -140,7 +143,7 @@ class RowQuota:
         floor  rows of this time and before are in one step, as they came: they may be late
         """
         n_rows = sum(batch.num_rows for batch in lots)
-        if n_rows <= self._n_rows:
+        if n_rows <= self.n_rows:
             yield list(lots), None
             return
         times = [np.maximum(batch.times, floor) for batch in lots]
@@ -149,7 +152,7 @@ class RowQuota:
         in_order = np.sort(np.concatenate(times))
         begins, end = [0] * len(lots), 0
         while end < n_rows:
-            last = in_order[min(end + self._n_rows, n_rows) - 1]
+            last = in_order[min(end + self.n_rows, n_rows) - 1]
             ends = [int(np.searchsorted(of_lot, last, side="right")) for of_lot in times]
             end = sum(ends)
             cuts = zip(lots, orders, begins, ends, strict=True)
@@ -184,10 +187,13 @@ class JoinResults:
         if not n_rows:
             return
         if until is None and n_rows <= policy.SIZES.few_rows:
-            batches = [self.join(pairs, in_order=len(leaving.pairs) == 1) for pairs in leaving.pairs]
-            batches += [batch for batch in leaving.alone if batch.num_rows]
+            if len(leaving.pairs) == 1 and not leaving.alone:
+                joined = self.join_in_order(leaving.pairs[0])
+            else:
+                batches = [self.join(pairs) for pairs in leaving.pairs]
+                joined = self._merge([*batches, *(batch for batch in leaving.alone if batch.num_rows)])
             leaving.clear()
-            yield self._merge(batches)
+            yield joined
             return
         leaving.unite()
         lots = _ResultLots(self, leaving)
@@ -200,13 +206,20 @@ class JoinResults:
         for begin in range(0, len(places), policy.SIZES.results_at_once):
             yield lots.build(places[begin : begin + policy.SIZES.results_at_once])
 
-    def join(self, pairs: Pairs, *, in_order: bool = False) -> Batch:
-        """Return the columns of both rows of pairs, at the later time.
+    def join_in_order(self, pairs: Pairs) -> Batch:
+        """Return the columns of both rows of a few pairs, by (time, place, columns)."""
+        keys = _plain_keys(pairs)
+        if len(keys) == 1:
+            return self._join_few(pairs, keys)
+        by_key = sorted(zip(keys, range(len(keys)), strict=True))
+        in_order = [key for key, _ in by_key]
+        joined = self._join_few(pairs.take(np.array([place for _, place in by_key])), in_order)
+        return self._merge([joined]) if any(map(eq, in_order, in_order[1:])) else joined
 
-        in_order  by time and place, if pairs are few
-        """
+    def join(self, pairs: Pairs) -> Batch:
+        """Return the columns of both rows of pairs, at the later time."""
         if len(pairs) <= policy.SIZES.few_rows:
-            return self._join_few(pairs, in_order=in_order)
+            return self._join_few(pairs, _plain_keys(pairs))
         times, *order = keys_of_pairs(pairs)
         return Batch(self.take_pairs(pairs), times, tuple(order))
 
@@ -218,17 +231,9 @@ class JoinResults:
             columns += self._window_columns(pairs.left.codes[CLOCK][pairs.left_at])
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _join_few(self, pairs: Pairs, *, in_order: bool) -> Batch:
-        """Return what `join` does of a few pairs; as plain rows if the new ones are such."""
+    def _join_few(self, pairs: Pairs, keys: Sequence[tuple[int, ...]]) -> Batch:
+        """Return what `join` does of a few pairs, with these keys; as plain rows if the new ones are such."""
         left, left_at, right, right_at = pairs.left, pairs.left_at, pairs.right, pairs.right_at
-        keys = [
-            (max(one[0], other[0]), *_join_places(one[1:], other[1:]))
-            for one, other in zip(left.take_keys(left_at), right.take_keys(right_at), strict=True)
-        ]
-        if in_order and len(keys) > 1:
-            places = np.array(sorted(range(len(keys)), key=keys.__getitem__))
-            left_at, right_at = left_at[places], right_at[places]
-            keys.sort()
         times, *order = zip(*keys, strict=True)
         is_plain = left.is_plain or right.is_plain or len(keys) <= policy.SIZES.plain_pairs
         if is_plain and self._window is None:
@@ -347,6 +352,15 @@ def keys_of_pairs(pairs: Pairs) -> tuple[Ints, ...]:
         tuple(column[left_at] for column in left.order), tuple(column[right_at] for column in right.order)
     )
     return np.maximum(left.times[left_at], right.times[right_at]), *order
+
+
+def _plain_keys(pairs: Pairs) -> list[tuple[int, ...]]:
+    """Return what `keys_of_pairs` does, pair by pair, as Python numbers."""
+    left, right = pairs.left.take_keys(pairs.left_at), pairs.right.take_keys(pairs.right_at)
+    return [
+        (max(one[0], other[0]), *_join_places(one[1:], other[1:]))
+        for one, other in zip(left, right, strict=True)
+    ]
 
 
 def _join_places(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:

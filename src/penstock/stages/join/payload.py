@@ -198,13 +198,16 @@ class NumberBlock:
                 arrays.append(pa.Array.from_buffers(type_, n_rows, [None, whole], 0, place * n_rows))
         return arrays
 
-    def take_plain(self, slots: Ints) -> list[list[object]]:
+    def take_plain(self, slots: Ints) -> list[Sequence[object]]:
         """Return some values of all columns as plain values."""
-        # Why no `take`: it lets other threads run, and with a few rows that takes longer than all the rest.
-        numbers, columns = self._numbers[slots], []
-        as_integers, as_floats = numbers.T.tolist(), numbers.view(np.float64).T.tolist()
+        # Why row by row: to take several lets other threads run, and that takes longer than all the rest.
+        places, numbers, columns = slots.tolist(), self._numbers, []
+        as_integers, as_floats = (
+            list(zip(*[memory[place].tolist() for place in places], strict=True))
+            for memory in (numbers, numbers.view(np.float64))
+        )
         for place, (is_float, valid) in enumerate(zip(self._are_floats, self._valid, strict=True)):
-            plain = (as_floats if is_float else as_integers)[place]
+            plain: Sequence[object] = (as_floats if is_float else as_integers)[place]
             if valid is not None:
                 masked = zip(plain, valid.take(slots).tolist(), strict=True)
                 plain = [value if is_valid else None for value, is_valid in masked]
@@ -325,7 +328,11 @@ class Payload:
 
     def _need(self, slots: Ints) -> None:
         """Make sure that these rows are in columns."""
-        if self._waiting and slots.max() >= self._n_rows:
+        if not self._waiting:
+            return
+        # Why a list: the greatest of a few is found sooner there.
+        last = max(slots.tolist()) if len(slots) <= policy.SIZES.few_rows else slots.max()
+        if last >= self._n_rows:
             self._store_waiting()
 
     def _sort_columns(self, block: Sequence[Any], rest: dict[int, Any]) -> list[Any]:

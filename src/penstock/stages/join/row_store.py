@@ -57,7 +57,8 @@ class RowStore:
         self._capacity = 0
         self._codes = np.empty((0, 0), np.int64)
         self._tops = np.empty(0, np.int64)  # the greatest clock up to each slot
-        self._attributes = np.empty((0, 0), np.int64)  # times, buckets, numbers, and the places
+        # By slot, so that those of a row are side by side: buckets, numbers, times, and the places.
+        self._attributes = np.empty((0, 0), np.int64)
         self._paired = np.empty(0, np.bool_)
         self._payload, self._runs = Payload(), ClockRuns()
         self._index: GridIndex | None = None
@@ -82,25 +83,25 @@ class RowStore:
     @property
     def times(self) -> Ints:
         """Implement `RowsOfSide.times`."""
-        times: Ints = self._attributes[0]
+        times: Ints = self._attributes[:, 2]
         return times
 
     @property
     def buckets(self) -> Ints:
         """Implement `RowsOfSide.buckets`."""
-        buckets: Ints = self._attributes[1]
+        buckets: Ints = self._attributes[:, 0]
         return buckets
 
     @property
     def numbers(self) -> Ints:
         """Implement `RowsOfSide.numbers`."""
-        numbers: Ints = self._attributes[2]
+        numbers: Ints = self._attributes[:, 1]
         return numbers
 
     @property
     def order(self) -> Order:
         """Implement `RowsOfSide.order`."""
-        return tuple(self._attributes[3:])
+        return tuple(self._attributes.T[3:])
 
     @property
     def has_pair(self) -> Mask:
@@ -126,8 +127,9 @@ class RowStore:
 
     def take_keys(self, at: Ints) -> list[tuple[int, ...]]:
         """Implement `RowsOfSide.take_keys`."""
-        times, _, _, *order = self._attributes[:, at].tolist()
-        return list(zip(times, *order, strict=True))
+        # Why row by row: to take several lets others run, and to get the interpreter back takes longer.
+        keys = self._attributes[:, 2:]
+        return [tuple(keys[slot].tolist()) for slot in at.tolist()]
 
     def take_column(self, name: str, at: Ints) -> pa.Array:
         """Implement `RowsOfSide.take_column`."""
@@ -158,10 +160,10 @@ class RowStore:
         begin = self.reserve(len(rows), len(rows.codes), len(rows.order) + 3)
         end = begin + len(rows)
         self._codes[:, begin:end] = rows.codes
-        attributes = (rows.times, rows.buckets, rows.numbers, *rows.order)
+        attributes = (rows.buckets, rows.numbers, rows.times, *rows.order)
         for place, attribute in enumerate(attributes):
-            self._attributes[place, begin:end] = attribute
-        self._attributes[len(attributes) :, begin:end] = NO_ORDER
+            self._attributes[begin:end, place] = attribute
+        self._attributes[begin:end, len(attributes) :] = NO_ORDER
         self._paired[begin:end] = rows.has_pair
         clock = self._codes[CLOCK, begin:end]
         np.maximum.accumulate(clock, out=self._tops[begin:end])
@@ -169,7 +171,7 @@ class RowStore:
             np.maximum(self._tops[begin:end], self._tops[begin - 1], out=self._tops[begin:end])
         self._n_slots = end
         self._payload.add(rows.batch)
-        self._runs.add(clock, begin)
+        self._runs.add(clock, begin, int(clock.min()))
         if self._index is not None:
             self._index.add(self._codes, begin, end, run)
         return begin
@@ -177,7 +179,7 @@ class RowStore:
     def reserve(self, n_rows: int, n_codes: int, n_attributes: int) -> int:
         """Make room for rows; return the first of their slots."""
         begin = self._n_slots
-        if begin + n_rows > self._capacity or n_attributes > len(self._attributes):
+        if begin + n_rows > self._capacity or n_attributes > self._attributes.shape[1]:
             self._grow(begin + n_rows, n_codes, n_attributes)
         return begin
 
@@ -187,13 +189,13 @@ class RowStore:
         chains = NO_CHAINS if self._index is None else self._index.chains
         return self._codes, self._tops, self._attributes, begin, int(is_indexed), *chains[:6]
 
-    def keep_reserved(self, begin: int, clock: Ints, batch: Batch) -> None:
-        """Keep rows that `join_few` has written to slots that were reserved."""
+    def keep_reserved(self, begin: int, clock: Ints, least: int, batch: Batch) -> None:
+        """Keep rows that `join_few` has written to slots that were reserved; `least` is of their clocks."""
         end = begin + len(clock)
         self._paired[begin:end] = False
         self._n_slots = end
         self._payload.add(batch)
-        self._runs.add(clock, begin)
+        self._runs.add(clock, begin, least)
 
     def is_searched_as_is(self, n_boxes: int) -> bool:
         """Return whether boxes need nothing prepared: there is an index, or there is little to compare."""
@@ -213,11 +215,11 @@ class RowStore:
         if n_slots > self._capacity:
             self._capacity = max(n_slots, 2 * self._capacity, 64)
             self._index, self._keeps_scanning = None, False
-        here, n_attributes = slice(0, self._n_slots), max(n_attributes, len(self._attributes))
+        here, n_before = slice(0, self._n_slots), self._attributes.shape[1]
         codes = np.empty((n_codes, self._capacity), np.int64)
         codes[:, here] = self._codes[:, here] if self._n_slots else 0
-        attributes = np.full((n_attributes, self._capacity), NO_ORDER, np.int64)
-        attributes[: len(self._attributes), here] = self._attributes[:, here]
+        attributes = np.full((self._capacity, max(n_attributes, n_before)), NO_ORDER, np.int64)
+        attributes[here, :n_before] = self._attributes[here]
         tops, paired = np.empty(self._capacity, np.int64), np.zeros(self._capacity, np.bool_)
         tops[here], paired[here] = self._tops[here], self._paired[here]
         self._codes, self._attributes, self._tops, self._paired = codes, attributes, tops, paired
@@ -239,7 +241,7 @@ class RowStore:
         room = ((0, 0), (0, more))
         # Why: what is taken by slot lies column by column, and loops want whole rows.
         self._codes = np.pad(np.ascontiguousarray(self._codes[:, slots]), room)
-        self._attributes = np.pad(np.ascontiguousarray(self._attributes[:, slots]), room)
+        self._attributes = np.pad(self._attributes[slots], room[::-1])
         self._paired = np.pad(self._paired[slots], room[1])
         self._tops = np.pad(np.maximum.accumulate(self._codes[CLOCK, : len(slots)]), room[1])
         self._payload.keep(slots)

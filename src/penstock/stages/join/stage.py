@@ -30,7 +30,7 @@ from penstock.stages.join.cells import CellGrid, HandshakePipeline, RunCells, ru
 from penstock.stages.join.conditions import CLOCK
 from penstock.stages.join.index import Boxes
 from penstock.stages.join.join_rows import JoinRows
-from penstock.stages.join.model import JoinLoad, JoinWork, Layout, pipeline_latency
+from penstock.stages.join.model import JoinLoad, JoinWork, Layout
 from penstock.stages.join.pair_finder import PairFinder
 from penstock.stages.join.pairs import JoinResults, RoundResults, RowQuota
 from penstock.stages.join.predicate import JoinPredicate
@@ -131,10 +131,7 @@ class JoinStage:
 
     def predict_latency(self, load: JoinLoad) -> float:
         """Return the average seconds from a row to its pairs, as the model has it."""
-        if not isinstance(self._cells, HandshakePipeline):
-            return load.latency(self.layout)
-        left, right = (self._bound.span(side) / 1e6 for side in (LEFT_SIDE, RIGHT_SIDE))
-        return pipeline_latency((left, right), self.layout[1])
+        return self._cells.predict_latency(load)
 
     def measure_latency(self, load: JoinLoad) -> float:
         """Return the average seconds from a row to its pairs, as it was when the load was taken."""
@@ -150,13 +147,21 @@ class JoinStage:
 
     def take_load(self, seconds: float) -> JoinLoad:
         """Return what the join has had to do in the last seconds, as the model of layouts wants it."""
-        n_scanned = [part.n_scanned for parts in self._cells.parts for part in parts]
-        is_indexed = max(n_scanned) <= policy.SIZES.index_rows
+        is_indexed = self._cells.n_scanned <= policy.SIZES.index_rows
         return self.take_work().load(seconds, self.n_stored, is_indexed=is_indexed)
 
     def on_batch(self, port: str, batch: Batch, watermark: float) -> Outputs:
         """Take rows of one side in: emit late ones, and the pairs that they make with what is stored."""
-        yield from self._take_round({port: batch}, watermark, None, {})
+        self._settle()
+        leaving = RoundResults()
+        is_few = 0 < batch.num_rows <= min(policy.SIZES.few_rows, self._quota.n_rows)
+        at_once = self._finder.join_at_once
+        if is_few and at_once(PORTS.index(port), batch, watermark, self._n_rows, leaving):
+            self._n_rows += batch.num_rows
+            self._quota.note(batch.num_rows, len(leaving))
+            yield from self._emit(leaving)
+        else:
+            yield from self._take_round({port: batch}, watermark, None, {})
 
     def on_watermark(self, watermark: float) -> Outputs:
         """Forget the rows that are over; emit those that leave without a partner."""
@@ -181,21 +186,17 @@ class JoinStage:
 
         copies  rows whose home is another cell
         """
-        yield from self._take_round(batches, before, after, copies or {})
+        if batches or copies:
+            yield from self._take_round(batches, before, after, copies or {})
+        else:
+            yield from self.on_watermark(after)
 
     def _take_round(
-        self,
-        batches: Mapping[str, Batch],
-        before: float,
-        after: float | None,
-        copies: Mapping[str, Batch],
+        self, batches: Mapping[str, Batch], before: float, after: float | None, copies: Mapping[str, Batch]
     ) -> Outputs:
         """Take the rows of a round, and advance if there is a watermark to reach."""
+        self._settle()
         leaving = RoundResults()
-        if self._may_settle:  # Why only then: new rows make the share of slots of others smaller
-            self._may_settle = False
-            for store in (*self._cells.parts[0], *self._cells.parts[1], *self._unmatchable):
-                store.settle()
         lots = [(port, of_port) for port in (RIGHT, LEFT) for of_port in (batches, copies) if port in of_port]
         for rows, until in self._cut([of_port[port] for port, of_port in lots], before):
             n_kept = len(leaving)
@@ -207,6 +208,16 @@ class JoinStage:
         if after is not None:
             yield from self._advance(after, leaving)
         yield from self._emit(leaving)
+
+    def _settle(self) -> None:
+        """Let stored rows move together, if some have gone: new ones make the share of those smaller.
+
+        Invariant: nothing that is to leave names a row by its slot.
+        """
+        if self._may_settle:
+            self._may_settle = False
+            for store in (*self._cells.parts[0], *self._cells.parts[1], *self._unmatchable):
+                store.settle()
 
     def _cut(self, lots: list[Batch], before: float) -> Iterator[tuple[list[Batch], int | None]]:
         """Yield the rows of a round in steps, where that changes nothing but the memory of their pairs.
@@ -227,10 +238,7 @@ class JoinStage:
 
     def describe_cells(self) -> str:
         """Return the layout in words."""
-        m, n = self.layout
-        if isinstance(self._cells, HandshakePipeline):
-            return f"handshake pipeline of {n} cells"
-        return f"{m} x {n} cells" if self._cells.sharing == 1 else f"1 cell, shared by {self._cells.sharing}"
+        return self._cells.describe()
 
     def change_layout(self, layout: Layout) -> None:
         """Spread the stored rows over other cells, between two batches."""
@@ -322,14 +330,14 @@ class JoinStage:
     ) -> Outputs:
         """Judge new rows, find their pairs, which go to `leaving`, and store them."""
         side = PORTS.index(port)
+        at_once = self._finder.join_at_once
+        if is_home and batch.num_rows and at_once(side, batch, watermark, self._n_rows, leaving):
+            self._n_rows += batch.num_rows
+            return
         accounts = self.site.accounts if is_home else Accounts()
         accounts.rows_in += batch.num_rows
         self._finder.work.n_rows[side] += batch.num_rows
         if not batch.num_rows:
-            return
-        if is_home and self._finder.join_at_once(side, batch, watermark, self._n_rows, leaving):
-            self._n_rows += batch.num_rows
-            accounts.passed += batch.num_rows
             return
         admitted = self._bound.admit(batch.times, watermark)
         n_late = n_outside = 0
@@ -388,9 +396,6 @@ class JoinStage:
         if valid is not None:
             unmatchable, rows = rows.take(np.flatnonzero(~valid)), rows.take(np.flatnonzero(valid))
         return replace(rows, codes=self._predicate.codes(side, rows.rows, rows.codes[CLOCK])), unmatchable
-
-    def _store_new(self, side: int, rows: JoinRows) -> None:
-        self._store_split(side, *self._split_matchable(side, rows))
 
     def _store_split(
         self, side: int, rows: JoinRows, unmatchable: JoinRows, leaving: RoundResults | None = None

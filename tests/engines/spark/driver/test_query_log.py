@@ -64,6 +64,21 @@ def test_a_file_that_is_missing_is_found(log: Path, name: str) -> None:
     assert damage[0] == log / name
 
 
+def test_old_batches_may_be_gone_but_not_the_one_before_the_last(log: Path) -> None:
+    for kind in ("offsets", "commits"):
+        (log / kind / "0").unlink()
+    assert find_damage(log) is None
+    (log / "offsets" / "1").unlink()
+    assert find_damage(log) == (log / "offsets" / "1", "it is missing")
+
+
+def test_a_first_batch_that_is_missing_before_the_second_is_found(tmp_path: Path) -> None:
+    put(tmp_path / "metadata", '{"id":"7"}')
+    put(tmp_path / "commits" / "0", 'v1\n{"nextBatchWatermarkMs":0}')
+    put(tmp_path / "offsets" / "1", 'v1\n{"batchWatermarkMs":0}\n{"planned":1}')
+    assert find_damage(tmp_path) == (tmp_path / "offsets" / "0", "it is missing")
+
+
 def test_what_a_batch_reads_has_a_signature(log: Path) -> None:
     first, second = sign_offsets(log, 1), sign_offsets(log, 2)
     assert first

@@ -123,11 +123,14 @@ import signal
 import pyarrow as pa
 import penstock as ps
 from contextlib import suppress
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
 def run_out_of_memory():
-    with suppress(Exception):
-        SparkContext._gateway.new_array(SparkContext._gateway.jvm.long, 2_000_000_000)
+    gateway = SparkContext._gateway
+    while gateway.proc.poll() is None:
+        with suppress(Py4JError, OSError):
+            gateway.new_array(gateway.jvm.long, 2_000_000_000)
 
 def be_killed():
     os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
@@ -156,6 +159,7 @@ def test_a_java_that_ends_during_a_run_is_told_and_the_next_run_starts_another(t
         [sys.executable, "-c", DIES], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr
+    assert "py4j" not in done.stderr
     (no_memory, more), (killed, again), rows = json.loads(done.stdout.splitlines()[-1])
     assert no_memory == "the driver's Java ran out of memory, and has ended"
     assert "spark.driver.memory" in more

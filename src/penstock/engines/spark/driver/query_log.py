@@ -39,7 +39,9 @@ def find_damage(folder: Path) -> tuple[Path, str] | None:
         return folder / "commits" / str(last - 1), "it is missing"
     if max(commits, default=-1) > last:
         return folder / "offsets" / str(max(commits)), "it is missing"
-    if missing := set(range(min(offsets, default=0), last + 1)) - offsets:
+    # Old ones are removed in time, but Spark starts from the last two.
+    first = max(min(*offsets, last - 1), 0) if offsets else 0
+    if missing := set(range(first, last + 1)) - offsets:
         return folder / "offsets" / str(max(missing)), "it is missing"
     if offsets and not (folder / "metadata").exists():
         return folder / "metadata", "it is missing"

@@ -7,6 +7,7 @@ any other run has none. A harness runs the same loop, fed by its caller.
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import sys
 import threading
@@ -44,6 +45,8 @@ MOMENT_S = 0.15
 """How long the micro-batch in progress may take to end after a stop, before it is given up."""
 CANCEL_POLL_S = 0.05
 """Seconds between tries to cancel what is left of it."""
+EXIT_S = 2.0
+"""How long the end of the program waits for the thread that a stop has left behind."""
 
 
 @contextmanager
@@ -120,6 +123,10 @@ class SparkRun(BackgroundRun):
                         query = self._query
                     if query is not None:
                         query.close()
+                if self._worker is not None:
+                    # Why: Python ends such a thread wherever it is, and one inside of Arrow takes the program
+                    # down with it, so that its exit code is that of a crash.
+                    atexit.register(self._worker.join, EXIT_S)
                 self._left.set()
 
     def is_worker(self, thread: threading.Thread) -> bool:
@@ -147,6 +154,7 @@ class SparkRun(BackgroundRun):
             self._worker_failure = failure
         finally:
             self._left.set()
+            atexit.unregister(threading.current_thread().join)
 
     def _run_to_end(self) -> None:
         """Run all micro-batches: of a query if the run streams, else as plain jobs."""

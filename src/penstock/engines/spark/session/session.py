@@ -250,7 +250,8 @@ def start_spark(master: str, conf: Mapping[str, str], name: str = settings.NAME)
     _need_an_answer(master)
     core = _socket_folder(master) | settings.core_settings(master, conf, name)
     if not logging.getLogger("py4j").level:
-        logging.getLogger("py4j").setLevel(logging.INFO)  # below, it logs every value that goes to Java
+        # Below, it logs every value that goes to Java, and each connection that ends.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
     is_running = SparkContext._gateway is not None or _is_submitted()
     java = None if is_running else find_java()
     log = temporary_folder("penstock-spark-") / "spark.log"
