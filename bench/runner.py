@@ -17,7 +17,14 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Any, NamedTuple, TypeVar
 
-from bench.machine import commit_of, describe_machine, keep_awake, package_versions, read_core_times
+from bench.machine import (
+    commit_of,
+    describe_machine,
+    keep_awake,
+    package_versions,
+    read_core_times,
+    time_step,
+)
 from bench.result import Figures, Result, evaluate_claim
 from bench.workload import BenchError, Case, Cell, Size, Way, WayFailed, Workload, WrongAnswer
 
@@ -70,6 +77,7 @@ def measure(
     figures: list[Figures] = []
     before = read_core_times()
     with keep_awake() if awake else nullcontext(False) as is_awake:
+        machine = replace(machine, awake=is_awake, step_ns=time_step())
         for group in workload.groups:
             planned = _plan_rounds(workload, group, seed, warm_up + rounds, more)
             timed = _time_rounds(workload, planned, clock, counter)
@@ -86,7 +94,7 @@ def measure(
         warm_up=warm_up,
         collector=workload.collector,
         started_at=started_at,
-        machine=replace(machine, stolen=stolen, awake=is_awake),
+        machine=replace(machine, stolen=stolen),
         versions=package_versions(),
         commit=commit_of(),
         figures=tuple(figures),

@@ -207,6 +207,10 @@ def _describe_cores(machine: Machine) -> str:
     return f"{sleep}; {machine.stolen:.1%} of the time that they were wanted for went to other machines"
 
 
+def _describe_speed(machine: Machine) -> str:
+    return "unknown" if machine.step_ns is None else f"{machine.step_ns:.0f} ns a step of plain Python"
+
+
 def list_facts(result: Result) -> list[tuple[str, str]]:
     """Return the facts that a figure depends on, as (name, value)."""
     machine, commit = result.machine, result.commit
@@ -216,6 +220,7 @@ def list_facts(result: Result) -> list[tuple[str, str]]:
         ("system", machine.system),
         ("load before", "unknown" if machine.load is None else f"{machine.load:.2f}"),
         ("cores", _describe_cores(machine)),
+        ("speed", _describe_speed(machine)),
         ("versions", ", ".join(f"{name} {version}" for name, version in result.versions.items())),
         (
             "commit",

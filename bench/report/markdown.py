@@ -38,6 +38,7 @@ def _origin(result: Result) -> str:
     machine = result.machine
     load = "" if machine.load is None else f", load {machine.load:.1f} before"
     load += f", {machine.stolen:.0%} of the time stolen by the host" if machine.is_disturbed else ""
+    load += "" if machine.step_ns is None else f", {machine.step_ns:.0f} ns a step of plain Python"
     return f"{result.started_at[:10]}, {machine.cores} cores of {machine.cpu}{load}{commit}{changes}"
 
 

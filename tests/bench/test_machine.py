@@ -45,6 +45,8 @@ def test_a_result_tells_whether_cores_were_awake_and_how_much_was_stolen() -> No
     result = measure(build_sorting(clock), rounds=1, warm_up=0, awake=True, clock=clock)
     assert result.machine.awake == hasattr(os, "SCHED_IDLE")
     assert (result.machine.stolen is None) == (read_core_times() is None)
+    assert result.machine.step_ns
+    assert "ns a step of plain Python" in format_result(result)
     calm, disturbed = (
         format_result(replace(result, machine=replace(result.machine, stolen=share, awake=True)))
         for share in (0.001, 0.25)
