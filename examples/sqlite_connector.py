@@ -1,8 +1,14 @@
 """A reader and a writer for SQLite: rows go from one table to another, each exactly once.
 
-Run it with `python examples/sqlite_connector.py`. Kill it as often as you like, and run it again: the totals
-are those of a run that was never killed. The reader's position is the id of the last row of a batch; the
-writer keeps the number of its last batch in the database, and changes it in the transaction of the rows.
+Run it with `python examples/sqlite_connector.py`. Kill it as often as you like, let rows be added meanwhile,
+and run it again: the totals are those of a run that was never killed. The reader's position is the id of the
+last row of a batch; the writer keeps the number of its last batch in the database, and changes it in the
+transaction of the rows.
+
+A run that was killed may have committed batches behind the position that the next one begins at. They come
+again, are left out by their numbers, and must be the same rows. A full batch is, where ids only rise and rows
+stay. A batch that is shorter, because the table ended there, would be longer once rows were added, and these
+would be left out with it; so the reader records where it cut such a batch before it gives it.
 """
 
 from __future__ import annotations
@@ -12,6 +18,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,13 +41,28 @@ class SqliteReader:
         after = -1 if position is None else position
         # Engines use a reader, and an output, from one thread at a time, not always the same.
         with closing(sqlite3.connect(self.path, check_same_thread=False)) as database:
-            while rows := database.execute(self.query, (after, self.batch)).fetchall():
+            database.execute(
+                "CREATE TABLE IF NOT EXISTS cuts "
+                "(query TEXT, after INTEGER, last INTEGER, PRIMARY KEY (query, after))"
+            )
+            while rows := self._read_batch(database, after):
                 after = rows[-1][0]
                 columns = [
                     pa.array(column, field.type)
                     for column, field in zip(zip(*rows, strict=True), self.schema, strict=True)
                 ]
                 yield SourceBatch(pa.RecordBatch.from_arrays(columns, schema=self.schema), position=after)
+
+    def _read_batch(self, database: sqlite3.Connection, after: int) -> list[tuple[Any, ...]]:
+        """Return the rows behind an id: if they were a short batch once, these and no more."""
+        rows = database.execute(self.query, (after, self.batch)).fetchall()
+        find = "SELECT last FROM cuts WHERE query = ? AND after = ?"
+        if cut := database.execute(find, (self.query, after)).fetchone():
+            return [row for row in rows if row[0] <= cut[0]]
+        if 0 < len(rows) < self.batch:
+            with database:
+                database.execute("INSERT INTO cuts VALUES (?, ?, ?)", (self.query, after, rows[-1][0]))
+        return rows
 
     def describe(self) -> str:
         return f"sqlite {self.path.name}"

@@ -81,6 +81,26 @@ def test_no_kind_of_window_loads_a_library_for_a_small_run(window: str) -> None:
     assert not {"pandas", "numba", "datasketches"} & set(later)
 
 
+@pytest.mark.parametrize(
+    ("read", "line"),
+    [("text(folder)", "hello"), ("jsonl(folder)", '{"v": 1}'), ("csv(folder)", "v\n1")],
+)
+def test_a_small_run_on_a_file_loads_no_library(tmp_path: Path, read: str, line: str) -> None:
+    (tmp_path / "rows.txt").write_text(line + "\n")
+    program = f"""
+import json, sys
+import penstock as ps
+folder = {str(tmp_path)!r}
+graph = ps.PipeGraph("file")
+out = ps.write.memory()
+graph.source(ps.read.{read}).sink(out)
+graph.run(engine="local")
+assert len(out.rows()) == 1, out.rows()
+print(json.dumps({{"later": list(sys.modules)}}))
+"""
+    assert not {"pandas", "numba", "numpy.ma"} & set(loaded_modules(program)["later"])
+
+
 def test_a_small_run_loads_nothing_that_it_does_not_need() -> None:
     assert not set(HEAVY) & set(loaded_modules(BUILT, RUN, REPORT)["later"])
 

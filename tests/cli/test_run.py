@@ -177,6 +177,32 @@ def test_a_failed_run_gives_json_with_its_error(tmp_path: Path) -> None:
     assert done.err.startswith("FunctionError: ")
 
 
+@pytest.mark.parametrize("reason", ["Zürich", "\ud800"])
+def test_an_error_that_the_terminal_cannot_show_is_in_the_json(tmp_path: Path, reason: str) -> None:
+    file = write(tmp_path, FAILING.replace('"no such luck"', ascii(reason)))
+    done = subprocess.run(
+        command("run", file, "--engine", "reference", "--json"),
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+        check=False,
+    )
+    assert (done.returncode, done.stdout.isascii()) == (1, True)
+    assert f"ValueError: {reason}" in json.loads(done.stdout)["error"]["detail"]
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("runs_on", ["reference", "local"])
+@pytest.mark.parametrize(("how", "code"), [("SystemExit(143)", 143), ("KeyboardInterrupt()", 130)])
+def test_what_a_function_raises_is_not_taken_for_a_signal(
+    tmp_path: Path, runs_on: str, how: str, code: int
+) -> None:
+    text = ENDLESS.replace('    print("begun", flush=True)\n', f"    raise {how}\n")
+    done = penstock("run", write(tmp_path, text), "--engine", runs_on, "--json")
+    fields = json.loads(done.out)
+    assert (done.code, fields["outcome"]) == (code, "failed")
+    assert fields["error"]["fact"] == f"the program raised {how}"
+
+
 @pytest.mark.parametrize(
     ("text", "kind"),
     [("x = 1\n", "GraphError"), ("raise ValueError('no')\n", "ValueError"), ("x = = 1\n", "SyntaxError")],

@@ -122,6 +122,26 @@ def test_a_copy_whose_process_is_killed_goes_on_with_every_row_once(
     assert count_copies(tmp_path / "shop.db") == (200, 200)
 
 
+@pytest.mark.parametrize("n_rows", [250, 40])
+@pytest.mark.parametrize("runs_on", ["local", pytest.param("spark", marks=ON_SPARK)])
+def test_a_copy_that_dies_behind_its_last_rows_loses_none_that_come_before_the_next_run(
+    tmp_path: Path, runs_on: str, n_rows: int
+) -> None:
+    sqlite_connector = import_module("sqlite_connector")
+    database = tmp_path / "shop.db"
+    options: Any = {"checkpoint": str(tmp_path / "checkpoint"), **(OFTEN if runs_on == "local" else {})}
+    n_batches = -(-n_rows // 100) if runs_on == "local" else 1
+
+    for n_more in (0, 150):  # rows also come behind a batch that was short before
+        sqlite_connector.create_orders(database, n_rows + n_more)
+        with dying_at(crash_points.COMMITTED, n_batches), pytest.raises((Died, ps.PenstockError)):
+            sqlite_connector.copy_orders(database).run(runs_on, **options)
+    sqlite_connector.create_orders(database, 600)
+    for _ in range(2):
+        sqlite_connector.copy_orders(database).run(runs_on, **{**options, "drain": False})
+    assert count_copies(database) == (600, 600)
+
+
 def test_a_database_with_the_rows_of_another_run_is_refused(tmp_path: Path) -> None:
     sqlite_connector = import_module("sqlite_connector")
 

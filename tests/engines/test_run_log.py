@@ -8,7 +8,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import pytest
 import penstock as ps
 from penstock.engines import background_run
 from penstock.engines.background_run import BackgroundRun
-from penstock.errors import FunctionError
+from penstock.engines.run_log import LOGGER
+from penstock.errors import ConnectorError, FunctionError
 
 ENGINES = ["reference", "local"]
 ROWS = [{"at": at, "n": at % 3} for at in (10, 20, 3, 30, 4)]
@@ -101,6 +102,71 @@ def test_a_run_that_nobody_waits_for_logs_its_failure(runs_on: str, log: pytest.
         run.wait()
 
 
+def test_a_run_that_fails_after_a_wait_was_given_up_logs_its_failure(
+    runs_on: str, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOGGER, "hasHandlers", lambda: False)
+
+    def give_up(run: Any) -> None:
+        with pytest.raises(TimeoutError):
+            run.wait(0)
+
+    async def give_up_later(run: Any) -> None:
+        end = asyncio.ensure_future(run.finished())
+        await asyncio.sleep(0)
+        end.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await end
+
+    def give_up_in_asyncio(run: Any) -> None:
+        asyncio.run(give_up_later(run))
+
+    for wait in (give_up, give_up_in_asyncio):
+        log.clear()
+        may_fail = threading.Event()
+        run: Any = broken_source(may_fail.wait).start(runs_on)
+        wait(run)
+        may_fail.set()
+        run._thread.join(30)
+        (error,) = [line for line in lines(log) if line[0] == "ERROR"]
+        assert error[1].startswith('run of "broken" failed')
+
+
+def test_a_failure_that_is_raised_to_who_waits_is_not_logged_as_well(
+    runs_on: str, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LOGGER, "hasHandlers", lambda: False)
+    monkeypatch.setattr(background_run, "CLAIM_SECONDS", 0)  # less than it takes to wake who waits
+    waits: list[Callable[[Any], object]] = [
+        lambda run: run.wait(),
+        lambda run: asyncio.run(run.finished()),
+    ]
+    for wait in waits:
+        runs = list[Any]()
+
+        def until_waited_for(runs: list[Any] = runs) -> None:
+            while not (runs and runs[0]._n_waiting):
+                pass
+
+        runs.append(broken_source(until_waited_for).start(runs_on))
+        with pytest.raises(ConnectorError, match="no such luck"):
+            wait(runs[0])
+    assert [line for line in lines(log) if line[0] == "ERROR"] == []
+
+
+def broken_source(wait: Callable[[], object]) -> ps.PipeGraph:
+    """A graph whose source fails when a wait is over."""
+
+    def rows() -> Iterator[dict[str, int]]:
+        yield {"n": 1}
+        wait()
+        raise ValueError("no such luck")
+
+    graph = ps.PipeGraph("broken")
+    graph.source(ps.read.generator(rows, schema={"n": int}, batch=1)).sink(ps.write.memory())
+    return graph
+
+
 def broken() -> ps.PipeGraph:
     def fail(row: ps.Row) -> dict[str, int]:
         raise ValueError("no such luck")
@@ -130,6 +196,7 @@ WAY
     ("way", "said"),
     [
         ("run = graph.start('local'); time.sleep(1.5)", 1),
+        ("run = graph.start('local')\nwhile run.status().state != 'failed': pass", 1),
         ("graph.run('local')", 0),
         ("run = graph.start('local'); run.wait()", 0),
     ],

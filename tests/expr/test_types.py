@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple, NotRequired, Optional, TypedDict
 
@@ -289,16 +290,27 @@ def test_uint64_is_refused_wherever_it_is_declared() -> None:
 
 @pytest.mark.parametrize(
     ("zone", "meant"),
-    [("Europe/Berln", "Europe/Berlin"), ("utc", "UTC"), ("America/New York", "America/New_York")],
+    [
+        ("Europe/Berln", "Europe/Berlin"),
+        ("utc", "UTC"),
+        ("America/New York", "America/New_York"),
+        ("+0100", "+01:00"),  # Arrow computes with it, but makes no datetime of it
+        ("-0530", "-05:30"),
+        ("+1:00", "+01:00"),
+        ("+01", "+01:00"),
+    ],
 )
 def test_a_time_zone_that_does_not_exist_is_refused_with_the_nearest(zone: str, meant: str) -> None:
     for declared in (f"timestamp[us, {zone}]", pa.timestamp("us", zone), pa.timestamp("ns", zone)):
-        with pytest.raises(SchemaError, match=f'"{zone}" is not a time zone') as caught:
+        with pytest.raises(SchemaError, match=re.escape(f'"{zone}" is not a time zone')) as caught:
             parse_schema({"at": declared})
         assert f'"timestamp[us, {meant}]"' in str(caught.value.hint)
         assert 'column "at"' in str(caught.value)
 
 
-@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "+05:45", "-0300", "Etc/GMT+3"])
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu", "+05:45", "-03:00", "Etc/GMT+3"])
 def test_time_zones_and_offsets_are_known(zone: str) -> None:
-    assert parse_schema({"at": f"timestamp[us, {zone}]"}).field("at").type == pa.timestamp("us", zone)
+    type_ = parse_schema({"at": f"timestamp[us, {zone}]"}).field("at").type
+    assert type_ == pa.timestamp("us", zone)
+    noon = datetime(2026, 6, 1, 12, tzinfo=UTC)
+    assert pa.array([noon], type_).to_pylist() == [noon]

@@ -23,7 +23,7 @@ def run(folder: Path, path: Any = "in", on_error: Any = "fail", engine: Any = "l
     """Copy the rows of files; those that could not be read go to a folder of their own."""
     if engine == "local":
         options.setdefault("options", ps.LocalOptions(save_every="0 s"))
-    reading = {name: options.pop(name) for name in ("batch", "follow") if name in options}
+    reading = {name: options.pop(name) for name in ("batch", "files", "follow") if name in options}
     graph = ps.PipeGraph("copying")
     reader = ps.read.jsonl(f"{folder}/{path}", schema={"v": int}, **reading)
     rows = graph.source(reader, name="rows", on_error=on_error)

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import unquote
 
 import typer
 from rich.table import Table
@@ -77,6 +76,9 @@ def show(folder: Folder, *, json: Json = False) -> None:
         files = _number(len(step["files"]) if step["files"] is not None else None)
         table.add_row(*(Text(cell or "") for cell in (*cells, state, files, step["output"])))
     screen.out().print(table)
+    for name, step in contents["steps"].items():
+        if step["skipped"]:
+            screen.say(f'\nfiles that source "{name}" leaves out: {len(step["skipped"]):,}')
     if any(step["waiting"] for step in contents["steps"].values()):
         screen.say("\nWhat waits stays for the next run; run(checkpoint=…, drain=True) closes it.")
 
@@ -161,11 +163,13 @@ def skip(
     json: Json = False,
 ) -> None:
     """Leave out an input file."""
-    from penstock.engines.checkpoint.checkpoint import skip_file
+    from penstock.engines.checkpoint.checkpoint import read_graph, skip_file
+    from penstock.engines.checkpoint.journal import list_journals
 
     with ending_with(Code.FAILED):
         if source is None:
-            sources = [unquote(path.stem) for path in sorted((folder / "files").glob("*.jsonl"))]
+            graph = read_graph(folder)
+            sources = [] if graph is None else [*list_journals(folder, graph)]
             if len(sources) != 1:
                 raise CheckpointError(
                     "the checkpoint has no source that reads files"
@@ -175,31 +179,31 @@ def skip(
                     hint="name a checkpoint folder" if not sources else f"say which: --source {sources[0]}",
                 )
             (source,) = sources
-        skip_file(folder, source, file)
+        source, path, is_known = skip_file(folder, source, file)
     if json:
-        screen.say_json({"source": source, "file": str(file.absolute())})
+        screen.say_json({"source": source, "file": path, "seen": is_known})
     else:
-        screen.say(f'source "{source}" leaves out {file.absolute()} from now on')
+        unseen = "" if is_known else "; no run has seen it so far"
+        screen.say(f'source "{source}" leaves out {path} from now on{unseen}')
 
 
 def describe_checkpoint(folder: Path) -> dict[str, Any]:
     """Return what a checkpoint holds, as plain data for JSON."""
     from penstock.engines.checkpoint.checkpoint import read_graph
-    from penstock.engines.checkpoint.graph import former_names
-    from penstock.engines.checkpoint.manifest import Manifest, is_old_run, read_manifest
+    from penstock.engines.checkpoint.input_files import read_input_files
+    from penstock.engines.checkpoint.journal import list_journals
+    from penstock.engines.checkpoint.manifest import read_newest
     from penstock.engines.checkpoint.state_files import count_waiting, state_size
 
     graph = read_graph(folder)
     if graph is None:
         raise _no_checkpoint(folder)
-    newest, run = Manifest(), graph["run"]
-    for path in sorted((folder / "commits").glob("*.json"))[-1:]:
-        newest = read_manifest(path, run, *([""] if is_old_run(run) else []))
-    names = {former: name for name, step in graph["steps"].items() for former in former_names(step)}
-    newest, waiting = newest.rename(names), count_waiting(newest.rename(names).state)
+    newest, sources = read_newest(folder, graph), list_journals(folder, graph)
+    waiting = count_waiting(newest.state)
     steps = {}
     for name, step in graph["steps"].items():
         nbytes, n_rows = state_size({name: newest.state.get(name, {})})
+        files = read_input_files(folder, graph, newest, name)[1] if name in sources else None
         watermark = newest.source_watermarks.get(name, newest.step_watermarks.get(name))
         steps[name] = {
             **step,
@@ -209,36 +213,19 @@ def describe_checkpoint(folder: Path) -> dict[str, Any]:
             "waiting": waiting.get(name, 0),
             "state_bytes": nbytes,
             "state_rows": n_rows,
-            "files": _list_files(folder, graph, newest, name) if step["kind"] == "Source" else None,
+            "files": None if files is None else files.done,
+            "skipped": None if files is None else [paths[0] for paths in files.skipped],
             "output": graph.get("outputs", {}).get(name),
         }
     return {
         "graph": graph["graph"],
         "format": graph["format"],
-        "run": run,
+        "run": graph["run"],
         "engine": graph.get("engine"),
         "rounds": newest.rounds,
         "drained": newest.drained,
         "steps": steps,
     }
-
-
-def _list_files(folder: Path, graph: dict[str, Any], newest: Any, source: str) -> list[str] | None:
-    """Return the input files of a source that its journal still knows; None if it reads none."""
-    from urllib.parse import quote
-
-    from penstock.engines.checkpoint.graph import former_names
-    from penstock.engines.checkpoint.journal import Journal
-    from penstock.engines.checkpoint.manifest import is_old_run
-
-    first_name = (*former_names(graph["steps"][source]), source)[0]
-    path = folder / "files" / f"{quote(first_name, safe='')}.jsonl"
-    if not path.exists():
-        return None
-    run = graph["run"]
-    known = newest.journals.get(source)
-    journal = Journal(path, first_name, run, done=2**62, known=known, is_old=is_old_run(run))
-    return list(dict.fromkeys(file.path for entry in journal.entries() for file in entry.files))
 
 
 def _spell_time(watermark: float | None) -> str | None:

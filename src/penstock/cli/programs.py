@@ -228,8 +228,10 @@ def refuse_settings(settings: Mapping[str, Any]) -> None:
 def describe_end(problem: BaseException, handles: list[ps.Run]) -> dict[str, Any]:
     """Return, for JSON, how a run ended that has no result: by an error or by a signal, and what it did."""
     end: dict[str, Any] = {}
+    failure = None
     if handles:
         status = handles[0].status()
+        failure = status.error
         end = {
             "outcome": "failed" if status.state == "failed" else "stopped",
             "rows_out": dict(status.rows_out),
@@ -243,6 +245,9 @@ def describe_end(problem: BaseException, handles: list[ps.Run]) -> dict[str, Any
             "detail": cause.detail,
             "hint": cause.hint,
         }
+    elif isinstance(cause, KeyboardInterrupt | SystemExit) and cause is failure:
+        # Why: a signal raises these where the run is waited for, and a function of the user's inside it.
+        error = {"type": type(cause).__name__, "fact": f"the program raised {cause!r}"}
     elif isinstance(cause, KeyboardInterrupt | SystemExit):
         number = Code.TERMINATED if isinstance(cause, SystemExit) else Code.INTERRUPTED
         error = {"type": type(cause).__name__, "fact": MEANING[number]}

@@ -62,8 +62,11 @@ def note(text: str) -> None:
 
 
 def say_json(value: object) -> None:
-    """Print a value as JSON, for scripts."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, default=str) + "\n")
+    """Print a value as JSON, for scripts.
+
+    Why in ASCII: an error may quote text that no encoding has, such as half of a surrogate pair.
+    """
+    sys.stdout.write(json.dumps(value, indent=2, default=str) + "\n")
 
 
 def programs_own_text(aside: bool) -> AbstractContextManager[object]:

@@ -245,11 +245,15 @@ class AsyncItems:
 
     def _run(self) -> None:
         import asyncio  # it takes long to load, and few programs need it
+        from concurrent.futures import CancelledError
 
         try:
             asyncio.run(self._pump())
-        except asyncio.CancelledError:
-            pass
+        except asyncio.CancelledError as cause:
+            if not self._closed:  # the source itself has cancelled what it awaits
+                # Why another class: who awaits the end of the run would seem to be cancelled.
+                self._failure = CancelledError("what it awaits was cancelled")
+                self._failure.__cause__ = cause
         except BaseException as failure:  # raised again where the item would have been taken
             self._failure = failure
         with self._changed:

@@ -5,6 +5,7 @@ The thread is a daemon, so it never keeps a process alive. What the run tells of
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -41,7 +42,8 @@ class BackgroundRun(ABC):
         self._plan, self._clock, self._engine, self._log = plan, clock, engine, RunLog(plan)
         self._stopping, self._over = threading.Event(), threading.Event()
         self._drains = False
-        self._claimed = threading.Event()  # somebody waits for the end, and gets the error
+        self._n_waiting = 0  # those who wait for the end now
+        self._claimed = threading.Event()  # somebody has waited to the end, and gets the error
         self._abandoned = False
         self._lock, self._wakes = threading.Lock(), list[Callable[[], None]]()
         self._result: RunResult | None = None
@@ -87,14 +89,20 @@ class BackgroundRun(ABC):
                 f"a function of the run of {graph} waits for the end of that run, which waits for it",
                 hint="call wait() in the thread that started the run; stop() may be called anywhere",
             )
-        self._claimed.set()
         # Why not join(): interrupted, it would take the thread for ended. And why in short waits: a signal
         # that arrives while a thread is about to wait does not end the wait, since Python only notes it.
         deadline = inf if timeout is None else time.monotonic() + timeout
         try:
-            while not self._over.wait(min(POLL_SECONDS, deadline - time.monotonic())):
-                if time.monotonic() >= deadline:
-                    raise TimeoutError(f"the run of {self._plan.graph} is not over after {timeout} s")
+            with self._lock:
+                self._n_waiting += 1
+            try:
+                while not self._over.wait(min(POLL_SECONDS, deadline - time.monotonic())):
+                    if time.monotonic() >= deadline:
+                        raise TimeoutError(f"the run of {self._plan.graph} is not over after {timeout} s")
+                self._claimed.set()
+            finally:
+                with self._lock:
+                    self._n_waiting -= 1
         except (KeyboardInterrupt, SystemExit):
             self.stop_after_signal()
             raise
@@ -116,16 +124,18 @@ class BackgroundRun(ABC):
             with suppress(RuntimeError):  # the event loop has been closed meanwhile
                 loop.call_soon_threadsafe(over.set)
 
-        self._claimed.set()
         with self._lock:
+            self._n_waiting += 1
             if self._over.is_set():
                 over.set()
             else:
                 self._wakes.append(wake)
         try:
             await over.wait()
+            self._claimed.set()
         finally:
             with self._lock, suppress(ValueError):
+                self._n_waiting -= 1
                 self._wakes.remove(wake)
         return self.wait()
 
@@ -194,6 +204,8 @@ class BackgroundRun(ABC):
             reports = LOGGER.hasHandlers()
             if reports:
                 self._log.report_failure(failure)
+            else:
+                atexit.register(self._report_unclaimed)  # the program may end before this thread can
         finally:
             with self._lock:
                 self._over.set()
@@ -201,7 +213,19 @@ class BackgroundRun(ABC):
             self._observer.cancel()
             for wake in wakes:
                 wake()
-        if not reports and self._failure is not None and not self._claimed.wait(CLAIM_SECONDS):
+        if not reports:
+            # Invariant: who waits claims the failure before it is counted out.
+            while not self._claimed.wait(CLAIM_SECONDS) and self._n_waiting:
+                continue
+            self._report_unclaimed()
+            atexit.unregister(self._report_unclaimed)
+
+    def _report_unclaimed(self) -> None:
+        """Log the failure, unless somebody gets it or it was logged."""
+        with self._lock:
+            is_claimed = self._claimed.is_set()
+            self._claimed.set()
+        if self._failure is not None and not is_claimed:
             self._log.report_failure(self._failure)
 
     def _observe(self) -> None:

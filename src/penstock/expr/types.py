@@ -69,12 +69,9 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
         return canonical(type.storage_type, name)
     if kind.is_timestamp(type):
         if type.tz not in (None, "UTC") and not is_time_zone(type.tz):
-            from zoneinfo import available_timezones
-
-            nearest = nearest_first(type.tz, available_timezones())
             raise SchemaError(
                 f'"{type.tz}" is not a time zone that this machine knows' + _at(name),
-                hint=f'did you mean "timestamp[us, {nearest[0]}]"?',
+                hint=f'did you mean "timestamp[us, {_nearest_zone(type.tz)}]"?',
             )
         return pa.timestamp("us", type.tz)
     if kind.is_decimal(type) and not kind.is_decimal256(type):
@@ -100,7 +97,8 @@ def canonical(type: pa.DataType, name: str = "") -> pa.DataType:
 def is_time_zone(name: str) -> bool:
     """Return whether a time zone is known: by its name, or as an offset such as +02:00.
 
-    A machine that has no time zones at all cannot tell.
+    A machine that has no time zones at all cannot tell. Arrow computes with +0200 too, but makes no datetime
+    of it.
     """
     from zoneinfo import ZoneInfo, available_timezones
 
@@ -111,6 +109,16 @@ def is_time_zone(name: str) -> bool:
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         return not available_timezones()
     return True
+
+
+def _nearest_zone(name: str) -> str:
+    """Return what a zone that is not known may be meant to be."""
+    from zoneinfo import available_timezones
+
+    if offset := _LOOSE_OFFSET.fullmatch(name):
+        sign, hours, minutes = offset.groups("00")
+        return f"{sign}{hours:0>2}:{minutes}"
+    return nearest_first(name, available_timezones())[0]
 
 
 def canonical_schema(schema: pa.Schema) -> pa.Schema:
@@ -198,7 +206,8 @@ _REFUSED: dict[type, str] = {
     dict: "declare a dataclass, or {name: type}, which becomes a struct",
 }
 
-_OFFSET = re.compile(r"[+-]([01]\d|2[0-3]):?[0-5]\d")
+_OFFSET = re.compile(r"[+-]([01]\d|2[0-3]):[0-5]\d")
+_LOOSE_OFFSET = re.compile(r"([+-])([01]?\d|2[0-3]):?([0-5]\d)?")
 _DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
 _ZONED = re.compile(r"timestamp\[us, *([^\]]+)\]")
 _LIST = re.compile(r"list<(.+)>")

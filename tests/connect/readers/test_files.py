@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from penstock.connect.readers import paths
 from penstock.connect.readers.paths import list_files
 from penstock.errors import ConnectorError
 
@@ -82,10 +83,64 @@ def test_an_empty_list_is_refused() -> None:
         list_files([])
 
 
-def test_a_link_to_nothing_is_named(tmp_path: Path) -> None:
+def test_a_link_to_nothing_is_no_file_of_a_folder_or_a_glob(tmp_path: Path) -> None:
+    b = touch(tmp_path / "b.csv")
     (tmp_path / "a.csv").symlink_to(tmp_path / "gone.csv")
-    with pytest.raises(ConnectorError, match=r"a\.csv. vanished while it was listed"):
+    (tmp_path / "itself.csv").symlink_to("itself.csv")
+    assert list_files(tmp_path) == list_files(f"{tmp_path}/*.csv") == [b]
+
+
+@pytest.mark.parametrize("target", ["gone.csv", "a.csv"])
+def test_a_link_to_nothing_that_is_named_is_refused_with_where_it_leads(tmp_path: Path, target: str) -> None:
+    (tmp_path / "a.csv").symlink_to(target)
+    with pytest.raises(ConnectorError, match=r'a\.csv" is a link to nothing') as caught:
+        list_files([tmp_path, tmp_path / "a.csv"])
+    assert caught.value.detail == f'it leads to "{target}"'
+
+
+@pytest.mark.parametrize("path", ["", "/*.csv", "/**"])
+def test_a_file_that_is_removed_while_it_is_listed_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    gone, left = touch(tmp_path / "gone.csv"), touch(tmp_path / "left.csv")
+    remove_once_listed(gone, monkeypatch)
+    assert list_files(f"{tmp_path}{path}") == [left]
+    assert not gone.exists()
+
+
+def test_a_file_that_is_named_and_removed_while_it_is_listed_does_not_exist(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, left = touch(tmp_path / "gone.csv"), touch(tmp_path / "left.csv")
+    remove_once_listed(gone, monkeypatch)
+    with pytest.raises(ConnectorError, match=r'gone\.csv" does not exist') as caught:
+        list_files([gone, left])
+    assert caught.value.hint == f"{tmp_path}/ holds left.csv"
+
+
+def test_a_file_that_may_not_be_looked_at_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, stat = touch(tmp_path / "a.csv"), os.stat
+
+    def refuse(path: Any, **options: Any) -> os.stat_result:
+        if str(path) == str(file):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr("os.stat", refuse)
+    with pytest.raises(ConnectorError, match=r'a\.csv" cannot be looked at: Permission denied'):
         list_files(tmp_path)
+
+
+def remove_once_listed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file be removed just after it was listed: before its time is asked for."""
+    list_names = paths._files
+
+    def remove(text: str) -> list[Path]:
+        names = list_names(text)
+        file.unlink(missing_ok=True)
+        return names
+
+    monkeypatch.setattr(paths, "_files", remove)
 
 
 def test_a_folder_that_may_not_be_listed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

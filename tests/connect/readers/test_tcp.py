@@ -7,6 +7,7 @@ import struct
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -254,6 +255,63 @@ def test_where_senders_come_and_go_a_reset_connection_is_logged_and_the_next_is_
         f"the connection to {HOST}:{port} broke after 1 lines"
     ] * 2
     assert messages[-1].endswith("(2 broken connections so far)")
+    batches.close()
+
+
+@pytest.mark.parametrize(
+    ("format", "piece"),
+    [
+        ("jsonl", b'{"a": '),
+        ("csv", b"1"),
+        ("csv", b"12,ab"),  # looks like a row, and may have been 12,abc
+        ("csv", b'1,"two\nlines'),
+        ("csv", b'1,"a\r'),
+    ],
+)
+@pytest.mark.parametrize("runs_on", ["reference", "local"])
+def test_where_senders_come_and_go_one_that_closes_within_a_line_loses_it_and_the_next_is_read(
+    runs_on: str, format: str, piece: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    row = b'{"a": 1}\n' if format == "jsonl" else b"1,\n"
+    graph = ps.PipeGraph("tcp")
+    arrivals: Queue[int] = Queue()
+    pipe = graph.source(reader(port, format=format, listen=True, token=TOKEN, senders=None, batch=1))
+    pipe.sink(ps.write.callback(lambda rows: arrivals.put(rows["a"][0].as_py())))
+    run = graph.start(engine=runs_on)
+    for _ in range(2):
+        send(port, TOKEN.encode() + b"\n" + row + piece)
+        assert arrivals.get(timeout=30) == 1
+    send(port, TOKEN.encode() + b"\n" + row)
+    assert arrivals.get(timeout=30) == 1
+    run.stop()
+    assert run.wait(30).outcome == "stopped"
+    messages = [record.getMessage() for record in caplog.records if record.name == "penstock.tcp"]
+    lost = "it was closed within the next, of which"
+    assert messages == [
+        f"the connection to {HOST}:{port} broke after 1 lines: {lost} {len(piece)} bytes are lost "
+        f"({n} broken connections so far)"
+        for n in (1, 2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("format", "text"),
+    [("jsonl", b'{"a": 7}'), ("jsonl", b'{"a": 7}\r'), ("jsonl", b'{"a": 7}\n  '), ("csv", b"7,\r")],
+)
+def test_where_senders_come_and_go_a_last_row_that_is_whole_needs_no_line_feed(
+    format: str, text: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    batches: Any = reader(port, format=format, listen=True, token=TOKEN, senders=None, batch=1).batches()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(_next_with_rows, batches)
+        send(port, TOKEN.encode() + b"\n" + text)
+        assert first.result(30).rows.to_pylist() == [{"a": 7, "b": None}]
+        last = pool.submit(_next_with_rows, batches)
+        send(port, TOKEN.encode() + (b'\n{"a": 8}\n' if format == "jsonl" else b"\n8,\n"))
+        assert last.result(30).rows.to_pylist() == [{"a": 8, "b": None}]
+    assert not caplog.records
     batches.close()
 
 

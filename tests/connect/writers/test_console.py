@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 
 import pyarrow as pa
 import pytest
@@ -49,6 +51,35 @@ def test_standard_output_is_where_rows_go(capsys: pytest.CaptureFixture[str]) ->
     out.commit(0)
     out.close()
     assert capsys.readouterr().out == "n\n1\n"
+
+
+PROGRAM = """
+import sys
+import penstock as ps
+
+graph = ps.PipeGraph("loud", engine=sys.argv[1])
+graph.source(ps.read.rows([{"a": n} for n in range(1000)], batch=10)).sink(ps.write.console())
+sys.stdin.readline()  # until nobody reads any more
+try:
+    graph.run()
+except BrokenPipeError as error:
+    assert isinstance(error, ps.ConnectorError)
+    sys.stderr.write(f"{error}")
+"""
+
+
+@pytest.mark.parametrize("runs_on", ["reference", "local"])
+def test_a_console_that_nobody_reads_any_more_is_a_broken_pipe(runs_on: str) -> None:
+    words = [sys.executable, "-c", PROGRAM, runs_on]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()  # as `head` does when it has enough
+        process.stdout = None
+        _, err = process.communicate("\n", timeout=60)
+    assert err.startswith("nobody reads the console any more: what it prints into was closed\n")
+    assert 'step "sink"' in err
+    assert "catch BrokenPipeError around the run" in err
 
 
 def test_console_says_what_it_is() -> None:

@@ -19,6 +19,7 @@ from penstock import crash_points
 from penstock.connect.writers.staged_files import seal, unseal
 from penstock.engines.checkpoint.verify import verify_checkpoint
 from tests.support.disk_states import keep_states
+from tests.support.file_runs import Died, dying_at
 from tests.support.spark_in_process import InProcessSparkEngine
 
 N_FILES, N_ROWS = 10, 10
@@ -38,10 +39,10 @@ def put_files(folder: Path, first: int = 0, last: int = N_FILES) -> None:
         (folder / "in" / f"{number:03d}.jsonl").write_text(text)
 
 
-def graph_of(folder: Path, source: Path | None = None) -> ps.PipeGraph:
+def graph_of(folder: Path, source: Path | None = None, name: str = "rows") -> ps.PipeGraph:
     graph = ps.PipeGraph("counts")
     reader = ps.read.jsonl(source or folder / "in", schema={"t": "int64", "k": "int64"})
-    rows = graph.source(reader, time="t", time_unit="s", delay="3 s", name="rows")
+    rows = graph.source(reader, time="t", time_unit="s", delay="3 s", name=name)
     rows.sink(ps.write.jsonl(folder / "copy"), name="copy")
     windows = rows.key_by("k").window(ps.tumbling("7 s"), name="windows")
     windows.aggregate(n=ps.count()).sink(ps.write.jsonl(folder / "counts"), name="counts")
@@ -49,10 +50,10 @@ def graph_of(folder: Path, source: Path | None = None) -> ps.PipeGraph:
 
 
 def run(folder: Path, runner: Any, source: Path | None = None, **options: Any) -> Any:
-    seed = options.pop("seed", None)
+    seed, name = options.pop("seed", None), options.pop("name", "rows")
     if runner == "local":
         options["options"] = ps.LocalOptions(save_every="0 s", queue_size=2, seed=seed)
-    return graph_of(folder, source).run(
+    return graph_of(folder, source, name).run(
         runner, checkpoint=str(folder / "checkpoint"), **{"drain": True, **options}
     )
 
@@ -206,6 +207,28 @@ def test_checkpoint_and_output_moved_together_go_on(
     assert verify_checkpoint(place / "checkpoint") == []
     run(place, runner, half_run / "in")
     assert read_output(place) == answer
+
+
+@pytest.mark.parametrize("point", [None, crash_points.COMMITTED], ids=["whole", "died"])
+def test_a_checkpoint_whose_source_was_renamed_is_whole(
+    half_run: Path, runner: Any, answer: dict[str, Counter[str]], point: str | None
+) -> None:
+    later: dict[str, Any] = {"name": "lines", "renamed": {"rows": "lines"}}
+    if point is None:
+        run(half_run, runner, until=2, **later)
+    else:  # the newest manifest has the old name, and penstock.json the new one
+        with dying_at(point), pytest.raises((Died, ps.PenstockError)):
+            run(half_run, runner, until=2, **later)
+    assert verify_checkpoint(half_run / "checkpoint") == []
+    run(half_run, runner, until=2, name="texts", renamed={"lines": "texts"})
+    assert verify_checkpoint(half_run / "checkpoint") == []
+    journal = half_run / "checkpoint" / "files" / "rows.jsonl"
+    lines = journal.read_text().splitlines(keepends=True)
+    journal.unlink()
+    assert [Path(finding.file) for finding in verify_checkpoint(half_run / "checkpoint")] == [journal]
+    journal.write_text("".join(lines))
+    run(half_run, runner, name="texts", renamed={"lines": "texts"})
+    assert read_output(half_run) == answer
 
 
 def test_a_run_that_has_ended_says_so_again_and_refuses_more_input(

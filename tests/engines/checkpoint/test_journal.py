@@ -61,6 +61,21 @@ def test_of_batches_that_are_done_the_last_of_each_file_is_kept_and_few_that_are
     assert list(Journal(place, 2).entries()) == stored
 
 
+def test_of_a_batch_that_failed_what_was_planned_anew_counts_alone(place: Path, tmp_path: Path) -> None:
+    before, grown, moved = (FileRange(str(tmp_path / "a"), 0, last, 5, head=str(last)) for last in (3, 6, 6))
+    moved = moved._replace(path=str(tmp_path / "b"))
+    journal = Journal(place, 0)
+    journal.append(JournalEntry(1, (before,)), JournalEntry(2, (grown, seen(tmp_path / "removed"))))
+    journal.append(JournalEntry(2, (), Mark.FAILED))
+    assert list(Journal(place, 0).entries())[1].files[0] == grown
+    assert list(Journal(place, 2).entries())[-1].files[0] == grown  # nobody has planned it anew
+    journal.append(JournalEntry(1, (moved,), Mark.MOVED), JournalEntry(2))
+    assert list(Journal(place, 2).entries()) == [
+        JournalEntry(1, (before,)),
+        JournalEntry(1, (moved,), Mark.MOVED),
+    ]
+
+
 @pytest.mark.parametrize("left", [1, 20, -2])
 def test_a_line_that_a_crash_cut_short_was_never_acted_on(place: Path, tmp_path: Path, left: int) -> None:
     journal = Journal(place, 0)

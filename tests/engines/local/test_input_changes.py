@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock import crash_points
-from penstock.connect.readers import file_identity
+from penstock.connect.readers import chunks, file_identity
 from penstock.connect.readers import files as file_readers
 from penstock.engines.checkpoint.checkpoint import skip_file
 from penstock.errors import CheckpointError, ConnectorError
@@ -189,6 +189,65 @@ def test_a_file_that_cannot_be_read_is_skipped_and_counted(
     assert read_output(tmp_path).count(3) == 1
 
 
+@CUTS
+@pytest.mark.parametrize("size", [10, 1 << 20], ids=["in its middle", "at once"])
+def test_a_newest_file_that_cannot_be_read_is_a_dead_letter_of_one_run_only(
+    tmp_path: Path, cut: dict[str, int], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", size)
+    write(tmp_path / "in" / "a.jsonl", 1, 2, 3)
+    os.utime(tmp_path / "in" / "a.jsonl", (1, 1))
+    packed = gzip.compress("".join(f'{{"v": {n}}}\n' for n in range(10, 3_000)).encode())
+    (tmp_path / "in" / "b.jsonl.gz").write_bytes(packed[: len(packed) // 2])
+    accounts = [run(tmp_path, on_error="dead_letter", **cut).accounts["rows"] for _ in range(3)]
+    assert [account.errors for account in accounts] == [1, 1, 1]  # of all runs so far
+    n_rows = len(read_output(tmp_path))
+    assert (n_rows > 3) == (size == 10)
+    assert len(set(read_output(tmp_path))) == n_rows
+    write(tmp_path / "in" / "c.jsonl", 4, 5)
+    for _ in range(2):
+        assert run(tmp_path, on_error="dead_letter", **cut).accounts["rows"].errors == 1
+    assert len(set(read_output(tmp_path))) == len(read_output(tmp_path)) == n_rows + 2
+    assert len(rows_in(tmp_path / "errors")) == 1
+
+
+def test_a_file_that_can_no_longer_be_read_after_some_of_its_rows_is_a_dead_letter_once(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "in" / "a.jsonl", 1, 2, 3)
+    run(tmp_path, batch=2, until=1, on_error="dead_letter")
+    (tmp_path / "in" / "a.jsonl").rename(tmp_path / "away")
+    write(tmp_path / "in" / "b.jsonl", 4)
+    accounts = [run(tmp_path, batch=2, on_error="dead_letter").accounts["rows"] for _ in range(2)]
+    assert [account.errors for account in accounts] == [1, 1]  # of all runs so far
+    assert read_output(tmp_path) == [1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "fact"),
+    [
+        ({"batch": 2}, {}, "was cut by rows"),
+        ({"batch": 2}, {"files": 2}, "was cut by rows"),
+        ({}, {"batch": 2}, "was cut by files"),
+        ({"files": 2}, {"batch": 2}, "was cut by files"),
+    ],
+)
+@pytest.mark.parametrize("until", [1, None])
+def test_what_was_cut_by_rows_is_not_cut_by_files_under_the_same_checkpoint(
+    tmp_path: Path, was: dict[str, int], now: dict[str, int], fact: str, until: int | None
+) -> None:
+    for n, name in enumerate("abc"):
+        write(tmp_path / "in" / f"{name}.jsonl", *range(3 * n, 3 * n + 3))
+    run(tmp_path, until=until, **was)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=fact) as refused:
+            run(tmp_path, **now)
+        assert refused.value.step == "rows"
+        assert "batch=" in str(refused.value.hint)
+    run(tmp_path, **was)
+    assert read_output(tmp_path) == list(range(9))
+
+
 def test_a_file_that_cannot_be_read_is_a_dead_letter_with_its_path_and_the_reason(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.jsonl", 1)
     bad = tmp_path / "in" / "b.jsonl"
@@ -258,7 +317,7 @@ def test_a_run_that_resumes_does_not_read_again_what_was_read(
         writer = getattr(ps.write, format)(folder)
         graph.source(ps.read.table(table)).sink(writer)
         graph.run("reference")
-    from penstock.connect.readers import chunks, parquet
+    from penstock.connect.readers import parquet
 
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 4_000)
     monkeypatch.setattr(parquet, "_ROWS_AT_A_TIME", 500)

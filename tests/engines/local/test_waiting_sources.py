@@ -185,6 +185,25 @@ def test_stop_with_drain_closes_the_windows_first(live_engine: str) -> None:
         assert [row["n"] for row in live.out.rows] == [2]
 
 
+@pytest.mark.parametrize("options", [None, ps.LocalOptions(deterministic=True)], ids=["free", "in rounds"])
+def test_a_stop_with_drain_during_a_round_of_the_clock_closes_the_windows(options: Any) -> None:
+    def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
+        def stop(row: Any) -> bool:
+            live.run.stop(drain=True)  # in the thread that runs the round
+            return True
+
+        reader = ps.read.generator(live.feed, schema={"v": int}, batch=100, bounded=False)
+        rows = graph.source(reader, time=ps.ingest_time()).filter(stop)
+        return rows.window(ps.tumbling("1 h")).aggregate(n=ps.count())
+
+    with Live(build, options=options) as live:
+        live.feed.send({"v": 1}, {"v": 2})
+        live.advance(100_000)
+        assert live.run.wait(PATIENCE_S).outcome == "drained"
+        assert [row["n"] for row in live.out.rows] == [2]
+        assert not live.feed.closed.is_set()  # the source was silent all the time
+
+
 def test_stop_without_drain_keeps_windows_open(live_engine: str) -> None:
     def build(graph: ps.PipeGraph, live: Live) -> ps.MultiPipe:
         rows = timed_source(graph, live.feed, "rows")
@@ -465,6 +484,35 @@ def test_an_error_in_an_asynchronous_generator_names_it() -> None:
     rows = graph.source(ps.read.generator(broken, schema={"v": int}))
     with pytest.raises(ps.ConnectorError, match=r"broken raised OSError after 1 rows: the cable is out"):
         rows.collect("local")
+
+
+@pytest.mark.parametrize("stop", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_a_generator_that_ends_its_thread_ends_the_run(live_engine: str, stop: type[BaseException]) -> None:
+    def leave() -> Iterator[dict[str, int]]:
+        yield {"v": 1}
+        raise stop("enough")
+
+    graph = ps.PipeGraph("leave")
+    graph.source(ps.read.generator(leave, schema={"v": int})).sink(ps.write.memory())
+    run = graph.start(live_engine)
+    with pytest.raises(stop, match="enough"):
+        run.wait(PATIENCE_S)
+    assert run.status().state == "failed"
+
+
+def test_an_asynchronous_source_whose_wait_is_cancelled_has_failed(live_engine: str) -> None:
+    async def sensor() -> AsyncIterator[dict[str, int]]:
+        yield {"v": 1}
+        request = asyncio.ensure_future(asyncio.Event().wait())
+        asyncio.get_running_loop().call_soon(request.cancel)  # such as a library that gives up
+        await request
+        yield {"v": 2}
+
+    graph = ps.PipeGraph("async")
+    rows = graph.source(ps.read.generator(sensor, schema={"v": int}))
+    refusal = r"sensor raised CancelledError after 1 rows: what it awaits was cancelled"
+    with pytest.raises(ps.ConnectorError, match=refusal):
+        rows.collect(live_engine)
 
 
 def test_a_run_that_was_stopped_goes_on_behind_the_rows_it_has_read(

@@ -63,11 +63,13 @@ def prune_entries(entries: Iterable[JournalEntry], done: int) -> list[JournalEnt
     """Return the entries without what nobody can ask for again, where those up to `done` are done.
 
     Of these, the last range of every file is kept, and of files that are gone only the latest: one may come
-    back under another name.
+    back under another name. Of a batch that could not be read, what was planned anew counts alone.
     """
     all_entries, last_of = list(entries), dict[str, tuple[int, FileRange]]()
+    anew = _find_last_plans(all_entries)
     for n, entry in enumerate(all_entries):
-        if entry.mark == Mark.SKIPPED or entry.until > done:
+        is_void = not entry.mark and n < anew.get(entry.until, 0)
+        if entry.mark == Mark.SKIPPED or entry.until > done or is_void:
             continue
         for one in entry.files:
             if entry.mark == Mark.MOVED:
@@ -85,6 +87,17 @@ def prune_entries(entries: Iterable[JournalEntry], done: int) -> list[JournalEnt
         elif files := tuple(one for one in entry.files if last_of.get(one.path) == (n, one)):
             pruned.append(JournalEntry(entry.until, files, entry.mark))
     return pruned
+
+
+def _find_last_plans(entries: Iterable[JournalEntry]) -> dict[int, int]:
+    """Return the batches that failed and were planned anew -> the last entry of each that says so."""
+    failed, anew = set[int](), dict[int, int]()
+    for n, entry in enumerate(entries):
+        if entry.mark == Mark.FAILED:
+            failed.add(entry.until)
+        elif not entry.mark and entry.until in failed:
+            anew[entry.until] = n
+    return anew
 
 
 def count_entries(position: SourcePosition) -> int:

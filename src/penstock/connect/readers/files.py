@@ -41,7 +41,7 @@ from penstock.connect.readers.file_journal import Journal, JournalEntry, ListedF
 from penstock.connect.readers.input_format import FilePart, InputFormat
 from penstock.connect.readers.known_files import KnownFiles
 from penstock.connect.readers.paths import Paths, format_paths, list_files
-from penstock.errors import ConnectorError
+from penstock.errors import CheckpointError, ConnectorError
 from penstock.expr.types import optional_columns, parse_schema
 from penstock.frozen import Frozen
 from penstock.timing.units import Duration
@@ -66,7 +66,8 @@ class FileReader(Frozen):
     ending       says, once it is set, that the files are to end where they are now
 
     The position of a batch is the number of batches and rows up to its end, where files make the batches.
-    Where rows do: the number of the file, a byte (or row) of it, the rows from there on, and all rows.
+    Where rows do: the number of the file, a byte (or row) of it, the rows from there on, and all rows; behind
+    a file that could not be read, those of the next file. One cut does not know the positions of the other.
     """
 
     format: InputFormat
@@ -113,6 +114,8 @@ class FileReader(Frozen):
 
     def batches(self, position: Any = None) -> Iterator[SourceBatch]:
         """List the files and read them in order, from a position on."""
+        if position is not None:
+            self.check_position(position)
         if self.batch is not None:
             yield from self.cut_by_rows(self.plan_files(position), position)
             return
@@ -127,6 +130,18 @@ class FileReader(Frozen):
             number += 1
             yield to_source_batch(read, self.schema, [number, start])
 
+    def check_position(self, position: Any) -> None:
+        """Raise CheckpointError for a position of batches that were cut otherwise, by rows or by files."""
+        if position is None or (len(position) == 4) == (self.batch is not None):
+            return  # Why not translated: batches that were committed, not saved, must be the same rows again
+        by_rows = "files", f"rows: batch={self.batch}", "leave batch= out"
+        was, now, again = by_rows if self.batch is not None else ("rows", "files", "give batch=")
+        raise CheckpointError(
+            f'"{format_paths(self.paths)}" was cut by {was}, and the checkpoint goes on from there',
+            detail=f"the program now cuts it by {now}",
+            hint=f"{again} as before, or start with an empty checkpoint folder",
+        )
+
     def cut_by_rows(self, files: Iterable[ListedFile], position: Any) -> Iterator[SourceBatch]:
         """Yield batches of files, from a position on."""
         assert self.batch is not None, "rows make the batches"
@@ -135,20 +150,19 @@ class FileReader(Frozen):
         def read(files: Iterable[ListedFile]) -> Iterator[RowRange]:
             nonlocal start
             for _, number, one in files:
-                first = place if number == at_file else None
+                first = max(place, one.first) if number == at_file else None
                 left = n_skipped if number == at_file else 0
                 for rows in self.read_range(one, start - left, first):
                     start = rows.end
                     origin = (number, rows.place, rows.start)
-                    is_lost = any(bad.failure is not None for _, bad in rows.bad)
-                    if is_lost:
+                    if any(bad.failure is not None for _, bad in rows.bad):
                         left = 0  # what stands for the file is no row that was read before
+                        origin = (number + 1, 0, rows.end)  # else every run would count the file again
                     elif left >= rows.end - rows.start:
                         left -= rows.end - rows.start
                         continue
-                    yield (
-                        replace(rows, origin=origin).split(left)[1] if left else replace(rows, origin=origin)
-                    )
+                    placed = replace(rows, origin=origin)
+                    yield placed.split(left)[1] if left else placed
                     left = 0
 
         # Why: a batch that was the last of a run must be the same when it is done again, whatever came since.
@@ -233,7 +247,7 @@ class FileReader(Frozen):
             first = last - 1
         else:  # files of which rows were in earlier batches do not count
             first = 0 if before is None else before[0] + any(before[1:3])
-            last = first if after is None else after[0] + 1
+            last = first if after is None else after[0] + any(after[1:3])
         until, failed = self.planned_before
         fresh = [n for n in range(first + 1, last + 1) if n > until or n in failed]
         if fresh:

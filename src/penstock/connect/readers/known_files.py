@@ -32,6 +32,8 @@ MAX_GONE = 1_000
 
 _MAX_BESIDE = 8
 """Files that were rotated, and that may still be written to."""
+_MOST_ALIKE = 4_096
+"""Files of one log begin with so many equal bytes, at most: a header, a banner."""
 
 Status = dict[str, os.stat_result]
 
@@ -56,6 +58,7 @@ class KnownFiles:
         self._packed: dict[str, int] = {}  # files that were packed -> where their text goes on
         self._skipped: set[str] = set()
         self._lively: list[str] = []
+        self._folders: dict[str, dict[str, int]] = {}  # folder -> the names in it, in this look
         self._is_last = False
 
     def add(self, ranges: Iterable[FileRange]) -> None:
@@ -95,13 +98,14 @@ class KnownFiles:
         """
         self._is_last = is_last
         listed = [*map(str, self._list())]
+        self._folders = {}
         if not self._stamps:  # files that an earlier run has followed to other names
             for path in self._known:
                 if path not in listed and any(path.startswith(log) for log in listed):
                     self._beside[path] = None
         status_of = self._stat(dict.fromkeys([*listed, *self._beside]))
-        self._beside = {path: None for path in [*self._beside][-_MAX_BESIDE:] if path in status_of}
         self._find_moved(status_of)
+        self._add_unread(status_of)
         new = []
         for path in sorted(status_of, key=lambda path: (status_of[path].st_mtime_ns, path)):
             one = None if self.is_skipped(path) else self._judge(path, status_of[path])
@@ -110,6 +114,8 @@ class KnownFiles:
                 self._known[path] = one
         by_time = sorted(status_of, key=lambda path: status_of[path].st_mtime_ns)
         self._lively = by_time[-_MAX_LIVELY:] if self._follow else []
+        means = set(listed)
+        self._beside = dict.fromkeys([path for path in by_time if path not in means][-_MAX_BESIDE:])
         return new
 
     def lively_stamp(self) -> tuple[Stamp | None, ...]:
@@ -134,9 +140,15 @@ class KnownFiles:
             fits = (status.st_size == planned.last and same_time) or (grows and status.st_size > planned.last)
             if stamp_of(status) == planned.stamp or (fits and begins_with(planned.path, planned)):
                 return planned
+        self._folders = {}
         moved = next((path for path in self._look_beside(planned.path) if _is_same(path, planned)), None)
         if moved is not None:
-            self._move(planned.path, moved)
+            self._stamps.pop(planned.path, None)
+            self._beside.pop(planned.path, None)
+            known = self._known.pop(planned.path, None) or self._gone.pop(planned.path, None)
+            if known is not None:
+                self._move(known, moved)
+                self._beside[moved] = None
             return planned._replace(path=moved)
         if status is not None:
             raise changed_error(planned.path, planned, status)
@@ -178,87 +190,144 @@ class KnownFiles:
 
     def _find_moved(self, status_of: Status) -> None:
         """Find files that are no longer where they were, and forget what their old places held."""
-        displaced: list[FileRange] = []
-        for path, known in list(self._known.items()):
-            status = status_of.get(path)
-            if status is None:
-                self._gone[path] = self._known.pop(path)
-                displaced.append(known)
-            elif stamp_of(status) != self._stamps.get(path, known.stamp) and not begins_with(path, known):
-                displaced.append(known)
+        displaced = self._take_displaced(status_of)
         unknown = [path for path in status_of if path not in self._known]
+        moved: list[FileRange] = []
+        for by_inode in (True, False):  # what only has the same bytes may be another file
+            for known in list(displaced):
+                if self._look_for(known, status_of, unknown, by_inode=by_inode):
+                    displaced.remove(known)
+                    moved.append(known)
         for known in displaced:
-            self._look_for(known, status_of, unknown)
+            if known.path not in status_of or known.path in self._known or _is_dropped(known, moved):
+                self._gone[known.path] = known
+            else:
+                self._known[known.path] = known  # and `_judge` refuses it
         for path in unknown:  # one that came back under another name
             if path not in self._known and (back := self._find_gone(path, status_of[path])) is not None:
-                self._move(back.path, path)
+                self._move(self._gone.pop(back.path), path)
         while len(self._gone) > MAX_GONE:
             del self._gone[next(iter(self._gone))]
 
-    def _look_for(self, known: FileRange, status_of: Status, unknown: list[str]) -> None:
-        """Find where a file has gone whose place is empty, or is another's."""
-        grows, is_there = self._format.grows(Path(known.path)), known.path in status_of
-        beside = self._look_beside(known.path) if grows else []
-        for path in (*unknown, *beside):
-            if path in self._known:
+    def _take_displaced(self, status_of: Status) -> list[FileRange]:
+        """Return the files that are not where they were, and forget where that was."""
+        displaced = []
+        for path, known in list(self._known.items()):
+            status = status_of.get(path)
+            if status is not None and (
+                stamp_of(status) == self._stamps.get(path, known.stamp)
+                or (begins_with(path, known) and not self._is_replaced(path, known, status))
+            ):
                 continue
-            status = status_of.get(path) or self._stat([path]).get(path)
-            if status is None or (status.st_size < known.last and not path.endswith(".gz")):
+            displaced.append(self._known.pop(path))
+            self._stamps.pop(path, None)
+            self._beside.pop(path, None)
+        return displaced
+
+    def _is_replaced(self, path: str, known: FileRange, status: os.stat_result) -> bool:
+        """Return whether a log was rotated, and what stands in its place only begins alike: with a header."""
+        if not self._format.grows(Path(path)):
+            return False
+        if status.st_ino != known.inode:
+            moved = self._find_beside(path, known.inode)
+            return moved is not None and begins_with(moved, known)
+        if known.last > _MOST_ALIKE:
+            return False
+        for other, at in self._stat(self._look_beside(path)).items():
+            is_later = other not in self._known and at.st_mtime_ns >= known.modified_ns
+            if is_later and at.st_size > known.last and begins_with(other, known):
+                # Why: a copy of a log that was not cut is no matter, and the log still begins with all of it.
+                return not begins_with(path, identify(other, 0, at.st_size, at))
+        return False
+
+    def _look_for(self, known: FileRange, status_of: Status, unknown: list[str], *, by_inode: bool) -> bool:
+        """Find where a file has gone whose place is empty, or is another's; return whether it is there."""
+        is_there = known.path in status_of
+        beside = self._look_beside(known.path) if self._format.grows(Path(known.path)) else []
+        places = {path: status_of[path] for path in unknown} | self._stat(beside)
+        for path, status in sorted(places.items(), key=lambda one: one[1].st_mtime_ns):
+            is_packed = path.endswith(".gz") and not known.path.endswith(".gz")
+            if path in self._known or path == known.path:
                 continue
-            # Why: what has only the same bytes may be another file, unless this one was cut or replaced.
-            is_it = status.st_ino == known.inode or is_there or _is_copy(status, known)
+            if status.st_size < known.last and not is_packed:
+                continue
+            if by_inode:
+                is_it = status.st_ino == known.inode and (is_there or _has_same_time(status, known))
+            elif is_there:  # it was cut, or replaced, after this one had been made
+                is_it = status.st_mtime_ns >= known.modified_ns
+            else:
+                is_it = _is_copy(status, known) or (is_packed and path == f"{known.path}.gz")
             if is_it and begins_with(path, known):
                 status_of[path] = status
-                if path.endswith(".gz") and not known.path.endswith(".gz"):
+                if is_packed:
                     self._packed[path] = known.last
                     self._moved.append(FileRange(known.path, 0, 0))  # it is known by what it was packed to
-                    self._known.pop(known.path, None)
-                    self._gone.pop(known.path, None)
                 else:
-                    self._move(known.path, path)
+                    self._move(known, path)
                 self._add_generations(known.path, path, status, status_of)
-                return
+                return True
+        return False
 
     def _add_generations(self, path: str, moved: str, status: os.stat_result, status_of: Status) -> None:
         """Add the files that had a log's name since it was rotated, and lost it again."""
-        for other in self._look_beside(path):
-            if other == moved or other in status_of or other in self._known or other in self._gone:
+        for other, between in self._stat(self._look_beside(path)).items():
+            is_later = between.st_mtime_ns > status.st_mtime_ns
+            if not is_later or other == moved or other in status_of or other in self._known:
                 continue
-            between = self._stat([other]).get(other)
-            if between is not None and between.st_mtime_ns > status.st_mtime_ns:
+            gone = self._gone.get(other)
+            if gone is None or gone.inode != between.st_ino:
                 status_of[other] = between
-                self._beside[other] = None
-        self._beside[moved] = None
+
+    def _add_unread(self, status_of: Status) -> None:
+        """Add files of which nothing had been read when they were rotated."""
+        for path, (*_, inode) in list(self._stamps.items()):
+            status = status_of.get(path)
+            if path in self._known or (status is not None and status.st_ino == inode):
+                continue
+            del self._stamps[path]
+            moved = self._find_beside(path, inode)
+            if moved is not None and moved not in status_of and moved not in self._known:
+                status_of |= self._stat([moved])
 
     def _find_gone(self, path: str, status: os.stat_result) -> FileRange | None:
         for known in self._gone.values():
-            is_it = status.st_ino == known.inode or _is_copy(status, known)
+            is_own = status.st_ino == known.inode and _has_same_time(status, known)
+            is_it = is_own or _is_copy(status, known)
             if is_it and status.st_size >= known.last and begins_with(path, known):
                 return known
         return None
 
-    def _move(self, path: str, moved: str) -> None:
+    def _move(self, known: FileRange, moved: str) -> None:
         """Follow a file to its new name."""
-        known = self._known.pop(path, None) or self._gone.pop(path, None)
-        self._stamps.pop(path, None)
-        self._beside.pop(path, None)
-        if known is not None:
-            self._known[moved] = known._replace(path=moved)
-            self._moved.append(known._replace(path=moved, first=known.last))
+        self._known[moved] = known._replace(path=moved)
+        self._moved.append(known._replace(path=moved, first=known.last))
+
+    def _find_beside(self, path: str, inode: int) -> str | None:
+        """Return the file with that inode that a log may have been rotated to."""
+        names = self._names_beside(path)
+        return next((name for name in names if names[name] == inode), None)
 
     def _look_beside(self, path: str) -> list[str]:
         """Return the files beside one that it may have been rotated to: `app.log.1`, `app.log-2026.gz`."""
+        return sorted(self._names_beside(path))
+
+    def _names_beside(self, path: str) -> dict[str, int]:
+        """Return these files, each with its inode."""
         own = Path(path)
-        try:
-            with os.scandir(own.parent) as entries:
-                stem = own.name.split(".")[0]
-                return sorted(
-                    str(own.parent / entry.name)
-                    for entry in entries
-                    if entry.name != own.name and entry.name.startswith(stem) and entry.is_file()
-                )
-        except OSError:
-            return []
+        folder, stem = str(own.parent), own.name.split(".")[0]
+        if folder not in self._folders:
+            try:
+                with os.scandir(folder) as entries:
+                    self._folders[folder] = {
+                        entry.name: entry.inode() for entry in entries if entry.is_file()
+                    }
+            except OSError:
+                self._folders[folder] = {}
+        return {
+            str(own.parent / name): inode
+            for name, inode in self._folders[folder].items()
+            if name != own.name and name.startswith(stem)
+        }
 
     def _end(self, path: str, first: int, status: os.stat_result) -> int:
         """Return where the rows end that are whole now."""
@@ -304,6 +373,23 @@ class KnownFiles:
 def _is_copy(status: os.stat_result, known: FileRange) -> bool:
     """Return whether a file may be a copy of another that is gone, or the same on another machine."""
     return (status.st_size, status.st_mtime_ns) == (known.last, known.modified_ns)
+
+
+def _has_same_time(status: os.stat_result, known: FileRange) -> bool:
+    """Return whether a file with the inode of another may be that one: inodes are given again to new files.
+
+    One that was renamed keeps its time, and one that was written to since is longer.
+    """
+    return status.st_size > known.last or status.st_mtime_ns == known.modified_ns
+
+
+def _is_dropped(known: FileRange, moved: Iterable[FileRange]) -> bool:
+    """Return whether a log's rotation left no place for an older file: one that moved had the log's name."""
+    return any(
+        known.path.startswith(one.path) and known.modified_ns <= one.modified_ns
+        for one in moved
+        if one.path != known.path
+    )
 
 
 def _is_same(path: str, known: FileRange) -> bool:

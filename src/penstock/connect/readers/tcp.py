@@ -27,7 +27,7 @@ from penstock.connect.read_claims import DEFAULT_WAIT, check_wait
 from penstock.connect.readers.chunks import Chunk, TextBasedFormat, number_rows
 from penstock.connect.readers.csv import build_csv_format
 from penstock.connect.readers.iterables import DEFAULT_BATCH
-from penstock.connect.readers.text import JsonlFormat
+from penstock.connect.readers.text import JsonlFormat, holds_object
 from penstock.errors import ConnectorError
 from penstock.expr.types import parse_schema
 from penstock.frozen import Frozen
@@ -47,7 +47,8 @@ class SocketLines:
 
     ended      true once the other side has sent all that it had
     place      the address, for errors
-    may_break  a broken connection ends like one that was closed, but for a line that is not whole
+    may_break  a broken connection ends like one that was closed, but for a line that is not whole; so does
+               one that is closed within a line, as when the other side's process is killed
     broken     how it broke, in that case
     """
 
@@ -90,6 +91,8 @@ class SocketLines:
                 deadline = time.monotonic() + wait_s
             self.ended = not block
             self._pending.append(block)
+            if self.ended and self.may_break:
+                self._drop_piece()
             if self.ended or b"\n" in block:
                 yield from self._take_whole_rows()
             if self.ended:
@@ -99,6 +102,25 @@ class SocketLines:
                     f"line {self._line} from {self.place} is longer than {MAX_ROW_BYTES:,} bytes",
                     hint="end every row with a line feed",
                 )
+
+    def _drop_piece(self) -> None:
+        """Drop the piece of a row behind the last one that is whole, and say so in `broken`.
+
+        An object of JSON shows that it is whole. A csv row needs its end: a piece of one may look like a row.
+        """
+        text = b"".join(self._pending)
+        end = self._format.end_of_rows(text)
+        if isinstance(self._format, JsonlFormat):
+            is_whole = not text[end:].strip() or holds_object(text[end:])
+        else:  # a carriage return may end a row by itself, or be half of an end
+            is_whole = text.endswith(b"\r") and self._format.end_of_rows(text + b"\n") > len(text)
+        if end < len(text) and not is_whole:
+            n_lines = self._line - 1 + text.count(b"\n", 0, end)
+            self.broken = (
+                f"the connection to {self.place} broke after {n_lines} lines: it was closed within the next, "
+                f"of which {len(text) - end:,} bytes are lost"
+            )
+            self._pending = [text[:end]]
 
     def _take_whole_rows(self) -> Iterator[Chunk]:
         text = b"".join(self._pending)
@@ -258,8 +280,10 @@ def tcp(
     It connects to `host` and `port` and reads until the other side closes. With `listen=True` it waits for
     others to connect, one after the other, and ends after that many `senders` (None: never); each must send
     the `token` as its first line, or is turned away. A connection that breaks stops the run; with
-    `senders=None` it is counted and logged, and the next one is read. A batch has `batch` rows (default
-    1,000), or what has come `wait` after its first. `bounded=True` says that the other side will close.
+    `senders=None` it is counted and logged, and the next one is read. So is then one that is closed within a
+    line, as by a process that is killed: the piece is lost, unless it is a whole JSON object; a last csv line
+    without its end is such a piece. A batch has `batch` rows (default 1,000), or what has come `wait` after
+    its first. `bounded=True` says that the other side will close.
     """
     check_format(format, FORMATS)
     address = check_address(host, port, token)

@@ -30,6 +30,7 @@ from penstock.connect.readers.files import FileReader, build_file_reader
 from penstock.connect.readers.input_format import schema_error
 from penstock.connect.readers.paths import Paths
 from penstock.errors import RowFailure, SchemaError
+from penstock.expr.values import from_list
 from penstock.frozen import dataclass
 from penstock.timing.units import Duration
 
@@ -68,7 +69,7 @@ class TextFormat(TextBasedFormat):
                 except UnicodeDecodeError as problem:
                     reason = f"byte {problem.start + 1} of the line is not UTF-8"
                     bad.append((start + at, BadRow(show_bytes(line), reason, chunk.locate(place, at))))
-            rows = pa.RecordBatch.from_arrays([pa.array(good, pa.string())], schema=_SCHEMA)
+            rows = pa.RecordBatch.from_arrays([from_list(good, pa.string())], schema=_SCHEMA)
             return RowRange(rows, np.array(numbers, np.int64), tuple(bad), start, start + len(lines))
 
         return parse
@@ -134,11 +135,8 @@ class JsonlFormat(TextBasedFormat):
         if last - end <= _MAX_OBJECT_BYTES:
             with file.open("rb") as stream:
                 stream.seek(end)
-                try:
-                    _parse_object(stream.read(last - end))
+                if holds_object(stream.read(last - end)):
                     return last
-                except RowFailure:
-                    pass
         return end
 
     def build_parser(self, place: str, schema: pa.Schema, declared: bool) -> ParseRows:
@@ -183,6 +181,15 @@ def _nonblank_lines(chunk: Chunk) -> Iterator[tuple[int, bytes]]:
     for n_before, raw in enumerate(chunk.text.split(b"\n")):
         if raw.strip():
             yield n_before, raw
+
+
+def holds_object(raw: bytes) -> bool:
+    """Return whether a text is one whole JSON object, which no piece of one is."""
+    try:
+        _parse_object(raw)
+    except RowFailure:
+        return False
+    return True
 
 
 def _parse_object(raw: bytes, exact: bool = False) -> dict[str, object]:

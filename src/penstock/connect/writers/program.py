@@ -225,6 +225,10 @@ class Console(Frozen):
         return "console" if self.limit is None else f"console (first {self.limit} rows)"
 
 
+class ConsoleError(ConnectorError, BrokenPipeError):
+    """Nobody reads the stream of a console any more: both a refusal of ours and what print() would raise."""
+
+
 class ConsoleOutput(StagedOutput):
     """Prints batches, and in the end how many rows were not printed."""
 
@@ -249,11 +253,21 @@ class ConsoleOutput(StagedOutput):
     def _print(self, text: str) -> None:
         """Print text; characters that the stream's encoding lacks are shown as escapes, so no row fails."""
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
-        print(text.encode(encoding, "backslashreplace").decode(encoding), file=self._stream, flush=True)
+        try:
+            print(text.encode(encoding, "backslashreplace").decode(encoding), file=self._stream, flush=True)
+        except BrokenPipeError:
+            raise ConsoleError(
+                "nobody reads the console any more: what it prints into was closed",
+                hint="catch BrokenPipeError around the run, or use the command penstock run, which then ends",
+            ) from None
 
 
 def console(*, limit: int | None = 100, stream: TextIO | None = None) -> Console:
-    """Print rows as a table: the first `limit` of a run (None: all), to standard output or `stream`."""
+    """Print rows as a table: the first `limit` of a run (None: all), to standard output or `stream`.
+
+    When that is a pipe and its reader goes away, as `head` does, the run fails with a BrokenPipeError, as
+    `print` would; it is a ConnectorError too. `penstock run` then ends without a word, with code 141.
+    """
     return Console(check_size("limit", limit), stream)
 
 

@@ -25,28 +25,27 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import IO, Any
-from urllib.parse import quote, unquote
 
 import xxhash
 
 from penstock.accounts import Accounts
 from penstock.clock import WallClock
-from penstock.connect.protocol import SourcePosition
 from penstock.connect.readers.file_identity import FileRange
-from penstock.connect.readers.file_journal import JournalEntry, Mark, count_entries
+from penstock.connect.readers.file_journal import JournalEntry, Mark
 from penstock.connect.writers.staged_files import lock_file
 from penstock.crash_points import CLEANED, pass_crash_point
 from penstock.engines.checkpoint.graph import (
     FORMAT,
     find_histories,
-    former_names,
     keeps_state,
+    present_names,
     record_histories,
     refuse_incompatible,
     upgrade_graph,
     with_histories,
 )
-from penstock.engines.checkpoint.journal import Journal
+from penstock.engines.checkpoint.input_files import read_input_files
+from penstock.engines.checkpoint.journal import Journal, journal_path, list_journals
 from penstock.engines.checkpoint.manifest import (
     OLD,
     Manifest,
@@ -54,12 +53,13 @@ from penstock.engines.checkpoint.manifest import (
     is_old_run,
     manifest_name,
     read_manifest,
+    read_newest,
     read_planned,
 )
 from penstock.engines.checkpoint.output_links import SinkLink
 from penstock.engines.checkpoint.sealed_files import ChainedLog, damage_error, read_sealed, write_sealed
 from penstock.engines.checkpoint.state_files import StateFiles, StateHandle
-from penstock.errors import CheckpointError, describe_cause
+from penstock.errors import CheckpointError, describe_cause, nearest_first
 from penstock.operators.op import StepHistory
 from penstock.operators.windows import Windows
 from penstock.plan.plan import Plan, Step
@@ -129,10 +129,10 @@ class Checkpoint:
     def _learn_histories(self, saved: Mapping[str, Any], renamed: Mapping[str, str]) -> None:
         """Find out what the steps of this graph were before."""
         saved = upgrade_graph(saved, self._graph)
-        done, steps = self.latest_manifest(), saved["steps"]
+        done = self.latest_manifest()
         # A manifest may be older than the last renaming.
-        done = done.rename({name: now for now, step in steps.items() for name in former_names(step)})
-        renamed = {before: now for before, now in renamed.items() if before in steps}
+        done = done.rename(present_names(saved))
+        renamed = {before: now for before, now in renamed.items() if before in saved["steps"]}
         self._histories = find_histories(saved, self._graph, renamed, done.state, done.step_watermarks)
         self._graph = record_histories(self._graph, self._histories)
         self.names = {name: now for now, history in self._histories.items() for name in history.former}
@@ -336,11 +336,6 @@ class Checkpoint:
         return nbytes
 
 
-def journal_path(folder: Path, source: str) -> Path:
-    """Return where the journal of a source is."""
-    return folder / "files" / f"{quote(source, safe='')}.jsonl"
-
-
 def read_graph(folder: Path) -> dict[str, Any] | None:
     """Return what a checkpoint folder is of, with its identity; None if it is new."""
     path = folder / "penstock.json"
@@ -381,23 +376,26 @@ def convert_state(step: Step, manifest: Manifest, files: StateFiles, form: str) 
     return files.write(manifest.rounds, "converted", {step.name: pieces})[step.name]
 
 
-def skip_file(folder: str | Path, source: str, path: str | Path) -> None:
+def skip_file(folder: str | Path, source: str, path: str | Path) -> tuple[str, str, bool]:
     """Leave an input file out for good: runs that resume from the checkpoint read no more rows of it.
 
-    Rows that were read of it before stay. It is known by its path.
+    Rows that were read of it before stay. It is known by its path. Return the name of the source, the path of
+    the file, and whether a run has listed it.
 
     folder  the checkpoint
-    source  the name of the source step that reads the file
+    source  the name of the source step that reads the file, or one that it had before
     """
     folder = Path(folder)
-    place = folder / "files" / f"{quote(source, safe='')}.jsonl"
     graph = read_graph(folder)
-    if graph is None or not place.exists():
-        known = sorted(unquote(file.stem) for file in place.parent.glob("*.jsonl"))
-        names = f"its sources with files are {', '.join(known)}" if known else "no source of it reads files"
+    sources = {} if graph is None else list_journals(folder, graph)
+    now = source if graph is None else present_names(graph).get(source, source)
+    if graph is None or now not in sources:
+        names = ", ".join(nearest_first(source, sources))
         raise CheckpointError(
             f'the checkpoint knows no files of a source "{source}"',
-            detail=f"{folder}: {names}",
+            detail=f"{folder}: its sources with files are {names}"
+            if names
+            else f"{folder}: no source of it reads files",
             hint="name the source as the program does: graph.source(…, name=…)",
         )
     lock = lock_file(folder / "lock")
@@ -408,19 +406,11 @@ def skip_file(folder: str | Path, source: str, path: str | Path) -> None:
             hint="stop it first, then leave the file out",
         )
     with lock:
-        run, newest = graph["run"], Manifest()
-        for manifest in sorted((folder / "commits").glob("*.json"))[-1:]:
-            newest = read_manifest(manifest, run, *([""] if is_old_run(run) else []))
-        journal = Journal(
-            place,
-            source,
-            run,
-            done=count_entries(newest.positions.get(source, SourcePosition())),
-            known=newest.journals.get(source),
-            is_old=is_old_run(run),
-        )
-        left_out = FileRange(str(Path(path).absolute()), 0, 0)
-        journal.append(JournalEntry(0, (left_out,), Mark.SKIPPED))
+        journal, files = read_input_files(folder, graph, read_newest(folder, graph), now)
+        names_of, is_known = files.find(Path(path))
+        if tuple(names_of) not in files.skipped:
+            journal.append(JournalEntry(0, tuple(FileRange(name, 0, 0) for name in names_of), Mark.SKIPPED))
+    return now, names_of[0], is_known
 
 
 def _local_path(folder: str) -> Path:

@@ -196,6 +196,11 @@ def former_names(step: Mapping[str, Any]) -> Sequence[str]:
     return names
 
 
+def present_names(graph: Mapping[str, Any]) -> dict[str, str]:
+    """Return the name of a step in files of the checkpoint -> its name now, where the two differ."""
+    return {former: name for name, step in graph["steps"].items() for former in former_names(step)}
+
+
 def upgrade_graph(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a graph that was recorded in the format before, as it is recorded now.
 

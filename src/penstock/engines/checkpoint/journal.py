@@ -16,12 +16,49 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
-from penstock.connect.readers.file_journal import JournalEntry, prune_entries
+from penstock.connect.protocol import SourcePosition
+from penstock.connect.readers.file_journal import JournalEntry, count_entries, prune_entries
 from penstock.connect.writers.staged_files import unseal
 from penstock.crash_points import JOURNALED, pass_crash_point
+from penstock.engines.checkpoint.graph import former_names, present_names
+from penstock.engines.checkpoint.manifest import Manifest, is_old_run
 from penstock.engines.checkpoint.sealed_files import ChainedLog, damage_error
 from penstock.errors import CheckpointError, describe_cause
+
+
+def journal_path(folder: Path, source: str) -> Path:
+    """Return where the journal of a source is.
+
+    source  its name when the checkpoint began
+    """
+    return folder / "files" / f"{quote(source, safe='')}.jsonl"
+
+
+def list_journals(folder: Path, graph: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sources of which a checkpoint has a journal: the name now -> the one when it began."""
+    names = present_names(graph)
+    first_names = sorted(unquote(path.stem) for path in (folder / "files").glob("*.jsonl"))
+    return {names.get(first, first): first for first in first_names}
+
+
+def open_journal(folder: Path, graph: Mapping[str, Any], newest: Manifest, source: str) -> Journal:
+    """Return the journal of a source for those that run no program; raise CheckpointError if it is damaged.
+
+    graph   as it is saved
+    newest  the newest manifest, by the present names of steps
+    source  its name now
+    """
+    first_name = (*former_names(graph["steps"].get(source, {})), source)[0]
+    return Journal(
+        journal_path(folder, first_name),
+        first_name,
+        graph["run"],
+        done=count_entries(newest.positions.get(source, SourcePosition())),
+        known=newest.journals.get(source),
+        is_old=is_old_run(graph["run"]),
+    )
 
 
 class Journal(ChainedLog):

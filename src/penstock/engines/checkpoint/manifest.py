@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.connect.protocol import SourcePosition
+from penstock.engines.checkpoint.graph import present_names
 from penstock.engines.checkpoint.output_links import SinkLink
 from penstock.engines.checkpoint.sealed_files import damage_error, read_sealed
 from penstock.engines.checkpoint.state_files import StateHandle, StateHandles
@@ -121,6 +122,18 @@ def check_planned(
 def manifest_name(manifest: Manifest) -> str:
     """Return the name of the file of a manifest."""
     return f"{manifest.rounds:010d}{'-end' * manifest.drained}.json"
+
+
+def read_newest(folder: Path, graph: Mapping[str, Any]) -> Manifest:
+    """Return the newest manifest of a checkpoint, by the present names of steps; an empty one if it has none.
+
+    graph  as it is saved
+    """
+    newest, run = Manifest(), graph["run"]
+    for path in sorted((folder / "commits").glob("*.json"))[-1:]:
+        newest = read_manifest(path, run, *([""] if is_old_run(run) else []))
+    # Why: it may be older than the last renaming.
+    return newest.rename(present_names(graph))
 
 
 def read_manifest(path: Path, *runs: str | None) -> Manifest:

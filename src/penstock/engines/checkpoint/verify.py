@@ -9,14 +9,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import unquote
 
-from penstock.connect.protocol import OutputRecord, SourcePosition
-from penstock.connect.readers.file_journal import count_entries
+from penstock.connect.protocol import OutputRecord
 from penstock.connect.writers.staged_files import unseal
 from penstock.engines.checkpoint.checkpoint import read_graph
-from penstock.engines.checkpoint.graph import FORMAT
-from penstock.engines.checkpoint.journal import Journal
+from penstock.engines.checkpoint.graph import FORMAT, present_names
+from penstock.engines.checkpoint.journal import Journal, journal_path, list_journals, open_journal
 from penstock.engines.checkpoint.manifest import (
     Manifest,
     check_planned,
@@ -100,24 +98,13 @@ class _Verification:
                 self._try(self._folder / "state" / handle.file, files.read, {bucket: handle}, step)
                 if len(self._damages) > known:
                     break  # the other buckets of the step are in the same files
-        return newest
+        return newest.rename(present_names(graph))
 
     def _check_journals(self, graph: dict[str, Any], newest: Manifest) -> None:
-        files = self._folder / "files"
-        named = {unquote(path.stem): path for path in files.glob("*.jsonl")}
-        for source in dict.fromkeys([*newest.journals, *named]):
-            done = count_entries(newest.positions.get(source, SourcePosition()))
-            path = named.get(source, files / f"{source}.jsonl")
-            journal = self._try(
-                path,
-                Journal,
-                path,
-                source,
-                graph["run"],
-                done=done,
-                known=newest.journals.get(source),
-                is_old=is_old_run(graph["run"]),
-            )
+        first_names = {now: first for first, now in reversed(present_names(graph).items())}
+        for source in dict.fromkeys([*newest.journals, *list_journals(self._folder, graph)]):
+            path = journal_path(self._folder, first_names.get(source, source))
+            journal = self._try(path, open_journal, self._folder, graph, newest, source)
             if journal is not None:
                 self._journals[source] = journal
 

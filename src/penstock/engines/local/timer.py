@@ -84,7 +84,8 @@ class RoundTimer:
         if not read.claim():
             return
         with self._hold(task, read):
-            if not task.act(now):
+            # Why not in a run that stops: `_end` knows what else is to be done then, such as to drain.
+            if not task.act(now) and not self._progress.stopping:
                 self._complete(task, read)
 
     def _end(self, task: SourceTask) -> bool:

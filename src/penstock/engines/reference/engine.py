@@ -276,7 +276,7 @@ class SourceFeed:
         assert isinstance(read, WaitingRead), "only such reads have a thread"
         if not batches.empty():
             item = batches.get()
-            if isinstance(item, Exception):
+            if isinstance(item, BaseException):
                 raise item
             return item
         first, wait_us = read.first_number, getattr(self._reader, "wait_us", None)
@@ -301,7 +301,7 @@ class SourceFeed:
             self._put(_END)
         except AbandonedRead:
             return
-        except Exception as failure:  # raised again where the batch would have been taken
+        except BaseException as failure:  # raised again where the batch would have been taken
             with suppress(AbandonedRead):
                 self._put(failure)
 

@@ -11,7 +11,8 @@ import pytest
 
 import penstock as ps
 from penstock.connect.readers import files as file_readers
-from tests.support.input_runs import append, read_output, run, write
+from penstock.errors import CheckpointError
+from tests.support.input_runs import append, read_output, rows_in, run, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("spark")]
 
@@ -51,6 +52,36 @@ def test_a_file_that_could_not_be_read_may_be_mended_on_either_engine(
     (folder / "b.jsonl.gz").write_bytes(gzip.compress(b'{"v": 3}\n'))
     run(tmp_path, engine="spark", until=1, **cut)
     run(tmp_path, engine="local", **cut)
+    assert read_output(tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_newest_file_that_cannot_be_read_is_a_dead_letter_of_one_run_only(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.jsonl", 1, 2, 3)
+    os.utime(tmp_path / "in" / "a.jsonl", (1, 1))
+    (tmp_path / "in" / "b.jsonl.gz").write_bytes(b"no gzip at all")
+    for n, engine in enumerate(("spark", "spark", "spark", "local")):
+        if n == 2:
+            write(tmp_path / "in" / "c.jsonl", 4)
+        result = run(tmp_path, engine=engine, on_error="dead_letter", batch=2)
+        assert result.accounts["rows"].errors == 1  # of all runs so far
+    assert read_output(tmp_path) == [1, 2, 3, 4]
+    assert len(rows_in(tmp_path / "errors")) == 1
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "fact"),
+    [({"batch": 2}, {}, "was cut by rows"), ({}, {"batch": 2}, "was cut by files")],
+)
+def test_what_was_cut_by_rows_is_not_cut_by_files_under_the_same_checkpoint(
+    tmp_path: Path, was: dict[str, int], now: dict[str, int], fact: str
+) -> None:
+    write(tmp_path / "in" / "a.jsonl", 1, 2, 3)
+    write(tmp_path / "in" / "b.jsonl", 4)
+    run(tmp_path, engine="spark", until=1, **was)
+    with pytest.raises(CheckpointError, match=fact) as refused:
+        run(tmp_path, engine="spark", **now)
+    assert refused.value.step == "rows"
+    run(tmp_path, engine="spark", **was)
     assert read_output(tmp_path) == [1, 2, 3, 4]
 
 

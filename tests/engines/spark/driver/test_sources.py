@@ -15,10 +15,10 @@ import penstock as ps
 from penstock.accounts import Accounts
 from penstock.clock import ManualClock
 from penstock.engines.spark.driver.read_ahead import ReadBatch, ReadRows, merge_reports
-from penstock.engines.spark.driver.sources import RemoteSourceReader, time_range_of
+from penstock.engines.spark.driver.sources import RemoteSourceReader, SequenceSourceReader, time_range_of
 from penstock.engines.spark.file_splits import RemoteBatch, SourceFile, UnreadBatch
 from penstock.engines.spark.jvm_source import TimeRange
-from penstock.engines.spark.source_task import SourceReport
+from penstock.engines.spark.source_task import SourceReport, SourceSplit
 from penstock.operators.ends import Source
 from penstock.plan.plan import Plan
 from tests.support.parquet_feeds import SECOND, columns, write_files
@@ -91,6 +91,29 @@ def test_a_batch_that_was_read_ahead_is_counted_and_moves_the_watermark_as_repor
     assert source.watermark == 77
     assert accounts == Accounts(rows_in=5, passed=4, rows_out=4, errors=1)
     assert source.reasons == ["too odd"]
+
+
+def test_files_that_are_cut_by_rows_have_whole_paths_because_workers_know_no_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text('{"v": 1}\n')
+    graph = ps.PipeGraph("read")
+    graph.source(ps.read.jsonl("in/", schema={"v": int}, batch=2)).sink(ps.write.memory())
+    plan = Plan("read", tuple(graph.steps.values()))
+    asked: list[SourceSplit] = []
+
+    def read(splits: Sequence[SourceSplit]) -> ReadRows:
+        asked.extend(splits)
+        return ReadRows(None, [SourceReport("source", 0, ended=True)])
+
+    clock = ManualClock()
+    jobs: Any = SimpleNamespace(read=read)
+    source = SequenceSourceReader(plan, plan.sources[0], clock, Accounts(), jobs, tmp_path, clock.now)
+    assert source.next() is None
+    ((_, _, path, *_),) = asked[0].files
+    assert path == str(tmp_path / "in" / "a.jsonl")
 
 
 def test_reports_of_the_parts_of_a_batch_are_one_and_the_first_failure_counts() -> None:

@@ -96,6 +96,23 @@ def test_a_run_stops_while_nothing_comes(spark_session: RunSession) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("stop", [SystemExit, GeneratorExit])
+def test_a_generator_that_ends_its_thread_ends_the_run(
+    spark_session: RunSession, stop: type[BaseException]
+) -> None:
+    def leave() -> Iterator[dict[str, int]]:
+        yield {"v": 1}
+        raise stop("enough")
+
+    graph = ps.PipeGraph("leave")
+    graph.source(ps.read.generator(leave, schema={"v": int})).sink(ps.write.memory())
+    run = graph.start("spark")
+    with pytest.raises(stop, match="enough"):
+        run.wait(60)
+    assert run.status().state == "failed"
+
+
+@pytest.mark.slow
 def test_rows_leave_though_their_batch_is_not_full(spark_session: RunSession) -> None:
     feed = Feed((1, 1), (2, 2), batch=100)
     assert first_rows(feed.source(ps.PipeGraph("waited"), "rows"), 2, feed) == [

@@ -154,6 +154,7 @@ print(json.dumps([run(run_out_of_memory), run(be_killed), run(lambda: None)]))
 """
 
 
+@pytest.mark.nightly
 def test_a_java_that_ends_during_a_run_is_told_and_the_next_run_starts_another(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DIES], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
@@ -161,7 +162,7 @@ def test_a_java_that_ends_during_a_run_is_told_and_the_next_run_starts_another(t
     assert done.returncode == 0, done.stderr
     assert "py4j" not in done.stderr
     (no_memory, more), (killed, again), rows = json.loads(done.stdout.splitlines()[-1])
-    assert no_memory == "the driver's Java ran out of memory, and has ended"
+    assert no_memory == "the driver's Java ran out of memory, and has ended", done.stdout + done.stderr
     assert "spark.driver.memory" in more
     assert killed == "the driver's Java has ended by SIGKILL"
     assert "a new Java is started" in again

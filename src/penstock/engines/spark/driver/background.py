@@ -120,7 +120,7 @@ class BackgroundSourceReader(SourceReader):
             self._put(_END)
         except AbandonedRead:
             return
-        except Exception as failure:  # raised again where the batch would have been taken
+        except BaseException as failure:  # raised again where the batch would have been taken
             self._put(failure)
         finally:
             close = getattr(batches, "close", None)
@@ -138,6 +138,6 @@ class BackgroundSourceReader(SourceReader):
 
     def _take(self) -> Iterator[Any]:
         while (item := self._queue.get()) is not _END:
-            if isinstance(item, Exception):
+            if isinstance(item, BaseException):
                 raise item
             yield item

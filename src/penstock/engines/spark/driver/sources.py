@@ -254,6 +254,7 @@ class RemoteSourceReader(WorkerSourceReader):
             return
         reader = self._watch()
         assert isinstance(reader, FileReader), "only files and DataFrames are read elsewhere"
+        reader.check_position(self._at)
         number, start = self._at or (0, 0)
         for ranges in reader.plan_batches(number):
             proven = None
@@ -345,12 +346,15 @@ class SequenceSourceReader(WorkerSourceReader):
         n_ahead = 1 if follows_clock else MAX_BATCHES
         reader, position = self._reader, self._at
         assert isinstance(reader, FileReader), "only files are read elsewhere"
-        files = list(reader.plan_files(position))
+        reader.check_position(position)
+        # Why absolute: a worker has a working folder of its own, and the program may change its own.
+        files = [
+            (listing, n, str(Path(one.path).absolute()), one.first, one.last)
+            for listing, n, one in reader.plan_files(position)
+        ]
         while True:
             done = 0 if position is None else position[0]
-            ahead = tuple(
-                (listing, n, one.path, one.first, one.last) for listing, n, one in files if n >= done
-            )
+            ahead = tuple(file for file in files if file[1] >= done)
             split = SourceSplit(
                 self.step.name,
                 number,
