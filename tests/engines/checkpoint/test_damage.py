@@ -6,6 +6,7 @@ The program reads files, one a batch, counts windows and copies rows; it is stop
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -228,6 +229,33 @@ def test_a_checkpoint_whose_source_was_renamed_is_whole(
     assert [Path(finding.file) for finding in verify_checkpoint(half_run / "checkpoint")] == [journal]
     journal.write_text("".join(lines))
     run(half_run, runner, name="texts", renamed={"lines": "texts"})
+    assert read_output(half_run) == answer
+
+
+def test_a_run_may_take_fewer_rounds_again_than_an_earlier_one_had_begun(
+    half_run: Path, runner: Any, answer: dict[str, Counter[str]]
+) -> None:
+    with dying_at(crash_points.COMMITTED), pytest.raises((Died, ps.PenstockError)):
+        run(half_run, runner, until=3, drain=False)
+    run(half_run, runner, until=1, drain=False)
+    assert verify_checkpoint(half_run / "checkpoint") == []
+    run(half_run, runner)
+    assert read_output(half_run) == answer
+
+
+def test_a_run_that_is_refused_a_file_goes_on_once_the_file_is_as_it_was(
+    half_run: Path, runner: Any, answer: dict[str, Counter[str]]
+) -> None:
+    with dying_at(crash_points.COMMITTED), pytest.raises((Died, ps.PenstockError)):
+        run(half_run, runner, until=3, drain=False)
+    file = half_run / "in" / f"{7:03d}.jsonl"
+    was, status = file.read_text(), file.stat()
+    file.write_text(was.replace('"t": 7', '"t": 8'))
+    with pytest.raises(ps.PenstockError, match="changed after it was read"):
+        run(half_run, runner)
+    file.write_text(was)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    run(half_run, runner)
     assert read_output(half_run) == answer
 
 

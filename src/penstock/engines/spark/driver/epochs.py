@@ -98,6 +98,7 @@ class EpochPlanner:
         self._max_size = max_size(options)
         self._next = self._begun = 0
         self._recorded: dict[int, dict[str, Any]] = {}
+        self._earlier: dict[int, dict[str, Any]] = {}
         self._accounts = {step.name: Accounts() for step in plan.sources}
         self.readers = [
             open_source(plan, step, self._clock, self._accounts[step.name], jobs, folder, self._next_now)
@@ -143,6 +144,16 @@ class EpochPlanner:
         for number in [number for number, record in self._recorded.items() if record["last"]]:
             if number > committed:
                 del self._recorded[number]
+        self._earlier = dict(self._recorded)
+
+    def records_of(self, rounds: Sequence[PlannedRound]) -> dict[int, dict[str, Any]]:
+        """Return what is to be recorded of rounds, and what is known of those behind them.
+
+        Sinks may have committed rounds that an earlier run had begun, and this one may end before them.
+        """
+        last = rounds[-1].plan.number
+        behind = {number: record for number, record in self._earlier.items() if number > last}
+        return {of.plan.number: of.record for of in rounds} | behind
 
     @property
     def n_planned(self) -> int:

@@ -178,7 +178,7 @@ class DriverLoop:
                 rounds = self._planner.next_rounds()
                 if rounds and self.checkpoint.durable:
                     with self._keep_going():
-                        self.checkpoint.save_planned_rounds({of.plan.number: of.record for of in rounds})
+                        self.checkpoint.save_planned_rounds(self._planner.records_of(rounds))
                 pass_crash_point(READ)
                 self._in_progress = bool(rounds)
                 if rounds and query is None:
@@ -243,7 +243,7 @@ class DriverLoop:
         with self._report_failure():
             round_ = self._planner.plan_pushed(batches, last=last)
             if self.checkpoint.durable:
-                self.checkpoint.save_planned_rounds({round_.plan.number: round_.record})
+                self.checkpoint.save_planned_rounds(self._planner.records_of([round_]))
             self._run_rounds([round_])
 
     def drain(self) -> None:
@@ -257,7 +257,7 @@ class DriverLoop:
         with self._report_failure():
             for rounds in self._planner.plan_rest():
                 if self.checkpoint.durable:
-                    self.checkpoint.save_planned_rounds({of.plan.number: of.record for of in rounds})
+                    self.checkpoint.save_planned_rounds(self._planner.records_of(rounds))
                 self._run_rounds(rounds)
         if not self._done.drained:
             self.run_round({}, last=True)
