@@ -3,8 +3,9 @@
 Lines that are put behind those that were read are read on. A file that was renamed is the same file. Where a
 log is rotated, its file has another name, and another file has its name; with logrotate's `copytruncate` its
 rows are in a copy, and it begins anew. Both are told by their bytes: what stands in place of a file that was
-read is new if the file itself, or a copy, is status_of beside it, and refused if not, because rows would be
-missed. Files that were rotated in between, while nobody looked, are read too.
+read is new if the file itself, or a copy, stands beside it, and refused if not, because rows would be
+missed; but a rotation drops the oldest files. Files that were rotated in between, while nobody looked, are
+read too.
 
 Of a file that is followed, a last line without its end waits for it, however long its writer takes. Only if
 the user has said so is it taken once nobody has written to the file for some time, or when a stop drains the
@@ -58,7 +59,8 @@ class KnownFiles:
         self._packed: dict[str, int] = {}  # files that were packed -> where their text goes on
         self._skipped: set[str] = set()
         self._lively: list[str] = []
-        self._folders: dict[str, dict[str, int]] = {}  # folder -> the names in it, in this look
+        # Folder and beginning of names -> the files there, with their inodes, in this look.
+        self._beginnings: dict[tuple[Path, str], dict[str, int]] = {}
         self._is_last = False
 
     def add(self, ranges: Iterable[FileRange]) -> None:
@@ -79,7 +81,7 @@ class KnownFiles:
             self._beside[one.path] = None
 
     def take_moved(self) -> list[FileRange]:
-        """Return the files that have been status_of under other names since the last time."""
+        """Return the files that have turned up under other names since the last time."""
         moved, self._moved = self._moved, []
         return moved
 
@@ -98,7 +100,7 @@ class KnownFiles:
         """
         self._is_last = is_last
         listed = [*map(str, self._list())]
-        self._folders = {}
+        self._beginnings = {}
         if not self._stamps:  # files that an earlier run has followed to other names
             for path in self._known:
                 if path not in listed and any(path.startswith(log) for log in listed):
@@ -140,7 +142,7 @@ class KnownFiles:
             fits = (status.st_size == planned.last and same_time) or (grows and status.st_size > planned.last)
             if stamp_of(status) == planned.stamp or (fits and begins_with(planned.path, planned)):
                 return planned
-        self._folders = {}
+        self._beginnings = {}
         moved = next((path for path in self._look_beside(planned.path) if _is_same(path, planned)), None)
         if moved is not None:
             self._stamps.pop(planned.path, None)
@@ -233,9 +235,8 @@ class KnownFiles:
             return moved is not None and begins_with(moved, known)
         if known.last > _MOST_ALIKE:
             return False
-        for other, at in self._stat(self._look_beside(path)).items():
-            is_later = other not in self._known and at.st_mtime_ns >= known.modified_ns
-            if is_later and at.st_size > known.last and begins_with(other, known):
+        for other, at in self._stat_unknown(path).items():
+            if at.st_mtime_ns >= known.modified_ns and at.st_size > known.last and begins_with(other, known):
                 # Why: a copy of a log that was not cut is no matter, and the log still begins with all of it.
                 return not begins_with(path, identify(other, 0, at.st_size, at))
         return False
@@ -243,8 +244,8 @@ class KnownFiles:
     def _look_for(self, known: FileRange, status_of: Status, unknown: list[str], *, by_inode: bool) -> bool:
         """Find where a file has gone whose place is empty, or is another's; return whether it is there."""
         is_there = known.path in status_of
-        beside = self._look_beside(known.path) if self._format.grows(Path(known.path)) else []
-        places = {path: status_of[path] for path in unknown} | self._stat(beside)
+        beside = self._stat_unknown(known.path) if self._format.grows(Path(known.path)) else {}
+        places = {path: status_of[path] for path in unknown} | beside
         for path, status in sorted(places.items(), key=lambda one: one[1].st_mtime_ns):
             is_packed = path.endswith(".gz") and not known.path.endswith(".gz")
             if path in self._known or path == known.path:
@@ -270,9 +271,9 @@ class KnownFiles:
 
     def _add_generations(self, path: str, moved: str, status: os.stat_result, status_of: Status) -> None:
         """Add the files that had a log's name since it was rotated, and lost it again."""
-        for other, between in self._stat(self._look_beside(path)).items():
+        for other, between in self._stat_unknown(path).items():
             is_later = between.st_mtime_ns > status.st_mtime_ns
-            if not is_later or other == moved or other in status_of or other in self._known:
+            if not is_later or other == moved or other in status_of:
                 continue
             gone = self._gone.get(other)
             if gone is None or gone.inode != between.st_ino:
@@ -309,25 +310,28 @@ class KnownFiles:
 
     def _look_beside(self, path: str) -> list[str]:
         """Return the files beside one that it may have been rotated to: `app.log.1`, `app.log-2026.gz`."""
-        return sorted(self._names_beside(path))
+        return [other for other in self._names_beside(path) if other != path]
+
+    def _stat_unknown(self, path: str) -> Status:
+        """Return the files beside one that are not known, with what the file system says of them."""
+        return self._stat(other for other in self._look_beside(path) if other not in self._known)
 
     def _names_beside(self, path: str) -> dict[str, int]:
-        """Return these files, each with its inode."""
+        """Return the files of a folder whose names begin as that of one, in order, each with its inode."""
         own = Path(path)
-        folder, stem = str(own.parent), own.name.split(".")[0]
-        if folder not in self._folders:
+        folder, stem = own.parent, own.name.split(".")[0]
+        if (folder, stem) not in self._beginnings:
             try:
                 with os.scandir(folder) as entries:
-                    self._folders[folder] = {
-                        entry.name: entry.inode() for entry in entries if entry.is_file()
+                    alike = {
+                        one.name: one.inode()
+                        for one in entries
+                        if one.name.startswith(stem) and one.is_file()
                     }
             except OSError:
-                self._folders[folder] = {}
-        return {
-            str(own.parent / name): inode
-            for name, inode in self._folders[folder].items()
-            if name != own.name and name.startswith(stem)
-        }
+                alike = {}
+            self._beginnings[folder, stem] = {str(folder / name): alike[name] for name in sorted(alike)}
+        return self._beginnings[folder, stem]
 
     def _end(self, path: str, first: int, status: os.stat_result) -> int:
         """Return where the rows end that are whole now."""
